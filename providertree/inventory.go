@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+)
+
+// MaxUnit is the largest amount that Placement stores for any field of an inventory (2^31-1), and its default for
+// max_unit.
+const MaxUnit = math.MaxInt32
+
+// Inventory is how much of one resource class a resource provider has. Amounts are in the unit of the class (VCPU: a
+// virtual CPU, MEMORY_MB: MiB, DISK_GB: GiB, ...).
+//
+// In all fields but Total and Reserved, zero means Placement's default, so Inventory{Total: 8} is complete. Inventories
+// are compared and stored normalised, see [Inventory.Normalize].
+type Inventory struct {
+	// Total is the amount that physically exists. At least 1.
+	Total int64
+	// Reserved is the part of Total that is not for guests. At most Total.
+	Reserved int64
+	// MinUnit and MaxUnit bound a single allocation. Defaults: 1 and [MaxUnit].
+	MinUnit int64
+	MaxUnit int64
+	// StepSize divides every allocation. Default: 1.
+	StepSize int64
+	// AllocationRatio is the overcommit factor: (Total-Reserved)*AllocationRatio can be allocated. Default: 1.0.
+	AllocationRatio float64
+}
+
+// Normalize returns the inventory with Placement's defaults in the fields that are zero.
+func (i Inventory) Normalize() Inventory {
+	if i.MinUnit == 0 {
+		i.MinUnit = 1
+	}
+	if i.MaxUnit == 0 {
+		i.MaxUnit = MaxUnit
+	}
+	if i.StepSize == 0 {
+		i.StepSize = 1
+	}
+	if i.AllocationRatio == 0 {
+		i.AllocationRatio = 1
+	}
+	return i
+}
+
+// Capacity is the amount that can be allocated, computed as Placement does: the product of (Total-Reserved) and the
+// ratio, cut to an integer.
+func (i Inventory) Capacity() int64 {
+	n := i.Normalize()
+	return int64(float64(n.Total-n.Reserved) * n.AllocationRatio)
+}
+
+// Validate reports every rule of Placement's that the inventory breaks, joined into one error, or nil.
+func (i Inventory) Validate() error {
+	n := i.Normalize()
+	var errs []error
+	bound := func(field string, v, low int64) {
+		if v < low || v > MaxUnit {
+			errs = append(errs, fmt.Errorf("%s is %d, must be between %d and %d", field, v, low, int64(MaxUnit)))
+		}
+	}
+	bound("total", n.Total, 1)
+	bound("reserved", n.Reserved, 0)
+	bound("min_unit", n.MinUnit, 1)
+	bound("max_unit", n.MaxUnit, 1)
+	bound("step_size", n.StepSize, 1)
+	if n.Reserved > n.Total {
+		errs = append(errs, fmt.Errorf("reserved (%d) is more than total (%d)", n.Reserved, n.Total))
+	}
+	if r := n.AllocationRatio; math.IsNaN(r) || r <= 0 || r > math.MaxFloat32 {
+		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %.4g", r, float64(math.MaxFloat32)))
+	}
+	return errors.Join(errs...)
+}
+
+// Inventories is the inventory of one resource provider by resource class. A class that the provider does not have is
+// absent: Placement knows no inventory with a total of 0.
+type Inventories map[string]Inventory
+
+// Equal reports whether both hold the same classes with the same normalised inventories. A nil map equals an empty one.
+func (v Inventories) Equal(other Inventories) bool {
+	return maps.EqualFunc(v, other, func(a, b Inventory) bool { return a.Normalize() == b.Normalize() })
+}
+
+// normalize returns a normalised copy, never nil.
+func (v Inventories) normalize() Inventories {
+	out := make(Inventories, len(v))
+	for class, inv := range v {
+		out[class] = inv.Normalize()
+	}
+	return out
+}
+
+// Validate reports every broken class name and inventory, joined into one error, or nil.
+func (v Inventories) Validate() error {
+	var errs []error
+	for _, class := range sortedKeys(v) {
+		if err := ValidateClass(class); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := v[class].Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("inventory of %s: %w", class, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// Limits of Placement's own schemas, in bytes.
+const (
+	maxProviderName = 200
+	maxSymbol       = 255
+)
+
+// TraitSharesViaAggregate marks a sharing provider: one whose inventory is for all providers that are in an aggregate
+// with it.
+const TraitSharesViaAggregate = "MISC_SHARES_VIA_AGGREGATE"
+
+// IsCustom reports whether a resource class or trait is a custom one, which Placement must be told of before its first
+// use.
+func IsCustom(symbol string) bool {
+	return len(symbol) > len("CUSTOM_") && symbol[:len("CUSTOM_")] == "CUSTOM_"
+}
+
+// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _. Whether a standard
+// class of that name exists is for Placement to say, which may be newer than we are.
+func ValidateClass(name string) error { return validateSymbol("resource class", name) }
+
+// ValidateTrait is [ValidateClass] for traits.
+func ValidateTrait(name string) error { return validateSymbol("trait", name) }
+
+func validateSymbol(kind, name string) error {
+	if name == "" || len(name) > maxSymbol {
+		return fmt.Errorf("%s name %q has %d characters, must have 1 to %d", kind, clip(name), len(name), maxSymbol)
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' {
+			return fmt.Errorf("%s name %q: only A-Z, 0-9 and _ are allowed", kind, clip(name))
+		}
+	}
+	return nil
+}
+
+// ValidateProviderName reports whether a name can be that of a resource provider: 1 to 200 characters.
+func ValidateProviderName(name string) error {
+	if n := len([]rune(name)); n == 0 || n > maxProviderName {
+		return fmt.Errorf("resource provider name %q has %d characters, must have 1 to %d", clip(name), n, maxProviderName)
+	}
+	return nil
+}
+
+// CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. Placement accepts others
+// (upper case, no hyphens) and gives them back as they were written, so compare only canonical ones.
+func CanonicalUUID(s string) (string, error) {
+	id, err := uuid.Parse(s)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a uuid: %w", clip(s), err)
+	}
+	return id.String(), nil
+}
+
+// ChildUUID is the uuid of a provider below a root: version 5, of the root's uuid and a key that stays with the device
+// (its PCI address, its NUMA cell, ...). The same device under the same root has the same uuid after every restart and
+// reinstallation, so its provider is found again instead of colliding by name.
+func ChildUUID(root, key string) (string, error) {
+	id, err := uuid.Parse(root)
+	if err != nil {
+		return "", fmt.Errorf("uuid of the root %q is not a uuid: %w", clip(root), err)
+	}
+	return uuid.NewSHA1(id, []byte(key)).String(), nil
+}
+
+// clip keeps hostile names from filling a log line.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// set returns the sorted, de-duplicated copy of a list, never nil.
+func set(list []string) []string {
+	out := make([]string, len(list))
+	copy(out, list)
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+func three(t *testing.T) *providertree.Tree {
+	t.Helper()
+	tree := &providertree.Tree{}
+	for _, err := range []error{tree.AddRoot(id(1), "cn1"), tree.AddChild(id(1), id(2), "cn1_numa_0"), tree.AddChild(id(2), id(3), "cn1_pci_0000_84_00_0")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree
+}
+
+func TestRefusals(t *testing.T) {
+	populate := func(p ...providertree.Provider) func(*providertree.Tree) error {
+		return func(tree *providertree.Tree) error { return tree.Populate(p) }
+	}
+	cases := []struct {
+		name string
+		do   func(*providertree.Tree) error
+		want error
+	}{
+		{"a second root of one name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1") }, providertree.ErrExists},
+		{"a root of a child's name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1_numa_0") }, providertree.ErrExists},
+		{"a second provider of one uuid", func(tr *providertree.Tree) error { return tr.AddRoot(id(3), "x") }, providertree.ErrExists},
+		{"the same uuid in upper case", func(tr *providertree.Tree) error {
+			return tr.AddRoot("0000000000004000800"+"0000000000003", "x")
+		}, providertree.ErrExists},
+		{"a child of nobody", func(tr *providertree.Tree) error { return tr.AddChild(id(7), id(9), "x") }, providertree.ErrParent},
+		{"no uuid", func(tr *providertree.Tree) error { return tr.AddRoot("", "x") }, providertree.ErrInvalid},
+		{"no name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "") }, providertree.ErrInvalid},
+		{"a name of 201", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), strings.Repeat("x", 201)) }, providertree.ErrInvalid},
+		{"a move below itself", func(tr *providertree.Tree) error { _, err := tr.Move(id(1), id(3)); return err }, providertree.ErrParent},
+		{"inventory of nobody", func(tr *providertree.Tree) error { _, err := tr.SetInventories(id(9), nil); return err }, providertree.ErrNotFound},
+		{"traits of nobody", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(9)); return err }, providertree.ErrNotFound},
+		{"a trait in small letters", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(1), "fast"); return err }, providertree.ErrInvalid},
+		{"an aggregate that is no uuid", func(tr *providertree.Tree) error { _, err := tr.AddAggregates(id(1), "rack"); return err }, providertree.ErrInvalid},
+		{"inventory of zero", func(tr *providertree.Tree) error {
+			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{})
+			return err
+		}, providertree.ErrInvalid},
+		{"more than Placement can hold", func(tr *providertree.Tree) error {
+			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{Total: math.MaxInt32 + 1})
+			return err
+		}, providertree.ErrInvalid},
+		{"a ratio that is no number", func(tr *providertree.Tree) error {
+			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{Total: 1, AllocationRatio: math.NaN()})
+			return err
+		}, providertree.ErrInvalid},
+		{"reserved beyond total", func(tr *providertree.Tree) error {
+			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{Total: 1, Reserved: 2})
+			return err
+		}, providertree.ErrInvalid},
+		{"an orphan among good ones", populate(
+			providertree.Provider{UUID: id(8), Name: "good"}, providertree.Provider{UUID: id(9), Name: "x", ParentUUID: id(7)}), providertree.ErrParent},
+		{"a loop among good ones", populate(
+			providertree.Provider{UUID: id(7), Name: "good"}, providertree.Provider{UUID: id(8), Name: "a", ParentUUID: id(9)},
+			providertree.Provider{UUID: id(9), Name: "b", ParentUUID: id(8)}), providertree.ErrParent},
+		{"one uuid twice", populate(providertree.Provider{UUID: id(8), Name: "a"}, providertree.Provider{UUID: id(8), Name: "b"}), providertree.ErrInvalid},
+		{"one name twice", populate(providertree.Provider{UUID: id(8), Name: "a"}, providertree.Provider{UUID: id(9), Name: "a"}), providertree.ErrInvalid},
+		{"a generation from before", func(tr *providertree.Tree) error {
+			return errors.Join(tr.SetGeneration(id(1), 5), tr.SetGeneration(id(1), 4))
+		}, providertree.ErrStaleGeneration},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			tree := three(t)
+			if err := c.do(tree); !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			} else {
+				t.Log(err)
+			}
+			if !tree.Equal(three(t)) {
+				t.Error("the refused change left something behind")
+			}
+		})
+	}
+}
+
+// TestPopulateReplaces holds the odd cases of Nova's ProviderTree that its users rely on.
+func TestPopulateReplaces(t *testing.T) {
+	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
+		tree := three(t)
+		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()); d != "" {
+			t.Error(d)
+		}
+	})
+	t.Run("a root takes a new name and keeps the children that are listed, in any order", func(t *testing.T) {
+		tree := three(t)
+		err := tree.Populate([]providertree.Provider{
+			{UUID: id(3), Name: "gpu", ParentUUID: id(2)}, {UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}, {UUID: id(1), Name: "renamed"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{id(1), id(2), id(3)}, tree.UUIDs()); d != "" {
+			t.Error(d)
+		}
+		if _, found := tree.ProviderByName("cn1"); found {
+			t.Error("the old name still leads somewhere")
+		}
+	})
+	t.Run("two providers swap names", func(t *testing.T) {
+		tree := three(t)
+		err := tree.Populate([]providertree.Provider{
+			{UUID: id(1), Name: "cn1_numa_0"}, {UUID: id(2), Name: "cn1", ParentUUID: id(1)}, {UUID: id(3), Name: "gpu", ParentUUID: id(2)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("nothing is a no-op", func(t *testing.T) {
+		tree := three(t)
+		if err := tree.Populate(nil); err != nil || !tree.Equal(three(t)) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestInventoryComparesWithDefaults: a record that leaves a field out means Placement's default, so it differs from one
+// in which the field is something else, whichever of the two is newer.
+func TestInventoryComparesWithDefaults(t *testing.T) {
+	tree := three(t)
+	set := func(inv providertree.Inventory) bool {
+		changed, err := tree.SetInventory(id(1), "VCPU", inv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	full := providertree.Inventory{Total: 4, Reserved: 0, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1, AllocationRatio: 1}
+	steps := []struct {
+		inv  providertree.Inventory
+		want bool
+	}{{full, true}, {providertree.Inventory{Total: 4}, false}, {providertree.Inventory{Total: 4, AllocationRatio: 16}, true}, {providertree.Inventory{Total: 4}, true}, {full, false}}
+	for i, s := range steps {
+		if got := set(s.inv); got != s.want {
+			t.Errorf("step %d: changed=%v, want %v", i, got, s.want)
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	for _, c := range []struct {
+		inv  providertree.Inventory
+		want int64
+	}{
+		{providertree.Inventory{Total: 8}, 8}, {providertree.Inventory{Total: 8, AllocationRatio: 4}, 32},
+		{providertree.Inventory{Total: 10, Reserved: 3, AllocationRatio: 1.5}, 10}, {providertree.Inventory{Total: 8, Reserved: 8}, 0},
+	} {
+		if got := c.inv.Capacity(); got != c.want {
+			t.Errorf("%+v: capacity %d, want %d", c.inv, got, c.want)
+		}
+	}
+}
+
+// TestChildUUIDStays pins the derivation: another value after an upgrade would give every device a second provider.
+func TestChildUUIDStays(t *testing.T) {
+	got, err := providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "8bbdd6ec-7baf-5771-9957-106bce292301"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAllocationsCloneIsDeep(t *testing.T) {
+	g := int64(3)
+	a := providertree.Allocations{id(5): {Resources: map[string]map[string]int64{id(1): {"VCPU": 2}}, Generation: &g}}
+	b := a.Clone()
+	b[id(5)].Resources[id(1)]["VCPU"], *b[id(5)].Generation = 9, 9
+	if a[id(5)].Resources[id(1)]["VCPU"] != 2 || g != 3 || a.Used(id(1))["VCPU"] != 2 || a[id(5)].Totals()["VCPU"] != 2 {
+		t.Error("the clone is tied to its original")
+	}
+	if providertree.Allocations(nil).Clone() != nil {
+		t.Error("nil must stay nil: it says that this is no reshape")
+	}
+}
+
+func bigTree(b *testing.B, n int) *providertree.Tree {
+	b.Helper()
+	tree := &providertree.Tree{}
+	if err := tree.AddRoot(id(0), "root"); err != nil {
+		b.Fatal(err)
+	}
+	for i := 1; i < n; i++ {
+		if err := tree.AddChild(id((i-1)/8), id(i), fmt.Sprintf("p%d", i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return tree
+}
+
+func BenchmarkClone(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tree := bigTree(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = tree.Clone()
+			}
+		})
+	}
+}
+
+func BenchmarkDiffNothing(b *testing.B) {
+	tree := bigTree(b, 1000)
+	clone := tree.Clone()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = providertree.Diff(tree, clone)
+	}
+}
