@@ -176,7 +176,7 @@ func (t *Tree) All() iter.Seq[Provider] {
 // Equal reports whether both trees hold the same providers with the same content. Generations and the order among
 // siblings do not count.
 func (t *Tree) Equal(other *Tree) bool {
-	return maps.EqualFunc(t.nodes, other.nodes, func(a, b *node) bool { return a == b || a.Provider.Equal(b.Provider) })
+	return maps.EqualFunc(t.nodes, other.nodes, func(a, b *node) bool { return a == b || a.Equal(b.Provider) })
 }
 
 func notFound(uuid string) error { return fmt.Errorf("%w: %q", ErrNotFound, clip(uuid)) }

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
+GOFLAGS_LIBVIRT := -tags libvirt_dlopen
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
+STATE ?= .run
+RUN_ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: packages-run packages-test
+packages-run:
+	@tools/packages.sh run
+packages-test:
+	@tools/packages.sh test
+
+.PHONY: build
+build: ## Build all binaries into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt
+
+.PHONY: run
+run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
+	@exec bin/compute-agent standalone --state-dir $(STATE) --plugin-dir bin $(RUN_ARGS)
+
+.PHONY: test
+test: packages-test build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
+	go test $(GOFLAGS_LIBVIRT) -timeout 18m ./...
+
+.PHONY: race
+race: packages-test build ## Run the tests of the pure Go packages under the race detector.
+	go test -race -timeout 30m $$(go list ./... | grep -v -e /drivers/libvirt -e /cmd/)
+
+.PHONY: lint
+lint: ## Format, vet and lint.
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	go vet $(GOFLAGS_LIBVIRT) ./...
+	go tool -modfile=tools/go.mod golangci-lint run --build-tags libvirt_dlopen ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
+	@set -e; for d in $$(git grep -l 'func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho 'func Fuzz[A-Za-z0-9]*' $$d/*_test.go | cut -c6-); do \
+	    echo "$$d $$f"; go test $(GOFLAGS_LIBVIRT) -run xxx -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} ./$$d; done; done
+
+.PHONY: bench
+bench: ## Run the benchmarks.
+	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...
+
+.PHONY: conformance
+conformance: build ## Run Placement's own API cases against the bundled server (needs CONFORMANCE=DIR with the runner).
+	@tools/conformance.sh '$(CONFORMANCE)'
+
+.PHONY: generate
+generate: ## Generate code again (protobuf; needs Debian's protobuf-compiler).
+	go generate ./...
+
+.PHONY: ci
+ci: lint test ## What CI runs.
+
+.PHONY: clean
+clean: ## Remove what was built.
+	rm -rf bin

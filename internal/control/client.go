@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// ErrNotRunning says that no agent answers at the socket.
+var ErrNotRunning = errors.New("the agent is not running")
+
+// maxAnswer bounds an answer: a tree of 10,000 providers is about 10 MiB.
+const maxAnswer = 64 << 20
+
+// Client asks the agent behind one socket.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client for the socket at path. It does not connect yet.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status asks how the agent is doing.
+func (c *Client) Status(ctx context.Context) (Status, error) { return get[Status](ctx, c, "status") }
+
+// Tree asks for the provider trees of the agent's nodes.
+func (c *Client) Tree(ctx context.Context) (Tree, error) { return get[Tree](ctx, c, "tree") }
+
+// Raw asks for one of "status", "tree" and "plan" and gives back the JSON as it came.
+func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/"+what, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var f failure
+		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+			f.Error = resp.Status
+		}
+		return nil, fmt.Errorf("the agent says: %s", f.Error)
+	}
+	return body, nil
+}
+
+// Plan asks what the next pass would write.
+func (c *Client) Plan(ctx context.Context) (PlanView, error) { return get[PlanView](ctx, c, "plan") }
+
+func get[T any](ctx context.Context, c *Client, what string) (T, error) {
+	var out T
+	body, err := c.Raw(ctx, what)
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(body, &out); err != nil {
+		return out, fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
+	}
+	return out, nil
+}
+
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: nobody answers at %s; start it (systemctl start compute-agent), or say where it is with --runtime-dir", ErrNotRunning, c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to talk to the agent at %s: run this as the agent's user or as root (sudo)", c.path)
+	}
+	return fmt.Errorf("asking the agent at %s: %w", c.path, err)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Agent is what the daemon lets be asked of it.
+type Agent interface {
+	Status(ctx context.Context) Status
+	Tree(ctx context.Context) (Tree, error)
+	Plan(ctx context.Context) (Plan, error)
+}
+
+// SocketName is the name of the socket in the runtime directory.
+const SocketName = "control.sock"
+
+// Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
+// answers is not: two agents must not run on one state directory.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("control socket %s: another agent answers there; stop it first, or give this one its own agent.runtime_dir and agent.state_dir", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("control socket: cannot remove the one of a former agent: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// Serve answers on a listener until ctx ends, and then removes the socket.
+func Serve(ctx context.Context, l net.Listener, agent Agent) error {
+	server := &http.Server{Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	stop := context.AfterFunc(ctx, func() {
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(drain) != nil {
+			_ = server.Close()
+		}
+	})
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+func handler(agent Agent) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
+	mux.HandleFunc("GET /v1/tree", func(w http.ResponseWriter, r *http.Request) {
+		tree, err := agent.Tree(r.Context())
+		answer(w, tree, err)
+	})
+	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, r *http.Request) {
+		plan, err := agent.Plan(r.Context())
+		answer(w, plan, err)
+	})
+	return mux
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func answer(w http.ResponseWriter, body any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		body = failure{err.Error()}
+	}
+	_ = json.NewEncoder(w).Encode(body) // a client that went away is no concern of the agent's
+}

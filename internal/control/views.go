@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"time"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Status is the answer of `compute-agent status`.
+type Status struct {
+	// State is the worst of the drivers' states, State in words is what systemd shows too.
+	State   resourcetracker.State `json:"state"`
+	Summary string                `json:"summary"`
+	Version string                `json:"version"`
+	PID     int                   `json:"pid"`
+	Host    string                `json:"host"`
+	Started time.Time             `json:"started"`
+	// ConfigFiles were read at the last (re)load, Reloaded is when; zero: not since the start.
+	ConfigFiles []string  `json:"config_files"`
+	Reloaded    time.Time `json:"reloaded,omitzero"`
+	Placement   Placement `json:"placement"`
+	Drivers     []Driver  `json:"drivers"`
+}
+
+// Placement is the Placement service as the agent sees it.
+type Placement struct {
+	URL string `json:"url"`
+	// Bundled says that the service runs inside this process (standalone).
+	Bundled bool `json:"bundled"`
+	// Requests and Writes count what was sent since the start, retries included.
+	Requests int64 `json:"requests"`
+	Writes   int64 `json:"writes"`
+}
+
+// Driver is one virt driver: its process, and what becomes of what it says.
+type Driver struct {
+	Name   string                 `json:"name"`
+	Plugin Plugin                 `json:"plugin"`
+	Report resourcetracker.Status `json:"report"`
+}
+
+// Plugin is the process of a driver.
+type Plugin struct {
+	State    string    `json:"state"`
+	Since    time.Time `json:"since"`
+	Path     string    `json:"path"`
+	PID      int       `json:"pid,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	SHA256   string    `json:"sha256,omitempty"`
+	Restarts int       `json:"restarts"`
+	Error    string    `json:"error,omitempty"`
+}
+
+// Tree is the answer of `compute-agent tree`.
+type Tree struct {
+	Nodes []NodeTree `json:"nodes"`
+}
+
+// NodeTree is the provider tree of one compute node, as Placement has it.
+type NodeTree struct {
+	Node   string `json:"node"`
+	UUID   string `json:"uuid"`
+	Driver string `json:"driver"`
+	// Providers are in pre-order. Nil when Error says why there is nothing to show.
+	Providers []Provider `json:"providers"`
+	Error     string     `json:"error,omitempty"`
+}
+
+// Provider is one resource provider.
+type Provider struct {
+	UUID        string      `json:"uuid"`
+	Name        string      `json:"name"`
+	Parent      string      `json:"parent_provider_uuid,omitempty"`
+	Generation  int64       `json:"generation"`
+	Inventories []Inventory `json:"inventories"`
+	Traits      []string    `json:"traits"`
+	Aggregates  []string    `json:"aggregates"`
+}
+
+// Inventory is one resource class of a provider.
+type Inventory struct {
+	Class           string  `json:"resource_class"`
+	Total           int64   `json:"total"`
+	Reserved        int64   `json:"reserved"`
+	MinUnit         int64   `json:"min_unit"`
+	MaxUnit         int64   `json:"max_unit"`
+	StepSize        int64   `json:"step_size"`
+	AllocationRatio float64 `json:"allocation_ratio"`
+	Capacity        int64   `json:"capacity"`
+	// Used is nil when Placement could not be asked.
+	Used *int64 `json:"used"`
+}
+
+// Plan is the answer of `compute-agent plan`.
+type Plan struct {
+	Nodes []NodePlan `json:"nodes"`
+}
+
+// NodePlan is what the next pass over a node would write.
+type NodePlan struct {
+	Node       string                   `json:"node"`
+	UUID       string                   `json:"uuid"`
+	Driver     string                   `json:"driver"`
+	Operations []reportclient.Operation `json:"operations"`
+	Error      string                   `json:"error,omitempty"`
+}
+
+// PlanView is [NodePlan] as a client reads it back: operations in words, and whole as JSON.
+type PlanView struct {
+	Nodes []struct {
+		Node       string `json:"node"`
+		UUID       string `json:"uuid"`
+		Driver     string `json:"driver"`
+		Operations []struct {
+			Kind string `json:"operation"`
+			Text string `json:"text"`
+		} `json:"operations"`
+		Error string `json:"error,omitempty"`
+	} `json:"nodes"`
+}

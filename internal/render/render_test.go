@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-want +got), -update to accept:\n%s", name, d)
+	}
+}
+
+func inventory(class string, total, reserved int64, ratio float64, used int64) control.Inventory {
+	i := control.Inventory{Class: class, Total: total, Reserved: reserved, AllocationRatio: ratio, Capacity: int64(float64(total-reserved) * ratio)}
+	if used >= 0 {
+		i.Used = &used
+	}
+	return i
+}
+
+func uuid(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+func sample() control.Tree {
+	traits := []string{"COMPUTE_NODE", "CUSTOM_RACK_7", "HW_ARCH_X86_64"}
+	for _, t := range []string{"AESNI", "AVX", "AVX2", "BMI", "BMI2", "CLMUL", "SSE", "SSE2"} {
+		traits = append(traits, "HW_CPU_X86_"+t)
+	}
+	traits = append(traits, "OWNER_NOVA")
+	return control.Tree{Nodes: []control.NodeTree{
+		{Node: "cn1", UUID: uuid(1), Driver: "libvirt", Providers: []control.Provider{
+			{UUID: uuid(1), Name: "cn1", Generation: 12, Traits: traits, Aggregates: []string{uuid(90), uuid(91)}, Inventories: []control.Inventory{
+				inventory("DISK_GB", 251, 0, 1, 20), inventory("MEMORY_MB", 24000, 512, 1, 4096), inventory("VCPU", 2, 0, 4, 3),
+			}},
+			{UUID: uuid(2), Name: "cn1_numa_0", Parent: uuid(1), Generation: 3},
+			{UUID: uuid(3), Name: "cn1_pci_0000_84_00_0", Parent: uuid(2), Generation: 4, Inventories: []control.Inventory{inventory("VGPU", 16, 0, 1, -1)}},
+			{UUID: uuid(4), Name: "cn1_numa_1", Parent: uuid(1), Generation: 3, Traits: []string{"HW_NUMA_ROOT"}},
+		}},
+		{Node: "cn2", UUID: uuid(5), Driver: "libvirt", Error: "placement is unavailable"},
+	}}
+}
+
+func TestTree(t *testing.T) {
+	for name, opts := range map[string]render.TreeOptions{"tree.txt": {}, "tree-all-traits.txt": {AllTraits: true}} {
+		var b bytes.Buffer
+		if err := render.Tree(&b, sample(), opts); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.Bytes())
+	}
+	var b bytes.Buffer
+	if err := render.Tree(&b, control.Tree{}, render.TreeOptions{}); err != nil || b.Len() == 0 {
+		t.Error("nothing is said of an empty tree")
+	}
+}
+
+func TestStatus(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	node := resourcetracker.NodeStatus{
+		Name: "cn1", UUID: uuid(1), State: resourcetracker.Reporting, LastSuccess: now.Add(-12 * time.Second), LastChange: now.Add(-3 * time.Hour),
+		Changes: []string{"set the inventory of cn1: VCPU reserved 0→1"}, Passes: 181, Writes: 4,
+	}
+	good := control.Status{
+		State: resourcetracker.Reporting, Summary: "reporting 1 node", Version: "1.0.0", PID: 42, Host: "cn1", Started: now.Add(-72 * time.Hour),
+		ConfigFiles: []string{"/etc/compute-agent/compute-agent.toml"}, Reloaded: now.Add(-5 * time.Minute),
+		Placement: control.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
+		Drivers: []control.Driver{{
+			Name:   "libvirt",
+			Plugin: control.Plugin{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1},
+			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{node}},
+		}},
+	}
+	bad := good
+	bad.ConfigFiles, bad.Reloaded, bad.Summary = nil, time.Time{}, "degraded"
+	node.State, node.LastSuccess, node.Failures = resourcetracker.Degraded, time.Time{}, 7
+	node.Error, node.Remedy = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
+	bad.Drivers = []control.Driver{{
+		Name:   "libvirt",
+		Plugin: control.Plugin{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3, Error: "the process has ended: signal: killed"},
+		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Remedy: "look at its log"},
+	}}
+	for name, s := range map[string]control.Status{"status.txt": good, "status-degraded.txt": bad} {
+		var b bytes.Buffer
+		if err := render.Status(&b, s, now); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.Bytes())
+	}
+}
+
+func TestPlan(t *testing.T) {
+	var plan control.PlanView
+	err := json.Unmarshal([]byte(`{"nodes": [{"node": "cn1", "uuid": "u1", "operations": [{"operation": "create_provider", "text": "create it"}, {"text": "fill it"}]},
+		{"node": "cn2", "uuid": "u2", "operations": []}, {"node": "cn3", "uuid": "u3", "error": "no driver"}]}`), &plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := render.Plan(&b, plan); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plan.txt", b.Bytes())
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	if render.Tree(fullDisk{}, sample(), render.TreeOptions{}) == nil {
+		t.Error("the error of the writer is lost")
+	}
+}

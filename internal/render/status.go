@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+// Status prints how the agent is doing; now is the time to which ages refer.
+func Status(w io.Writer, s control.Status, now time.Time) error {
+	p := &printer{w: w}
+	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
+	p.line("  process     %d, started %s", s.PID, ago(s.Started, now))
+	if len(s.ConfigFiles) == 0 {
+		p.line("  config      built-in defaults")
+	} else {
+		p.line("  config      %s", strings.Join(s.ConfigFiles, ", "))
+	}
+	if !s.Reloaded.IsZero() {
+		p.line("  reloaded    %s", ago(s.Reloaded, now))
+	}
+	where := s.Placement.URL
+	if s.Placement.Bundled {
+		where += " (bundled, in this process)"
+	}
+	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
+	for _, d := range s.Drivers {
+		p.driver(d, now)
+	}
+	return p.err
+}
+
+func (p *printer) driver(d control.Driver, now time.Time) {
+	p.line("")
+	version := ""
+	if d.Plugin.Version != "" {
+		version = " " + d.Plugin.Version
+	}
+	p.line("driver %s%s: %s since %s", d.Name, version, d.Plugin.State, ago(d.Plugin.Since, now))
+	process := d.Plugin.Path
+	if d.Plugin.PID != 0 {
+		process += fmt.Sprintf(", process %d", d.Plugin.PID)
+	}
+	if d.Plugin.Restarts > 0 {
+		process += ", restarted " + count(int64(d.Plugin.Restarts), "time")
+	}
+	p.line("  plugin      %s", process)
+	if d.Plugin.Error != "" {
+		p.line("  problem     %s", d.Plugin.Error)
+	}
+	if d.Report.Error != "" {
+		p.problem("report", d.Report.Error, d.Report.Remedy)
+	}
+	for _, n := range d.Report.Nodes {
+		p.line("  node        %s (%s): %s", n.Name, n.UUID, n.State)
+		switch {
+		case n.LastSuccess.IsZero():
+			p.line("              no pass has succeeded yet")
+		default:
+			p.line("              in step with Placement %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
+		}
+		if !n.LastChange.IsZero() {
+			p.line("              last written %s: %s", ago(n.LastChange, now), strings.Join(n.Changes, "; "))
+		}
+		if n.Error != "" {
+			p.problem("", n.Error, n.Remedy)
+		}
+	}
+}
+
+func (p *printer) problem(label, problem, remedy string) {
+	p.line("  %-10s  problem: %s", label, problem)
+	if remedy != "" {
+		p.line("              remedy: %s", remedy)
+	}
+}
+
+// Plan prints what the next pass would write.
+func Plan(w io.Writer, plan control.PlanView) error {
+	p := &printer{w: w}
+	for _, n := range plan.Nodes {
+		switch {
+		case n.Error != "":
+			p.line("%s (%s): cannot tell: %s", n.Node, n.UUID, n.Error)
+		case len(n.Operations) == 0:
+			p.line("%s (%s): nothing to write, Placement says what the driver says.", n.Node, n.UUID)
+		default:
+			p.line("%s (%s): the next pass would make %s:", n.Node, n.UUID, count(int64(len(n.Operations)), "write"))
+			for i, op := range n.Operations {
+				p.line("%4d. %s", i+1, op.Text)
+			}
+		}
+	}
+	if len(plan.Nodes) == 0 {
+		p.line("No compute node yet: no driver has named one.")
+	}
+	return p.err
+}
+
+// ago says how long something is past, as people do.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := now.Sub(t)
+	switch {
+	case d < time.Second:
+		return "just now"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min ago", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+func count(n int64, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "s"):
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

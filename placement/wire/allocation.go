@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "math"
+
+// ConsumerAllocations is what one consumer holds: the response of GET /allocations/{consumer}, the request of PUT from
+// 1.12 on, and the value of each key of POST /allocations.
+//
+// Encoded as a request it is one of 1.28 or later: consumer_generation is always there, and null for a new consumer.
+type ConsumerAllocations struct {
+	// Allocations are by provider. None, where it may be so (POST, and PUT from 1.28): the consumer gives back all.
+	Allocations map[string]ProviderAllocation `json:"allocations"`
+	// ProjectID and UserID are the consumer's owners: requests from 1.8, responses from 1.12.
+	ProjectID string `json:"project_id,omitempty"`
+	UserID    string `json:"user_id,omitempty"`
+	// ConsumerGeneration is there from 1.28; nil for a consumer that is new.
+	ConsumerGeneration *int64 `json:"consumer_generation"`
+	// ConsumerType is there from 1.38.
+	ConsumerType string `json:"consumer_type,omitempty"`
+	// Mappings may be there in requests from 1.34: which providers serve each request group. Only their form is checked.
+	Mappings map[string][]string `json:"mappings,omitempty"`
+}
+
+// ProviderAllocation is what a consumer holds of one provider.
+type ProviderAllocation struct {
+	// Generation is the provider's, in responses. It may stand in requests, and is not looked at there.
+	Generation *int64 `json:"generation,omitempty"`
+	// Resources are amounts by resource class.
+	Resources map[string]int64 `json:"resources"`
+}
+
+// ProviderAllocations is GET /resource_providers/{uuid}/allocations: who holds what of the provider, by consumer.
+type ProviderAllocations struct {
+	Allocations map[string]HeldAllocation `json:"allocations"`
+	Generation  int64                     `json:"resource_provider_generation"`
+}
+
+// HeldAllocation is what one consumer holds of a provider.
+type HeldAllocation struct {
+	Resources map[string]int64 `json:"resources"`
+	// ConsumerGeneration is there from 1.28.
+	ConsumerGeneration *int64 `json:"consumer_generation,omitempty"`
+}
+
+// AppendResource appends one member of an object of amounts by resource class; first says that no other stands before it.
+func AppendResource(b []byte, class string, amount int64, first bool) []byte {
+	if !first {
+		b = append(b, ',')
+	}
+	b = AppendString(b, class)
+	b = append(b, ':')
+	return appendInt(b, amount)
+}
+
+// DecodeConsumerAllocations reads the body of PUT /allocations/{consumer}, in the form of the version. In the list form
+// that it had before 1.12, of two entries for a provider the last one counts. The error is a *BodyError.
+func DecodeConsumerAllocations(body []byte, v Version) (ConsumerAllocations, error) {
+	r := newReader(body)
+	a, err := r.consumerAllocations(v, v.Has(ConsumerGenerations))
+	if err == nil {
+		err = r.end()
+	}
+	return a, err
+}
+
+// DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a *BodyError.
+func DecodeAllocations(body []byte, v Version) (map[string]ConsumerAllocations, error) {
+	r := newReader(body)
+	all, err := r.allocations(v)
+	if err == nil && len(all) == 0 {
+		err = r.invalid("must name at least one consumer")
+	}
+	if err == nil {
+		err = r.end()
+	}
+	return all, err
+}
+
+func (r *reader) allocations(v Version) (map[string]ConsumerAllocations, error) {
+	all := map[string]ConsumerAllocations{}
+	err := r.object(func(key []byte) error {
+		consumer := string(key)
+		if !IsUUIDKey(consumer) {
+			return r.unknown()
+		}
+		a, err := r.consumerAllocations(v, true)
+		all[consumer] = a
+		return err
+	})
+	return all, err
+}
+
+// consumerAllocations reads a ConsumerAllocations. emptied says that there may be no allocations in it.
+func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocations, err error) {
+	var seen struct{ allocations, project, user, generation, kind bool }
+	err = r.object(func(key []byte) (err error) {
+		switch k := string(key); {
+		case k == "allocations":
+			seen.allocations = true
+			a.Allocations = map[string]ProviderAllocation{}
+			if v.Has(AllocationsByUUID) {
+				err = r.allocationsByUUID(a.Allocations)
+			} else {
+				err = r.allocationList(a.Allocations)
+			}
+			if err == nil && len(a.Allocations) == 0 && !emptied {
+				err = r.invalid("must not be empty")
+			}
+		case k == "project_id" && v.Has(ProjectAndUser):
+			seen.project = true
+			a.ProjectID, err = r.string(1, MaxName)
+		case k == "user_id" && v.Has(ProjectAndUser):
+			seen.user = true
+			a.UserID, err = r.string(1, MaxName)
+		case k == "consumer_generation" && v.Has(ConsumerGenerations):
+			seen.generation = true
+			a.ConsumerGeneration = nil
+			if !r.null() {
+				var generation int64
+				generation, err = r.generation()
+				a.ConsumerGeneration = &generation
+			}
+		case k == "consumer_type" && v.Has(ConsumerTypes):
+			seen.kind = true
+			if a.ConsumerType, err = r.string(1, MaxName); err == nil && !IsName(a.ConsumerType) {
+				err = r.invalid("must be the name of a consumer type: A-Z, 0-9 and _")
+			}
+		case k == "mappings" && v.Has(Mappings):
+			a.Mappings, err = r.mappings()
+		default:
+			err = r.unknown()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case !seen.allocations:
+		err = r.missing("allocations")
+	case !seen.project && v.Has(ProjectAndUser):
+		err = r.missing("project_id")
+	case !seen.user && v.Has(ProjectAndUser):
+		err = r.missing("user_id")
+	case !seen.generation && v.Has(ConsumerGenerations):
+		err = r.missing("consumer_generation")
+	case !seen.kind && v.Has(ConsumerTypes):
+		err = r.missing("consumer_type")
+	}
+	return a, err
+}
+
+func (r *reader) allocationsByUUID(into map[string]ProviderAllocation) error {
+	return r.object(func(key []byte) error {
+		provider := string(key)
+		if !IsUUIDKey(provider) {
+			return r.unknown()
+		}
+		var p ProviderAllocation
+		err := r.object(func(key []byte) (err error) {
+			switch string(key) {
+			case "resources":
+				p.Resources, err = r.resources()
+			case "generation":
+				var generation int64
+				generation, err = r.generation()
+				p.Generation = &generation
+			default:
+				err = r.unknown()
+			}
+			return err
+		})
+		if err == nil && p.Resources == nil {
+			err = r.missing("resources")
+		}
+		into[provider] = p
+		return err
+	})
+}
+
+// allocationList reads the list form that allocations had before 1.12.
+func (r *reader) allocationList(into map[string]ProviderAllocation) error {
+	return r.array(func(int) error {
+		var provider string
+		var p ProviderAllocation
+		err := r.object(func(key []byte) (err error) {
+			switch string(key) {
+			case "resource_provider":
+				provider = ""
+				err = r.object(func(key []byte) (err error) {
+					if string(key) != "uuid" {
+						return r.unknown()
+					}
+					provider, err = r.uuid()
+					return err
+				})
+				if err == nil && provider == "" {
+					err = r.missing("uuid")
+				}
+			case "resources":
+				p.Resources, err = r.resources()
+			default:
+				err = r.unknown()
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+		case provider == "":
+			err = r.missing("resource_provider")
+		case p.Resources == nil:
+			err = r.missing("resources")
+		}
+		into[provider] = p
+		return err
+	})
+}
+
+// resources reads amounts by resource class: at least one, each at least 1.
+func (r *reader) resources() (map[string]int64, error) {
+	resources := map[string]int64{}
+	err := r.object(func(key []byte) error {
+		class := string(key)
+		if !IsName(class) {
+			return r.unknown()
+		}
+		amount, err := r.integer(1, math.MaxInt64)
+		resources[class] = amount
+		return err
+	})
+	if err == nil && len(resources) == 0 {
+		err = r.invalid("must name at least one resource class")
+	}
+	return resources, err
+}
+
+// mappings reads which providers serve each request group. As in Placement, a key without any character that a suffix may
+// have, such as that of the group without a suffix (""), can have any value.
+func (r *reader) mappings() (map[string][]string, error) {
+	mappings := map[string][]string{}
+	err := r.object(func(key []byte) error {
+		suffix := string(key)
+		var providers []string
+		if !hasSuffixCharacter(suffix) {
+			mappings[suffix] = nil
+			return r.skip()
+		}
+		err := r.array(func(int) error {
+			uuid, err := r.uuid()
+			providers = append(providers, uuid)
+			return err
+		})
+		if err == nil && len(providers) == 0 {
+			err = r.invalid("must name at least one resource provider")
+		}
+		mappings[suffix] = providers
+		return err
+	})
+	if err == nil && len(mappings) == 0 {
+		err = r.invalid("must not be empty")
+	}
+	return mappings, err
+}
+
+func hasSuffixCharacter(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' {
+			return true
+		}
+	}
+	return false
+}

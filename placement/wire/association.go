@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// TraitList is GET /traits.
+type TraitList struct {
+	Traits []string `json:"traits"`
+}
+
+// ProviderTraits is GET and PUT /resource_providers/{uuid}/traits, response and request.
+type ProviderTraits struct {
+	Traits     []string `json:"traits"`
+	Generation int64    `json:"resource_provider_generation"`
+}
+
+// AggregateList is GET and PUT /resource_providers/{uuid}/aggregates, response and request. The generation is there
+// from 1.19; before, the request is the bare list.
+type AggregateList struct {
+	Aggregates []string `json:"aggregates"`
+	Generation *int64   `json:"resource_provider_generation,omitempty"`
+}
+
+// ResourceClass is GET /resource_classes/{name}, and the request of POST /resource_classes without the links.
+type ResourceClass struct {
+	Name  string `json:"name"`
+	Links []Link `json:"links,omitempty"`
+}
+
+// ResourceClassList is GET /resource_classes.
+type ResourceClassList struct {
+	ResourceClasses []ResourceClass `json:"resource_classes"`
+}
+
+// ProviderUsages is GET /resource_providers/{uuid}/usages: what is allocated of the provider, by resource class.
+type ProviderUsages struct {
+	Generation int64            `json:"resource_provider_generation"`
+	Usages     map[string]int64 `json:"usages"`
+}
+
+// ProjectUsagesReply is GET /usages before 1.38: amounts by resource class.
+type ProjectUsagesReply struct {
+	Usages map[string]int64 `json:"usages"`
+}
+
+// TypedUsagesReply is GET /usages from 1.38: amounts by consumer type and resource class. Among the classes of each type
+// stands ConsumerCount, the number of its consumers.
+type TypedUsagesReply struct {
+	Usages map[string]map[string]int64 `json:"usages"`
+}
+
+// AppendResourceClass appends a ResourceClass.
+func AppendResourceClass(b []byte, name string) []byte {
+	b = append(b, `{"name":`...)
+	b = AppendString(b, name)
+	b = append(b, `,"links":[{"rel":"self","href":"/resource_classes/`...)
+	b = append(b, name...)
+	return append(b, `"}]}`...)
+}
+
+// AppendProviderTraits appends a ProviderTraits.
+func AppendProviderTraits(b []byte, traits []string, generation int64) []byte {
+	b = append(b, `{"traits":`...)
+	b = AppendStrings(b, traits)
+	b = append(b, `,"resource_provider_generation":`...)
+	b = appendInt(b, generation)
+	return append(b, '}')
+}
+
+// AppendAggregates appends an AggregateList.
+func AppendAggregates(b []byte, aggregates []string, generation int64, v Version) []byte {
+	b = append(b, `{"aggregates":`...)
+	b = AppendStrings(b, aggregates)
+	if v.Has(AggregateGenerations) {
+		b = append(b, `,"resource_provider_generation":`...)
+		b = appendInt(b, generation)
+	}
+	return append(b, '}')
+}
+
+// AppendGeneration appends the member resource_provider_generation, and a comma.
+func AppendGeneration(b []byte, generation int64) []byte {
+	b = append(b, `"resource_provider_generation":`...)
+	b = appendInt(b, generation)
+	return append(b, ',')
+}
+
+// DecodeResourceClass reads the body of POST /resource_classes, and of PUT /resource_classes/{name} before 1.7. The error
+// is a *BodyError.
+func DecodeResourceClass(body []byte) (name string, err error) {
+	r := newReader(body)
+	named := false
+	err = r.object(func(key []byte) (err error) {
+		if string(key) != "name" {
+			return r.unknown()
+		}
+		named = true
+		if name, err = r.string(0, MaxName); err == nil && !IsCustomName(name) {
+			err = r.invalid("must begin with %s and go on with A-Z, 0-9 and _", CustomPrefix)
+		}
+		return err
+	})
+	if err == nil && !named {
+		err = r.missing("name")
+	}
+	if err == nil {
+		err = r.end()
+	}
+	return name, err
+}
+
+// DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a *BodyError.
+func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
+	r := newReader(body)
+	generation := false
+	err = r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "traits":
+			t.Traits = []string{}
+			err = r.array(func(int) error {
+				name, err := r.string(1, MaxName)
+				t.Traits = append(t.Traits, name)
+				return err
+			})
+		case "resource_provider_generation":
+			generation = true
+			t.Generation, err = r.generation()
+		default:
+			err = r.unknown()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case t.Traits == nil:
+		err = r.missing("traits")
+	case !generation:
+		err = r.missing("resource_provider_generation")
+	default:
+		err = r.end()
+	}
+	return t, err
+}
+
+// DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. The UUIDs come out as they are spelled;
+// spellings that are longer than the usual one come out in that. The error is a *BodyError.
+func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
+	r := newReader(body)
+	if !v.Has(AggregateGenerations) {
+		if a.Aggregates, err = r.uuidSet(); err == nil {
+			err = r.end()
+		}
+		return a, err
+	}
+	err = r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "aggregates":
+			a.Aggregates, err = r.uuidSet()
+		case "resource_provider_generation":
+			var generation int64
+			generation, err = r.generation()
+			a.Generation = &generation
+		default:
+			err = r.unknown()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case a.Aggregates == nil:
+		err = r.missing("aggregates")
+	case a.Generation == nil:
+		err = r.missing("resource_provider_generation")
+	default:
+		err = r.end()
+	}
+	return a, err
+}
+
+// uuidSet reads an array of UUIDs of which no two are equal.
+func (r *reader) uuidSet() ([]string, error) {
+	list := []string{}
+	seen := map[string]struct{}{}
+	err := r.array(func(int) error {
+		uuid, err := r.uuid()
+		if err != nil {
+			return err
+		}
+		if _, twice := seen[uuid]; twice {
+			return r.invalid("stands in the list twice")
+		}
+		seen[uuid] = struct{}{}
+		if len(uuid) > 36 {
+			uuid, _ = ParseUUID(uuid)
+		}
+		list = append(list, uuid)
+		return nil
+	})
+	return list, err
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// ErrorCode says in an error of the API what went wrong, for programs. Errors have codes from microversion 1.23 on.
+type ErrorCode string
+
+// The error codes of Placement.
+const (
+	CodeUndefined          ErrorCode = "placement.undefined_code"
+	CodeInventoryInUse     ErrorCode = "placement.inventory.inuse"
+	CodeConcurrentUpdate   ErrorCode = "placement.concurrent_update"
+	CodeDuplicateName      ErrorCode = "placement.duplicate_name"
+	CodeProviderInUse      ErrorCode = "placement.resource_provider.inuse"
+	CodeCannotDeleteParent ErrorCode = "placement.resource_provider.cannot_delete_parent"
+	CodeProviderNotFound   ErrorCode = "placement.resource_provider.not_found"
+	CodeDuplicateQueryKey  ErrorCode = "placement.query.duplicate_key"
+	CodeBadQueryValue      ErrorCode = "placement.query.bad_value"
+	CodeMissingQueryValue  ErrorCode = "placement.query.missing_value"
+)
+
+// ErrorBody is the body of every answer with a status of 400 and more.
+type ErrorBody struct {
+	Errors []ErrorItem `json:"errors"`
+}
+
+// ErrorItem is one error. There is always exactly one in a body.
+type ErrorItem struct {
+	Status    int       `json:"status"`
+	Title     string    `json:"title"`
+	Detail    string    `json:"detail"`
+	Code      ErrorCode `json:"code,omitempty"` // from 1.23
+	RequestID string    `json:"request_id,omitempty"`
+	// MaxVersion and MinVersion are there when the version that was asked for does not exist (status 406).
+	MaxVersion string `json:"max_version,omitempty"`
+	MinVersion string `json:"min_version,omitempty"`
+}
+
+// AppendJSON appends an error body with this one error.
+func (e *ErrorItem) AppendJSON(b []byte) []byte {
+	b = append(b, `{"errors":[{"status":`...)
+	b = appendInt(b, int64(e.Status))
+	b = append(b, `,"title":`...)
+	b = AppendString(b, e.Title)
+	b = append(b, `,"detail":`...)
+	b = AppendString(b, e.Detail)
+	for _, f := range [...]struct{ key, value string }{
+		{`,"code":`, string(e.Code)},
+		{`,"request_id":`, e.RequestID},
+		{`,"max_version":`, e.MaxVersion},
+		{`,"min_version":`, e.MinVersion},
+	} {
+		if f.value != "" {
+			b = append(b, f.key...)
+			b = AppendString(b, f.value)
+		}
+	}
+	return append(b, `}]}`...)
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// ServiceType is the name of the service in the version header and in the catalog of Keystone.
+const ServiceType = "placement"
+
+// The headers of the API, in the spelling that net/http keeps them under (header names know no case).
+const (
+	HeaderVersion       = "Openstack-Api-Version"  // request and response: "placement 1.39"
+	HeaderAuthToken     = "X-Auth-Token"           //nolint:gosec // The name of a header, no secret.
+	HeaderRequestID     = "X-Openstack-Request-Id" // response: the id of this request; request: that of the caller's own
+	HeaderRoles         = "X-Roles"                // request, noauth: roles, separated by commas
+	HeaderProjectID     = "X-Project-Id"           // request, noauth: the project
+	HeaderSystemScope   = "Openstack-System-Scope" // request, noauth: not empty when the token is system-scoped
+	HeaderExtensions    = "Placement-Extensions"   // request: extensions of this implementation, separated by commas
+	VaryVersion         = "openstack-api-version"  // value of Vary
+	MediaType           = "application/json"       // of all bodies
+	CacheControl        = "no-cache"               // value of Cache-Control from 1.15
+	ConsumerTypeUnknown = "unknown"                // shown where a consumer has no type
+	ConsumerTypeAll     = "all"                    // in GET /usages: all types taken together
+	ConsumerCount       = "consumer_count"         // key among the classes in GET /usages from 1.38
+	MaxInt              = 1<<31 - 1                // largest total, reserved, min_unit, max_unit and step_size
+	MaxAllocationRatio  = 3.40282e+38              // largest allocation_ratio
+	MaxProviderName     = 200                      // characters
+	MaxName             = 255                      // characters of a trait, class, project, user or consumer type
+	CustomPrefix        = "CUSTOM_"                // of traits and classes that are not standard
+	defaultMaxUnit      = MaxInt
+	defaultMinUnit      = 1
+	defaultStepSize     = 1
+	defaultRatio        = 1.0
+)

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "math"
+
+// Inventory is how much of one resource class a provider has, and in which portions it can be allocated.
+type Inventory struct {
+	Total           int64   `json:"total"`
+	Reserved        int64   `json:"reserved"`
+	MinUnit         int64   `json:"min_unit"`
+	MaxUnit         int64   `json:"max_unit"`
+	StepSize        int64   `json:"step_size"`
+	AllocationRatio float64 `json:"allocation_ratio"`
+}
+
+// Inventories is GET and PUT /resource_providers/{uuid}/inventories, response and request, and in a Reshape what one
+// provider shall have: inventories by resource class.
+type Inventories struct {
+	Generation  int64                `json:"resource_provider_generation"`
+	Inventories map[string]Inventory `json:"inventories"`
+}
+
+// OneInventory is GET and PUT /resource_providers/{uuid}/inventories/{class}, response and request, and the response of
+// POST to /inventories.
+type OneInventory struct {
+	Inventory
+	Generation int64 `json:"resource_provider_generation"`
+}
+
+// InventoryCreate is the body of POST /resource_providers/{uuid}/inventories. A generation may stand in it; Placement
+// reads over it.
+type InventoryCreate struct {
+	Inventory
+	ResourceClass string `json:"resource_class"`
+}
+
+// DefaultInventory is an inventory where all but the total is what Placement takes for a field that a request leaves out.
+func DefaultInventory(total int64) Inventory {
+	return Inventory{
+		Total: total, MinUnit: defaultMinUnit, MaxUnit: defaultMaxUnit, StepSize: defaultStepSize, AllocationRatio: defaultRatio,
+	}
+}
+
+// appendFields appends the members of an inventory, without the braces.
+func (i *Inventory) appendFields(b []byte) []byte {
+	b = append(b, `"total":`...)
+	b = appendInt(b, i.Total)
+	b = append(b, `,"reserved":`...)
+	b = appendInt(b, i.Reserved)
+	b = append(b, `,"min_unit":`...)
+	b = appendInt(b, i.MinUnit)
+	b = append(b, `,"max_unit":`...)
+	b = appendInt(b, i.MaxUnit)
+	b = append(b, `,"step_size":`...)
+	b = appendInt(b, i.StepSize)
+	b = append(b, `,"allocation_ratio":`...)
+	return appendFloat(b, i.AllocationRatio)
+}
+
+// AppendInventory appends an Inventory. Cost: about 110 bytes and no allocation.
+func AppendInventory(b []byte, i Inventory) []byte {
+	b = append(b, '{')
+	b = i.appendFields(b)
+	return append(b, '}')
+}
+
+// AppendOneInventory appends a OneInventory.
+func AppendOneInventory(b []byte, i Inventory, generation int64) []byte {
+	b = append(b, '{')
+	b = i.appendFields(b)
+	b = append(b, `,"resource_provider_generation":`...)
+	b = appendInt(b, generation)
+	return append(b, '}')
+}
+
+// DecodeInventories reads the body of PUT /resource_providers/{uuid}/inventories. The error is a *BodyError.
+func DecodeInventories(body []byte) (Inventories, error) {
+	r := newReader(body)
+	inv, err := r.inventories()
+	if err == nil {
+		err = r.end()
+	}
+	return inv, err
+}
+
+// DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The error is a *BodyError.
+func DecodeOneInventory(body []byte) (OneInventory, error) {
+	r := newReader(body)
+	inv, generation, _, err := r.inventory(inventoryKeys{generation: true, needGeneration: true})
+	if err == nil {
+		err = r.end()
+	}
+	return OneInventory{Inventory: inv, Generation: generation}, err
+}
+
+// DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is a *BodyError.
+func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
+	r := newReader(body)
+	inv, _, class, err := r.inventory(inventoryKeys{generation: true, class: true})
+	if err == nil {
+		err = r.end()
+	}
+	return InventoryCreate{Inventory: inv, ResourceClass: class}, err
+}
+
+// inventories reads an Inventories. A class name that cannot exist is not a matter of the form: as with any other class
+// that is not there, whoever looks for it says so.
+func (r *reader) inventories() (inv Inventories, err error) {
+	var generation, inventories bool
+	err = r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "resource_provider_generation":
+			generation = true
+			inv.Generation, err = r.generation()
+		case "inventories":
+			inventories = true
+			inv.Inventories = map[string]Inventory{}
+			err = r.object(func(class []byte) error {
+				// The generation may stand in each inventory, too, and is not looked at there.
+				i, _, _, err := r.inventory(inventoryKeys{generation: true})
+				inv.Inventories[string(class)] = i
+				return err
+			})
+		default:
+			err = r.unknown()
+		}
+		return err
+	})
+	if err == nil && !generation {
+		err = r.missing("resource_provider_generation")
+	}
+	if err == nil && !inventories {
+		err = r.missing("inventories")
+	}
+	return inv, err
+}
+
+// inventoryKeys are the keys that may, and must, stand in an inventory besides its own.
+type inventoryKeys struct {
+	generation, needGeneration, class bool
+}
+
+func (r *reader) inventory(keys inventoryKeys) (inv Inventory, generation int64, class string, err error) {
+	inv = DefaultInventory(0)
+	var hasTotal, hasGeneration, hasClass bool
+	err = r.object(func(key []byte) (err error) {
+		switch k := string(key); {
+		case k == "total":
+			hasTotal = true
+			inv.Total, err = r.integer(1, MaxInt)
+		case k == "reserved":
+			inv.Reserved, err = r.integer(0, MaxInt)
+		case k == "min_unit":
+			inv.MinUnit, err = r.integer(1, MaxInt)
+		case k == "max_unit":
+			inv.MaxUnit, err = r.integer(1, MaxInt)
+		case k == "step_size":
+			inv.StepSize, err = r.integer(1, MaxInt)
+		case k == "allocation_ratio":
+			inv.AllocationRatio, err = r.number(MaxAllocationRatio)
+		case k == "resource_provider_generation" && keys.generation:
+			hasGeneration = true
+			generation, err = r.generation()
+		case k == "resource_class" && keys.class:
+			hasClass = true
+			if class, err = r.string(0, 0); err == nil && !IsName(class) {
+				err = r.invalid("must be the name of a resource class: A-Z, 0-9 and _")
+			}
+		default:
+			err = r.unknown()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case !hasTotal:
+		err = r.missing("total")
+	case keys.needGeneration && !hasGeneration:
+		err = r.missing("resource_provider_generation")
+	case keys.class && !hasClass:
+		err = r.missing("resource_class")
+	}
+	return inv, generation, class, err
+}
+
+// generation reads a generation: any integer.
+func (r *reader) generation() (int64, error) { return r.integer(math.MinInt64, math.MaxInt64) }

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Apply carries out a plan for the node whose root is given. An operation that is refused stops those that build upon it
+// and no others; a Placement that is away, or refuses our credentials, stops the rest.
+//
+// What happened is remembered, so the next Tree costs nothing; what failed, or may have happened without an answer, is
+// read again by it. The error is an [*ApplyError] with every cause.
+//
+// Cost: one request per operation, less those that create a class or trait known by now.
+func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
+	if plan.Empty() {
+		return nil
+	}
+	n := c.node(root)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	run := &run{client: c, node: n, plan: plan, failed: map[string]error{}, symbols: map[string]error{}, generation: map[string]int64{}}
+	for p := range plan.desired.All() {
+		run.generation[p.UUID] = p.Generation
+	}
+	result := &ApplyError{}
+	for _, op := range plan.Operations {
+		if cause := run.blocked(op); cause != nil {
+			run.blame(op, cause)
+			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})
+			continue
+		}
+		if err := run.do(ctx, op); err != nil {
+			run.blame(op, err)
+			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: err})
+			continue
+		}
+		result.Done++
+	}
+	if len(result.Failed) > 0 {
+		return result
+	}
+	return nil
+}
+
+// run is one plan being applied.
+type run struct {
+	client     *Client
+	node       *node
+	plan       Plan
+	generation map[string]int64 // by provider: what the next write must carry
+	failed     map[string]error // providers whose later operations are pointless
+	symbols    map[string]error // classes and traits that could not be made
+	stopped    error            // why nothing at all is to be tried any more
+}
+
+// blocked gives the reason why an operation need not be tried.
+func (r *run) blocked(op Operation) error {
+	if r.stopped != nil {
+		return r.stopped
+	}
+	if err := r.failed[op.UUID]; err != nil {
+		return err
+	}
+	if op.Kind == CreateProvider || op.Kind == UpdateProvider {
+		if err := r.failed[op.Parent]; err != nil {
+			return err
+		}
+	}
+	for class := range op.Inventories {
+		if err := r.symbols[class]; err != nil {
+			return err
+		}
+	}
+	for _, trait := range op.Traits {
+		if err := r.symbols[trait]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blame notes what a failure means for the operations to come and for what is known of Placement.
+func (r *run) blame(op Operation, err error) {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		r.stopped = err
+	}
+	switch op.Kind {
+	case EnsureClass, EnsureTrait:
+		r.symbols[op.Symbol] = err
+	case DeleteProvider:
+		r.node.markStale(op.UUID)
+		r.failed[op.Parent] = err // a parent with a child cannot go either
+		if r.plan.desired.Exists(op.Parent) {
+			delete(r.failed, op.Parent)
+		}
+	case CreateProvider, UpdateProvider:
+		r.node.markStale(op.UUID)
+		r.failed[op.UUID] = err
+	default:
+		r.node.markStale(op.UUID)
+		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) {
+			r.failed[op.UUID] = err // the generation is doubtful
+		}
+	}
+}
+
+// do makes the request of one operation and keeps what the answer says.
+func (r *run) do(ctx context.Context, op Operation) error {
+	path := "/resource_providers/" + op.UUID
+	switch op.Kind {
+	case EnsureClass:
+		return r.ensure(ctx, "/resource_classes/"+op.Symbol, op.Symbol)
+	case EnsureTrait:
+		return r.ensure(ctx, "/traits/"+op.Symbol, op.Symbol)
+	case CreateProvider:
+		return r.create(ctx, op)
+	case UpdateProvider:
+		return r.update(ctx, op, path)
+	case DeleteProvider:
+		return r.delete(ctx, op, path)
+	case SetInventories:
+		body := wire.Inventories{Generation: r.generation[op.UUID], Inventories: toWire(op.Inventories)}
+		var out wire.Inventories
+		if err := r.client.transport.do(ctx, http.MethodPut, path+"/inventories", body, &out); err != nil {
+			return err
+		}
+		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, op.Inventories) })
+		return nil
+	case SetAggregates:
+		generation := r.generation[op.UUID]
+		body := wire.AggregateList{Aggregates: notNil(op.Aggregates), Generation: &generation}
+		var out wire.AggregateList
+		if err := r.client.transport.do(ctx, http.MethodPut, path+"/aggregates", body, &out); err != nil {
+			return err
+		}
+		if out.Generation == nil {
+			return missingGeneration(http.MethodPut, path+"/aggregates")
+		}
+		r.keep(op, *out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetAggregates(op.UUID, op.Aggregates) })
+		return nil
+	case SetTraits:
+		return r.setTraits(ctx, op, path+"/traits")
+	}
+	return fmt.Errorf("operation of unknown kind %d", op.Kind)
+}
+
+// ensure creates a custom class or trait, once in the life of this client.
+func (r *run) ensure(ctx context.Context, path, symbol string) error {
+	c := r.client
+	c.mu.Lock()
+	known := c.ensured[symbol]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := c.transport.do(ctx, http.MethodPut, path, nil, nil); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ensured[symbol] = true
+	return nil
+}
+
+func (r *run) create(ctx context.Context, op Operation) error {
+	body := wire.ProviderCreate{UUID: op.UUID, Name: op.Provider, Parent: op.Parent}
+	var out wire.ResourceProvider
+	if err := r.client.transport.do(ctx, http.MethodPost, "/resource_providers", body, &out); err != nil {
+		return err
+	}
+	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
+		if t.Exists(op.UUID) { // the root of a new node is in the tree before it is in Placement
+			return false, nil
+		}
+		if op.Parent == "" {
+			return true, t.AddRoot(op.UUID, op.Provider)
+		}
+		return true, t.AddChild(op.Parent, op.UUID, op.Provider)
+	})
+	return nil
+}
+
+func (r *run) update(ctx context.Context, op Operation, path string) error {
+	body := wire.ProviderUpdate{Name: op.Provider, Parent: wire.ParentChange{Set: op.before().ParentUUID != op.Parent, UUID: op.Parent}}
+	var out wire.ResourceProvider
+	if err := r.client.transport.do(ctx, http.MethodPut, path, body, &out); err != nil {
+		return err
+	}
+	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
+		renamed, err := t.Rename(op.UUID, op.Provider)
+		if err != nil {
+			return renamed, err
+		}
+		return t.Move(op.UUID, op.Parent)
+	})
+	return nil
+}
+
+func (r *run) delete(ctx context.Context, op Operation, path string) error {
+	err := r.client.transport.do(ctx, http.MethodDelete, path, nil, nil)
+	if err != nil && !errors.Is(err, ErrNotFound) { // gone is gone, whoever did it
+		return err
+	}
+	if r.node.tree != nil && r.node.tree.Exists(op.UUID) {
+		_, err = r.node.tree.Remove(op.UUID)
+		return err
+	}
+	return nil
+}
+
+func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
+	put := func(traits []string) error {
+		body := wire.ProviderTraits{Traits: notNil(traits), Generation: r.generation[op.UUID]}
+		var out wire.ProviderTraits
+		if err := r.client.transport.do(ctx, http.MethodPut, path, body, &out); err != nil {
+			return err
+		}
+		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetTraits(op.UUID, traits) })
+		return nil
+	}
+	err := put(op.Traits)
+	if !errors.Is(err, ErrInvalid) {
+		return err
+	}
+	known, lookErr := r.client.knownTraits(ctx, op.Traits)
+	if lookErr != nil || len(known) == len(op.Traits) {
+		return err // the traits are not what is wrong
+	}
+	return put(known)
+}
+
+// keep notes the new generation and makes the same change in the cached tree. Where that does not fit, the cache is
+// wrong and the provider is read again; the write itself is done.
+func (r *run) keep(op Operation, generation int64, change func(*providertree.Tree) (bool, error)) {
+	r.generation[op.UUID] = generation
+	if r.node.tree == nil {
+		return
+	}
+	_, err := change(r.node.tree)
+	if err == nil {
+		err = r.node.tree.SetGeneration(op.UUID, generation)
+	}
+	if err != nil {
+		r.node.markStale(op.UUID)
+	}
+}
+
+func missingGeneration(method, path string) error {
+	return &RequestError{Method: method, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: "the answer has no resource_provider_generation"}
+}
+
+func notNil(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return slices.Clone(list)
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Client reads and writes the provider trees of one agent's compute nodes. Its methods may be called from several
+// goroutines; those for one node take turns.
+type Client struct {
+	transport *transport
+	refresh   time.Duration
+	jitter    func() float64
+
+	mu      sync.Mutex
+	checked bool             // the server's microversions were looked at
+	nodes   map[string]*node // by uuid of the root
+	ensured map[string]bool  // custom classes and traits that this client made sure of
+	unknown map[string]bool  // standard traits that this Placement is too old for
+}
+
+// node is what the client knows of one compute node's tree.
+type node struct {
+	mu       sync.Mutex
+	tree     *providertree.Tree // nil: nothing known
+	stale    map[string]bool    // providers that a failed write has made doubtful
+	verified time.Time          // when the tree was last compared with Placement
+	interval time.Duration      // until the next comparison, with jitter
+}
+
+// New checks the configuration and returns a client. It makes no request: Placement may come up later than the agent.
+func New(cfg Config) (*Client, error) {
+	t, err := newTransport(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{transport: t, refresh: cfg.RefreshInterval, jitter: cfg.Jitter, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
+	if c.jitter == nil {
+		c.jitter = rand.Float64
+	}
+	return c, nil
+}
+
+// CloseIdle gives up the idle connections; the client stays usable.
+func (c *Client) CloseIdle() { c.transport.client.HTTPClient.CloseIdleConnections() }
+
+// Tree returns what Placement says of a compute node: its root and all providers below it. A node that Placement does
+// not have yet comes back as a lone root with [providertree.NoGeneration]; the plan made from it creates it.
+//
+// The tree is a copy that the caller may edit. Without changes on either side it costs no request within the refresh
+// interval, one GET after it, and three more for each provider whose generation moved.
+//
+// Errors: [ErrIdentity] if Placement has this name under another uuid, or this uuid under another name or parent; those
+// of [RequestError] otherwise.
+func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
+	n := c.node(uuid)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tree != nil && len(n.stale) == 0 && (c.refresh == 0 || c.transport.now().Sub(n.verified) < n.interval) {
+		return n.tree.Clone(), nil
+	}
+	if err := c.checkServer(ctx); err != nil {
+		return nil, err
+	}
+	tree, err := c.read(ctx, n, uuid, name)
+	if err != nil {
+		return nil, err
+	}
+	n.tree, n.stale, n.verified = tree, nil, c.transport.now()
+	n.interval = c.refresh - time.Duration(c.jitter()*float64(c.refresh)/10) // up to a tenth earlier, so that a thousand agents spread out
+	return tree.Clone(), nil
+}
+
+// Requests returns how many requests were sent so far, each try counted, and how many of them were writes.
+func (c *Client) Requests() (all, writes int64) {
+	return c.transport.requests.Load(), c.transport.writes.Load()
+}
+
+// Forget drops what is known of all nodes, so that the next pass reads everything again (SIGHUP, an operator's request).
+func (c *Client) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = map[string]*node{}
+	c.ensured, c.unknown = map[string]bool{}, map[string]bool{}
+	c.checked = false
+}
+
+func (c *Client) node(uuid string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[uuid]
+	if n == nil {
+		n = &node{}
+		c.nodes[uuid] = n
+	}
+	return n
+}
+
+// checkServer reads the version document, once: is this a Placement, and is it new enough?
+func (c *Client) checkServer(ctx context.Context) error {
+	c.mu.Lock()
+	known := c.checked
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	var doc wire.Versions
+	if err := c.transport.do(ctx, http.MethodGet, "/", nil, &doc); err != nil {
+		return err
+	}
+	if len(doc.Versions) == 0 || doc.Versions[0].MaxVersion == "" {
+		return &RequestError{Method: http.MethodGet, Path: "/", Status: http.StatusOK, Kind: ErrUnexpected, Detail: "the answer is no version document"}
+	}
+	low, high := doc.Versions[0].MinVersion, doc.Versions[0].MaxVersion
+	if older(high, Microversion) || older(Microversion, low) {
+		return fmt.Errorf("%w: it speaks microversions %s to %s, and the agent needs %s (OpenStack Xena or newer)", ErrTooOld, low, high, Microversion)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checked = true
+	return nil
+}
+
+// older compares microversions; one that cannot be read is the oldest of all.
+func older(a, b string) bool {
+	number := func(s string) int {
+		major, minor, _ := strings.Cut(s, ".")
+		x, err1 := strconv.Atoi(major)
+		y, err2 := strconv.Atoi(minor)
+		if err1 != nil || err2 != nil {
+			return -1
+		}
+		return x*1000 + y
+	}
+	return number(a) < number(b)
+}
+
+// read lists the tree and reads what moved since n.tree.
+func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*providertree.Tree, error) {
+	var list wire.ResourceProviders
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?in_tree="+url.QueryEscape(uuid), nil, &list); err != nil {
+		return nil, err
+	}
+	if len(list.ResourceProviders) == 0 {
+		return c.unborn(ctx, uuid, name)
+	}
+	providers := make([]providertree.Provider, 0, len(list.ResourceProviders))
+	for _, rp := range list.ResourceProviders {
+		p, err := c.fill(ctx, n, rp)
+		if err != nil {
+			return nil, err
+		}
+		providers = append(providers, p)
+	}
+	tree := &providertree.Tree{}
+	if err := tree.Populate(providers); err != nil {
+		return nil, fmt.Errorf("%w: the tree of %s (%s) makes no sense: %w", ErrUnexpected, name, uuid, err)
+	}
+	return tree, checkIdentity(tree, uuid, name)
+}
+
+// fill turns a provider of a list into a whole one: from the cache if its generation did not move, else by three GETs.
+// What the three say is consistent only if nothing was written meanwhile, so they must agree on the generation.
+func (c *Client) fill(ctx context.Context, n *node, rp wire.ResourceProvider) (providertree.Provider, error) {
+	p := providertree.Provider{UUID: rp.UUID, Name: rp.Name, Generation: rp.Generation}
+	if rp.Parent != nil {
+		p.ParentUUID = *rp.Parent
+	}
+	if n.tree != nil && !n.stale[rp.UUID] {
+		if old, known := n.tree.Provider(rp.UUID); known && old.Generation == rp.Generation {
+			p.Inventories, p.Traits, p.Aggregates, p.Resources = old.Inventories, old.Traits, old.Aggregates, old.Resources
+			return p, nil
+		}
+	}
+	const tries = 3
+	for range tries {
+		generation, err := c.fillOnce(ctx, &p)
+		if err != nil || generation {
+			return p, err
+		}
+	}
+	return p, &RequestError{
+		Method: http.MethodGet, Path: "/resource_providers/" + p.UUID, Kind: ErrConflict,
+		Detail: fmt.Sprintf("it was written %d times while it was read", tries),
+	}
+}
+
+// fillOnce reads inventories, traits and aggregates and reports whether all are of one generation.
+func (c *Client) fillOnce(ctx context.Context, p *providertree.Provider) (bool, error) {
+	path := "/resource_providers/" + p.UUID
+	var inventories wire.Inventories
+	var traits wire.ProviderTraits
+	var aggregates wire.AggregateList
+	for _, get := range []struct {
+		what string
+		out  any
+	}{{"/inventories", &inventories}, {"/traits", &traits}, {"/aggregates", &aggregates}} {
+		if err := c.transport.do(ctx, http.MethodGet, path+get.what, nil, get.out); err != nil {
+			return false, err
+		}
+	}
+	p.Inventories = make(providertree.Inventories, len(inventories.Inventories))
+	for class, inv := range inventories.Inventories {
+		p.Inventories[class] = fromWire(inv)
+	}
+	p.Traits, p.Aggregates = traits.Traits, aggregates.Aggregates
+	if aggregates.Generation == nil {
+		return false, missingGeneration(http.MethodGet, path+"/aggregates")
+	}
+	p.Generation = *aggregates.Generation
+	return inventories.Generation == p.Generation && traits.Generation == p.Generation, nil
+}
+
+// unborn is the tree of a node that Placement does not know: unless it knows the name.
+func (c *Client) unborn(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
+	var list wire.ResourceProviders
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?name="+url.QueryEscape(name), nil, &list); err != nil {
+		return nil, err
+	}
+	if len(list.ResourceProviders) > 0 {
+		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, while this node's identity is %s; if this host was reinstalled, "+
+			"put the old uuid into its compute_id file, and if the provider is a leftover, delete it (openstack resource provider delete %s)",
+			ErrIdentity, name, list.ResourceProviders[0].UUID, uuid, list.ResourceProviders[0].UUID)
+	}
+	tree := &providertree.Tree{}
+	if err := tree.AddRoot(uuid, name); err != nil {
+		return nil, err
+	}
+	return tree, nil
+}
+
+func checkIdentity(tree *providertree.Tree, uuid, name string) error {
+	root, found := tree.Provider(uuid)
+	switch {
+	case !found:
+		return fmt.Errorf("%w: the tree of %s does not hold it", ErrUnexpected, uuid)
+	case root.ParentUUID != "":
+		return fmt.Errorf("%w: resource provider %s is a child of %s there, and a compute node must be a root", ErrIdentity, uuid, root.ParentUUID)
+	case root.Name != name:
+		return fmt.Errorf("%w: resource provider %s is named %q there, and this node is %q; if the host was renamed, give it its old name "+
+			"back (agent.host), and if this is another host, it runs on a copied compute_id file, which must go", ErrIdentity, uuid, root.Name, name)
+	}
+	return nil
+}
+
+// Usages reads how much of each inventory of a provider is allocated, by resource class. One GET, never cached.
+func (c *Client) Usages(ctx context.Context, provider string) (map[string]int64, error) {
+	var out wire.ProviderUsages
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/usages", nil, &out); err != nil {
+		return nil, err
+	}
+	return out.Usages, nil
+}
+
+func fromWire(i wire.Inventory) providertree.Inventory {
+	return providertree.Inventory{
+		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+	}
+}
+
+func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
+	out := make(map[string]wire.Inventory, len(inventories))
+	for class, i := range inventories {
+		i = i.Normalize()
+		out[class] = wire.Inventory{
+			Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+		}
+	}
+	return out
+}
+
+// Transient reports whether waiting may help: Placement is away, or somebody else was faster.
+func Transient(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrConflict)
+}
+
+// markStale notes that providers must be read again before the next plan.
+func (n *node) markStale(uuids ...string) {
+	if n.stale == nil {
+		n.stale = map[string]bool{}
+	}
+	for _, u := range slices.Compact(uuids) {
+		n.stale[u] = true
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Kind is what an operation does. Each is one request.
+type Kind int
+
+// The kinds, in the order in which a plan holds them.
+const (
+	EnsureClass    Kind = iota + 1 // PUT /resource_classes/{class}
+	EnsureTrait                    // PUT /traits/{trait}
+	CreateProvider                 // POST /resource_providers
+	UpdateProvider                 // PUT /resource_providers/{uuid}: name and parent
+	DeleteProvider                 // DELETE /resource_providers/{uuid}
+	SetInventories                 // PUT /resource_providers/{uuid}/inventories
+	SetAggregates                  // PUT /resource_providers/{uuid}/aggregates
+	SetTraits                      // PUT /resource_providers/{uuid}/traits
+)
+
+var kindNames = map[Kind]string{
+	EnsureClass: "ensure_class", EnsureTrait: "ensure_trait", CreateProvider: "create_provider", UpdateProvider: "update_provider",
+	DeleteProvider: "delete_provider", SetInventories: "set_inventories", SetAggregates: "set_aggregates", SetTraits: "set_traits",
+}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Operation is one write to Placement.
+type Operation struct {
+	Kind Kind
+	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass and EnsureTrait.
+	UUID, Provider string
+	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
+	Parent string
+	// Symbol is the custom class or trait of EnsureClass and EnsureTrait.
+	Symbol string
+	// Inventories, Traits and Aggregates are the whole new content, for the kind that sets it.
+	Inventories        providertree.Inventories
+	Traits, Aggregates []string
+	// Before is the provider as Placement has it, nil for one that is new.
+	Before *providertree.Provider
+}
+
+// String says what the operation does, for people.
+func (o Operation) String() string {
+	switch o.Kind {
+	case EnsureClass:
+		return "make sure that resource class " + o.Symbol + " exists"
+	case EnsureTrait:
+		return "make sure that trait " + o.Symbol + " exists"
+	case CreateProvider:
+		if o.Parent == "" {
+			return fmt.Sprintf("create resource provider %s (%s)", o.Provider, o.UUID)
+		}
+		return fmt.Sprintf("create resource provider %s (%s) below %s", o.Provider, o.UUID, o.Parent)
+	case UpdateProvider:
+		return o.describeUpdate()
+	case DeleteProvider:
+		return fmt.Sprintf("delete resource provider %s (%s)", o.Provider, o.UUID)
+	case SetInventories:
+		return fmt.Sprintf("set the inventory of %s: %s", o.Provider, describeInventories(o.before().Inventories, o.Inventories))
+	case SetAggregates:
+		return fmt.Sprintf("set the aggregates of %s: %s", o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
+	case SetTraits:
+		return fmt.Sprintf("set the traits of %s: %s", o.Provider, describeSets(o.before().Traits, o.Traits))
+	}
+	return fmt.Sprintf("unknown operation %d", int(o.Kind))
+}
+
+func (o Operation) before() providertree.Provider {
+	if o.Before == nil {
+		return providertree.Provider{}
+	}
+	return *o.Before
+}
+
+func (o Operation) describeUpdate() string {
+	b := o.before()
+	var what []string
+	if b.Name != o.Provider {
+		what = append(what, "rename it from "+b.Name)
+	}
+	if b.ParentUUID != o.Parent {
+		to := o.Parent
+		if to == "" {
+			to = "the top"
+		}
+		what = append(what, "move it to "+to)
+	}
+	return fmt.Sprintf("update resource provider %s (%s): %s", o.Provider, o.UUID, strings.Join(what, ", "))
+}
+
+// describeInventories names what differs, class by class and field by field.
+func describeInventories(before, after providertree.Inventories) string {
+	var out []string
+	classes := maps.Clone(before)
+	if classes == nil {
+		classes = providertree.Inventories{}
+	}
+	maps.Copy(classes, after)
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		old, had := before[class]
+		now, has := after[class]
+		switch {
+		case !has:
+			out = append(out, "-"+class)
+		case !had:
+			out = append(out, fmt.Sprintf("+%s %d", class, now.Total))
+		default:
+			if d := describeInventory(old.Normalize(), now.Normalize()); d != "" {
+				out = append(out, class+" "+d)
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func describeInventory(old, now providertree.Inventory) string {
+	var out []string
+	field := func(name string, a, b any) {
+		if a != b {
+			out = append(out, fmt.Sprintf("%s %v→%v", name, a, b))
+		}
+	}
+	field("total", old.Total, now.Total)
+	field("reserved", old.Reserved, now.Reserved)
+	field("min_unit", old.MinUnit, now.MinUnit)
+	field("max_unit", old.MaxUnit, now.MaxUnit)
+	field("step_size", old.StepSize, now.StepSize)
+	field("allocation_ratio", old.AllocationRatio, now.AllocationRatio)
+	return strings.Join(out, " ")
+}
+
+// describeSets names what comes and goes; a long list is counted instead.
+func describeSets(before, after []string) string {
+	const most = 6
+	list := func(sign string, from, to []string) []string {
+		var out []string
+		for _, s := range from {
+			if _, found := slices.BinarySearch(to, s); !found {
+				out = append(out, sign+s)
+			}
+		}
+		if len(out) > most {
+			rest := len(out) - most
+			out = append(out[:most], fmt.Sprintf("%s%d more", sign, rest))
+		}
+		return out
+	}
+	return strings.Join(append(list("+", after, before), list("-", before, after)...), ", ")
+}
+
+// MarshalJSON gives the form that `plan --output json` prints.
+func (o Operation) MarshalJSON() ([]byte, error) {
+	inventory := func(v providertree.Inventories) map[string]inventoryJSON {
+		if v == nil {
+			return nil
+		}
+		out := make(map[string]inventoryJSON, len(v))
+		for class, inv := range v {
+			out[class] = inventoryJSON(inv.Normalize())
+		}
+		return out
+	}
+	return json.Marshal(struct {
+		Kind        string                   `json:"operation"`
+		UUID        string                   `json:"resource_provider,omitempty"`
+		Provider    string                   `json:"name,omitempty"`
+		Parent      string                   `json:"parent,omitempty"`
+		Symbol      string                   `json:"symbol,omitempty"`
+		Inventories map[string]inventoryJSON `json:"inventories,omitempty"`
+		Traits      []string                 `json:"traits,omitempty"`
+		Aggregates  []string                 `json:"aggregates,omitempty"`
+		Text        string                   `json:"text"`
+	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, inventory(o.Inventories), o.Traits, o.Aggregates, o.String()})
+}
+
+type inventoryJSON struct {
+	Total           int64   `json:"total"`
+	Reserved        int64   `json:"reserved"`
+	MinUnit         int64   `json:"min_unit"`
+	MaxUnit         int64   `json:"max_unit"`
+	StepSize        int64   `json:"step_size"`
+	AllocationRatio float64 `json:"allocation_ratio"`
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Plan is an ordered list of writes that makes Placement say what a driver said. The zero Plan is: nothing to do.
+type Plan struct {
+	Operations []Operation
+	// desired is the tree that holds when all operations have happened.
+	desired *providertree.Tree
+}
+
+// Empty reports whether there is nothing to do.
+func (p Plan) Empty() bool { return len(p.Operations) == 0 }
+
+// NewPlan compares what Placement says with what it should say and lists the writes that lead there. It is pure: the
+// same two trees give the same plan, which the agent applies, `compute-agent plan` prints and the tests assert.
+//
+// The order is: custom resource classes and traits; new providers, parents first; renames and moves; deletions, children
+// first; and then, for each provider from the leaves up, inventory, aggregates and traits. Deletions come before the
+// inventories since what they free may be what an inventory adds.
+//
+// Cost: O(providers), no request.
+func NewPlan(known, desired *providertree.Tree) Plan {
+	changes := providertree.Diff(known, desired)
+	if changes.Empty() && !hasUnborn(desired) {
+		return Plan{desired: desired}
+	}
+	plan := Plan{desired: desired}
+	plan.ensureSymbols(known, desired)
+
+	fresh := map[string]bool{}
+	for p := range desired.All() {
+		if p.Generation == providertree.NoGeneration || !known.Exists(p.UUID) {
+			fresh[p.UUID] = true
+			plan.add(Operation{Kind: CreateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID})
+		}
+	}
+	for _, c := range changes.Changed {
+		if (c.Renamed() || c.Moved()) && !fresh[c.After.UUID] {
+			plan.add(Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before})
+		}
+	}
+	for _, p := range changes.Removed {
+		if p.Generation != providertree.NoGeneration {
+			plan.add(Operation{Kind: DeleteProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &p})
+		}
+	}
+	for _, uuid := range slices.Backward(desired.UUIDs()) {
+		after, _ := desired.Provider(uuid)
+		before, _ := known.Provider(uuid)
+		if fresh[uuid] {
+			before = providertree.Provider{}
+		}
+		plan.describe(before, after)
+	}
+	return plan
+}
+
+func (p *Plan) add(op Operation) { p.Operations = append(p.Operations, op) }
+
+// describe adds the writes for what one provider has.
+func (p *Plan) describe(before, after providertree.Provider) {
+	op := Operation{UUID: after.UUID, Provider: after.Name}
+	if before.UUID != "" {
+		op.Before = &before
+	}
+	if !before.Inventories.Equal(after.Inventories) {
+		op.Kind, op.Inventories = SetInventories, after.Inventories
+		p.add(op)
+		op.Inventories = nil
+	}
+	if !slices.Equal(before.Aggregates, after.Aggregates) {
+		op.Kind, op.Aggregates = SetAggregates, after.Aggregates
+		p.add(op)
+		op.Aggregates = nil
+	}
+	if !slices.Equal(before.Traits, after.Traits) {
+		op.Kind, op.Traits = SetTraits, after.Traits
+		p.add(op)
+	}
+}
+
+// ensureSymbols adds the creation of custom classes and traits that no known provider uses yet. (Those that one uses
+// exist.) Standard ones are Placement's own: it may be newer than the agent, so they are not judged here.
+func (p *Plan) ensureSymbols(known, desired *providertree.Tree) {
+	classes, traits := customSymbols(known)
+	newClasses, newTraits := customSymbols(desired)
+	for _, class := range slices.Sorted(maps.Keys(newClasses)) {
+		if !classes[class] {
+			p.add(Operation{Kind: EnsureClass, Symbol: class})
+		}
+	}
+	for _, trait := range slices.Sorted(maps.Keys(newTraits)) {
+		if !traits[trait] {
+			p.add(Operation{Kind: EnsureTrait, Symbol: trait})
+		}
+	}
+}
+
+func customSymbols(tree *providertree.Tree) (classes, traits map[string]bool) {
+	classes, traits = map[string]bool{}, map[string]bool{}
+	for p := range tree.All() {
+		for class := range p.Inventories {
+			if providertree.IsCustom(class) {
+				classes[class] = true
+			}
+		}
+		for _, trait := range p.Traits {
+			if providertree.IsCustom(trait) {
+				traits[trait] = true
+			}
+		}
+	}
+	return classes, traits
+}
+
+// hasUnborn reports whether Placement has still to be told of a provider. A tree that was read for a node that is new to
+// Placement holds its root in that state.
+func hasUnborn(tree *providertree.Tree) bool {
+	for p := range tree.All() {
+		if p.Generation == providertree.NoGeneration {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+type edit func(*testing.T, *providertree.Tree)
+
+func ok(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func inventory(provider int, class string, inv providertree.Inventory) edit {
+	return func(t *testing.T, tr *providertree.Tree) {
+		_, err := tr.SetInventory(id(provider), class, inv)
+		ok(t, err)
+	}
+}
+
+func traits(provider int, list ...string) edit {
+	return func(t *testing.T, tr *providertree.Tree) {
+		_, err := tr.AddTraits(id(provider), list...)
+		ok(t, err)
+	}
+}
+
+func child(parent, uuid int, name string) edit {
+	return func(t *testing.T, tr *providertree.Tree) { ok(t, tr.AddChild(id(parent), id(uuid), name)) }
+}
+
+// placementSays is the usual starting point: a node that Placement knows, with a child.
+func placementSays(t *testing.T) *providertree.Tree {
+	t.Helper()
+	tr := &providertree.Tree{}
+	ok(t, tr.Populate([]providertree.Provider{
+		{UUID: id(1), Name: "cn1", Generation: 7, Inventories: providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_OLD": {Total: 1}}, Traits: []string{"COMPUTE_NODE", "CUSTOM_ADMIN"}},
+		{UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}}},
+	}))
+	return tr
+}
+
+// TestPlan shows for each kind of difference what is written, in which order.
+func TestPlan(t *testing.T) {
+	cases := []struct {
+		name  string
+		edits []edit
+		want  []string
+	}{
+		{"nothing", nil, nil},
+		{"the same again", []edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, MinUnit: 1, StepSize: 1})}, nil},
+		{"one inventory", []edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 4})}, []string{
+			"set the inventory of cn1: VCPU reserved 0→1 allocation_ratio 1→4",
+		}},
+		{"a custom class that the tree has already needs no asking", []edit{inventory(2, "CUSTOM_OLD", providertree.Inventory{Total: 1})}, []string{
+			"set the inventory of cn1_gpu: +CUSTOM_OLD 1",
+		}},
+		{"custom names first, then parents before children, then content from the leaves up", []edit{
+			child(1, 3, "cn1_numa_0"), child(3, 4, "cn1_numa_0_gpu"), inventory(4, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
+			inventory(3, "VCPU", providertree.Inventory{Total: 4}), traits(3, "HW_NUMA_ROOT", "CUSTOM_FAST"), traits(1, "OWNER_NOVA"),
+		}, []string{
+			"make sure that resource class CUSTOM_GPU exists",
+			"make sure that trait CUSTOM_FAST exists",
+			"create resource provider cn1_numa_0 (" + id(3) + ") below " + id(1),
+			"create resource provider cn1_numa_0_gpu (" + id(4) + ") below " + id(3),
+			"set the inventory of cn1_numa_0_gpu: +CUSTOM_GPU 4",
+			"set the inventory of cn1_numa_0: +VCPU 4",
+			"set the traits of cn1_numa_0: +CUSTOM_FAST, +HW_NUMA_ROOT",
+			"set the traits of cn1: +OWNER_NOVA",
+		}},
+		{"a child that goes", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }}, []string{
+			"delete resource provider cn1_gpu (" + id(2) + ")",
+		}},
+		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "gpu"); ok(t, err) }}, []string{
+			"update resource provider gpu (" + id(2) + "): rename it from cn1_gpu",
+		}},
+		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }}, []string{
+			"set the aggregates of cn1: +" + id(9),
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			known := placementSays(t)
+			desired := known.Clone()
+			for _, e := range c.edits {
+				e(t, desired)
+			}
+			var got []string
+			for _, op := range reportclient.NewPlan(known, desired).Operations {
+				got = append(got, op.String())
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+func TestPlanOfANewNode(t *testing.T) {
+	known := &providertree.Tree{}
+	ok(t, known.AddRoot(id(1), "cn1"))
+	desired := known.Clone()
+	traits(1, "COMPUTE_NODE")(t, desired)
+	inventory(1, "VCPU", providertree.Inventory{Total: 2})(t, desired)
+	var kinds []string
+	for _, op := range reportclient.NewPlan(known, desired).Operations {
+		kinds = append(kinds, op.Kind.String())
+	}
+	if got, want := strings.Join(kinds, " "), "create_provider set_inventories set_traits"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestPlanOrder: whatever the difference, parents come before children, deletions run the other way, and nothing is said
+// of a provider before it exists or after it is gone.
+func TestPlanOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		grow := func(label string) *providertree.Tree {
+			tr := &providertree.Tree{}
+			for i := range rapid.IntRange(1, 10).Draw(t, label) {
+				p := providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), Generation: 5}
+				if i > 0 {
+					p.ParentUUID = id(rapid.IntRange(0, i-1).Draw(t, "parent"))
+				}
+				p.Inventories = providertree.Inventories{"VCPU": {Total: rapid.Int64Range(1, 2).Draw(t, "total")}}
+				if err := tr.Populate([]providertree.Provider{p}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return tr
+		}
+		known := grow("known")
+		desired := grow("desired")
+		exists := map[string]bool{}
+		for _, uuid := range known.UUIDs() {
+			exists[uuid] = true
+		}
+		for _, op := range reportclient.NewPlan(known, desired).Operations {
+			switch op.Kind {
+			case reportclient.CreateProvider:
+				if exists[op.UUID] || (op.Parent != "" && !exists[op.Parent]) {
+					t.Fatalf("%s: out of order", op)
+				}
+				exists[op.UUID] = true
+			case reportclient.DeleteProvider:
+				if !exists[op.UUID] || slices.ContainsFunc(known.Children(op.UUID), func(c string) bool { return exists[c] && !desired.Exists(c) }) {
+					t.Fatalf("%s: out of order", op)
+				}
+				delete(exists, op.UUID)
+			}
+		}
+	})
+}
+
+func BenchmarkPlanNothing(b *testing.B) {
+	tr := &providertree.Tree{}
+	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}
+	for i := 1; i < 100; i++ {
+		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(0), Inventories: providertree.Inventories{"VGPU": {Total: 4}}})
+	}
+	if err := tr.Populate(providers); err != nil {
+		b.Fatal(err)
+	}
+	clone := tr.Clone()
+	b.ReportAllocs()
+	for b.Loop() {
+		if !reportclient.NewPlan(tr, clone).Empty() {
+			b.Fatal("a plan for nothing")
+		}
+	}
+}

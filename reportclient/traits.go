@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// traitsPerQuery keeps the URL of a query below the 8 KiB that web servers take: a trait's name may have 255 characters.
+const traitsPerQuery = 25
+
+// Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a driver may be newer than
+// the control plane, and its other traits count all the same.
+func (c *Client) Plan(known, desired *providertree.Tree) Plan {
+	c.mu.Lock()
+	unknown := make([]string, 0, len(c.unknown))
+	for trait := range c.unknown {
+		unknown = append(unknown, trait)
+	}
+	c.mu.Unlock()
+	if len(unknown) > 0 {
+		desired = desired.Clone()
+		for _, uuid := range desired.UUIDs() {
+			if _, err := desired.RemoveTraits(uuid, unknown...); err != nil {
+				continue // the tree lists only providers that it has
+			}
+		}
+	}
+	return NewPlan(known, desired)
+}
+
+// knownTraits asks which of these traits Placement knows, and remembers the others.
+//
+// Cost: one GET for each 25 traits, and only after Placement refused them.
+func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, error) {
+	var known []string
+	for chunk := range slices.Chunk(traits, traitsPerQuery) {
+		var out wire.TraitList
+		path := "/traits?name=" + url.QueryEscape("in:"+strings.Join(chunk, ","))
+		if err := c.transport.do(ctx, http.MethodGet, path, nil, &out); err != nil {
+			return nil, err
+		}
+		known = append(known, out.Traits...)
+	}
+	slices.Sort(known)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, trait := range traits {
+		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] {
+			c.unknown[trait] = true
+			c.transport.config.Logger.Warn().Str("trait", trait).
+				Msg("Placement does not know this standard trait: it is left out until the agent is restarted or reloaded (SIGHUP). Update os-traits on the control plane to have it.")
+		}
+	}
+	return known, nil
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+const nodeUUID = "11111111-0000-4000-8000-000000000001"
+
+// fakeDriver gives one node with so many VCPUs, or fails.
+type fakeDriver struct {
+	mu    sync.Mutex
+	vcpus int64
+	nodes []plugins.Node
+	err   error
+	calls int
+	edit  func(*providertree.Tree)
+	block func(context.Context)
+}
+
+func (d *fakeDriver) set(change func(*fakeDriver)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(d)
+}
+
+func (d *fakeDriver) AvailableNodes(context.Context) ([]plugins.Node, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.nodes, nil
+}
+
+func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls++
+	if d.block != nil {
+		d.block(ctx)
+	}
+	if d.err != nil {
+		return nil, nil, d.err
+	}
+	root, found := tree.ProviderByName(node)
+	if !found {
+		return nil, nil, errors.New("the node's root is not in the tree")
+	}
+	if _, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: d.vcpus}); err != nil {
+		return nil, nil, err
+	}
+	if d.edit != nil {
+		d.edit(tree)
+	}
+	return tree, nil, nil
+}
+
+// fakePlacement keeps one tree and counts what is asked of it.
+type fakePlacement struct {
+	mu            sync.Mutex
+	tree          *providertree.Tree
+	reads, writes int
+	readErr       error
+	applyErr      []error // one for each Apply to come
+	onApply       func()
+}
+
+func (p *fakePlacement) set(change func(*fakePlacement)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p)
+}
+
+func (p *fakePlacement) Tree(_ context.Context, uuid, name string) (*providertree.Tree, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reads++
+	if p.readErr != nil {
+		return nil, p.readErr
+	}
+	if p.tree != nil {
+		return p.tree.Clone(), nil
+	}
+	tree := &providertree.Tree{}
+	return tree, tree.AddRoot(uuid, name)
+}
+
+func (p *fakePlacement) Plan(known, desired *providertree.Tree) reportclient.Plan {
+	return reportclient.NewPlan(known, desired)
+}
+
+func (p *fakePlacement) Apply(ctx context.Context, _ string, plan reportclient.Plan) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if plan.Empty() {
+		return nil
+	}
+	if p.onApply != nil {
+		p.onApply()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(p.applyErr) > 0 {
+		err := p.applyErr[0]
+		p.applyErr = p.applyErr[1:]
+		return err
+	}
+	for _, op := range plan.Operations {
+		p.writes++
+		if err := p.do(op); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	return nil
+}
+
+func (p *fakePlacement) do(op reportclient.Operation) error {
+	var err error
+	switch op.Kind {
+	case reportclient.CreateProvider:
+		if p.tree == nil {
+			p.tree = &providertree.Tree{}
+		}
+		err = p.tree.Populate([]providertree.Provider{{UUID: op.UUID, Name: op.Provider, ParentUUID: op.Parent}})
+	case reportclient.SetInventories:
+		_, err = p.tree.SetInventories(op.UUID, op.Inventories)
+	case reportclient.SetTraits:
+		_, err = p.tree.SetTraits(op.UUID, op.Traits)
+	default:
+		err = errors.New("not expected in these tests")
+	}
+	return err
+}
+
+// scene is a tracker with its fakes, running until the test ends.
+type scene struct {
+	t         *testing.T
+	driver    *fakeDriver
+	placement *fakePlacement
+	tracker   *resourcetracker.Tracker
+	log       *bytes.Buffer
+	logMu     sync.Mutex
+	stop      context.CancelFunc
+	ended     chan error
+}
+
+func (s *scene) Write(b []byte) (int, error) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	return s.log.Write(b)
+}
+
+// logged counts the log lines that contain all of these.
+func (s *scene) logged(parts ...string) int {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	n := 0
+line:
+	for l := range strings.Lines(s.log.String()) {
+		for _, p := range parts {
+			if !strings.Contains(l, p) {
+				continue line
+			}
+		}
+		n++
+	}
+	return n
+}
+
+func start(t *testing.T, prepare ...func(*scene)) *scene {
+	s := &scene{
+		t: t, log: &bytes.Buffer{}, ended: make(chan error, 1), placement: &fakePlacement{},
+		driver: &fakeDriver{vcpus: 8, nodes: []plugins.Node{{Name: "cn1"}}},
+	}
+	for _, p := range prepare {
+		p(s)
+	}
+	s.tracker = resourcetracker.New(resourcetracker.Config{
+		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Interval: time.Minute, PassDeadline: 30 * time.Second,
+		BackoffMin: time.Second, BackoffMax: 2 * time.Minute, Logger: zerolog.New(s).Level(zerolog.InfoLevel),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	s.stop = cancel
+	go func() { s.ended <- s.tracker.Run(ctx) }()
+	t.Cleanup(cancel)
+	return s
+}
+
+// end stops the tracker and returns how Run ended.
+func (s *scene) end() error {
+	s.stop()
+	return <-s.ended
+}

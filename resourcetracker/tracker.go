@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the answer is not known.
+type Driver interface {
+	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
+	// UpdateProviderTree returns the edited tree. The one passed in is the driver's to keep.
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+}
+
+// Placement is what the tracker needs of a [reportclient.Client].
+type Placement interface {
+	Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error)
+	Plan(known, desired *providertree.Tree) reportclient.Plan
+	Apply(ctx context.Context, root string, plan reportclient.Plan) error
+}
+
+// Config sets up a [Tracker].
+type Config struct {
+	// Name is the driver's name, for logs and status.
+	Name      string
+	Driver    Driver
+	Placement Placement
+	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to which the driver gives none.
+	Identity string
+	// Interval is the time between passes that nothing asked for, up to a twentieth longer by chance so that a thousand
+	// agents spread out.
+	Interval time.Duration
+	// PassDeadline bounds one pass over one node.
+	PassDeadline time.Duration
+	// BackoffMin and BackoffMax bound the wait after a failed pass, which doubles from failure to failure.
+	BackoffMin, BackoffMax time.Duration
+	Logger                 zerolog.Logger
+	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
+	Rand func() float64
+}
+
+// FatalError ends the agent at start-up: going on would do harm, and waiting would not help.
+type FatalError struct {
+	Node string
+	Err  error
+	// Protects is set when the agent stops in order to protect data (exit code 3), not because it is set up wrongly.
+	Protects bool
+}
+
+func (e *FatalError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
+func (e *FatalError) Unwrap() error { return e.Err }
+
+// Tracker keeps Placement saying what one driver says of its nodes.
+type Tracker struct {
+	config  Config
+	rand    func() float64
+	refresh chan string   // reasons for a pass before its time; one waits at most, since one pass serves all
+	ready   chan struct{} // closed after the first turn
+	beat    atomic.Int64  // when the loop last showed life, in nanoseconds of the monotonic clock since start
+	start   time.Time
+
+	turn sync.Mutex // held during a turn or a dry run
+
+	mu     sync.Mutex
+	status Status
+	nodes  map[string]*nodeState // by name
+}
+
+// New returns a tracker that does nothing until Run.
+func New(cfg Config) *Tracker {
+	t := &Tracker{
+		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), ready: make(chan struct{}), start: time.Now(),
+		nodes: map[string]*nodeState{}, status: Status{Driver: cfg.Name, State: Starting},
+	}
+	if t.rand == nil {
+		t.rand = rand.Float64
+	}
+	return t
+}
+
+// Refresh asks for a pass now. Any number of requests before it begins make one pass.
+func (t *Tracker) Refresh(reason string) {
+	select {
+	case t.refresh <- reason:
+	default:
+	}
+}
+
+// Ready is closed after the first turn over all nodes, however it ended.
+func (t *Tracker) Ready() <-chan struct{} { return t.ready }
+
+// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline shows none.
+func (t *Tracker) Beat() time.Time { return t.start.Add(time.Duration(t.beat.Load())) }
+
+// drainTime is how long a pass that is under way at the end may take.
+const drainTime = 10 * time.Second
+
+// beatInterval is how often a healthy loop shows life while it waits.
+const beatInterval = time.Second
+
+// Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or given up after ten
+// seconds. It returns a [*FatalError] only before Ready is closed.
+func (t *Tracker) Run(ctx context.Context) error {
+	t.beating()
+	// A pass that is under way when ctx ends is let finish: a write whose answer nobody waits for would have to be looked up.
+	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	beats := time.NewTicker(beatInterval)
+	defer beats.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	reason, startup := "start-up", true
+	var done chan error // of the turn that is under way
+	var overdue time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			if done != nil {
+				drain := time.AfterFunc(drainTime, abandon)
+				if err := <-done; err != nil {
+					t.config.Logger.Debug().Err(err).Msg("The last pass was not finished.")
+				}
+				drain.Stop()
+			}
+			return nil
+		case <-beats.C:
+			if done == nil || time.Now().Before(overdue) {
+				t.beating()
+			}
+			continue
+		case <-next.C:
+		case reason = <-t.refreshUnless(done != nil):
+			next.Stop()
+		case err := <-done:
+			done = nil
+			if startup {
+				startup = false
+				if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
+					return fatal
+				}
+				close(t.ready)
+			}
+			next.Reset(t.wait(err))
+			reason = "the interval"
+			continue
+		}
+		overdue = time.Now().Add(t.turnDeadline())
+		turn, reason, startup := make(chan error, 1), reason, startup
+		done = turn
+		go func() { turn <- t.takeTurn(ctx, work, reason, startup) }()
+	}
+}
+
+// refreshUnless is the channel of requests, or none while a turn is under way: a request that comes meanwhile may be
+// about something that the turn has already looked at.
+func (t *Tracker) refreshUnless(busy bool) <-chan string {
+	if busy {
+		return nil
+	}
+	return t.refresh
+}
+
+func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
+
+// turnDeadline is when a turn must have ended if every pass keeps its deadline, and some more.
+func (t *Tracker) turnDeadline() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Duration(len(t.nodes)+2)*t.config.PassDeadline + 5*time.Second
+}
+
+// wait is the time until the next turn: the interval, or the back-off after a failure, each with its jitter.
+func (t *Tracker) wait(err error) time.Duration {
+	if err == nil {
+		return t.config.Interval + time.Duration(t.rand()*float64(t.config.Interval)/20)
+	}
+	t.mu.Lock()
+	failures := t.status.Failures
+	t.mu.Unlock()
+	most := min(t.config.BackoffMin<<min(max(failures-1, 0), 16), t.config.BackoffMax)
+	most = min(max(most, t.config.BackoffMin), max(t.config.Interval, t.config.BackoffMin))
+	return most/2 + time.Duration(t.rand()*float64(most)/2)
+}
+
+// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every failure, joined.
+func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup bool) error {
+	t.turn.Lock()
+	defer t.turn.Unlock()
+	nodes, err := t.availableNodes(ctx)
+	if err != nil {
+		t.noteTurn(err, nil)
+		return err
+	}
+	var errs []error
+	for _, node := range nodes {
+		if stop.Err() != nil {
+			break
+		}
+		if err := t.pass(ctx, node, reason, startup); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	err = errors.Join(errs...)
+	t.noteTurn(err, nodes)
+	return err
+}
+
+func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.config.PassDeadline)
+	defer cancel()
+	nodes, err := t.config.Driver.AvailableNodes(ctx)
+	if err != nil {
+		return nil, &passError{step: "asking the driver for its nodes", err: err}
+	}
+	return t.identify(nodes)
+}

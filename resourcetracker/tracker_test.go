@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// In these tests time is virtual: a minute passes as soon as nothing else is to be done.
+
+func TestFirstPassWritesAndSteadyPassesDoNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		if s.placement.writes != 3 {
+			t.Errorf("%d writes for a new node, want 3: provider, inventory, traits", s.placement.writes)
+		}
+		if !s.placement.tree.HasTraits(nodeUUID, "COMPUTE_NODE", "OWNER_NOVA") {
+			t.Error("the root is not marked as a compute node")
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if s.placement.writes != 3 {
+			t.Errorf("%d writes after an hour in which nothing changed", s.placement.writes)
+		}
+		if p := s.tracker.Status().Nodes[0].Passes; p < 57 || p > 61 { // 60 to 63 s each
+			t.Errorf("%d passes in an hour", p)
+		}
+		if err := s.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestChangeIsWrittenAtTheNextPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) { d.vcpus = 16 })
+		time.Sleep(64 * time.Second)
+		synctest.Wait()
+		if inv, _ := s.placement.tree.Inventory(nodeUUID, "VCPU"); inv.Total != 16 || s.placement.writes != 4 {
+			t.Errorf("VCPU %d after %d writes, want 16 after 4", inv.Total, s.placement.writes)
+		}
+		if s.logged("VCPU total 8→16") != 1 {
+			t.Error("the change is not in the log")
+		}
+	})
+}
+
+func TestRequestsForAPassCoalesce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		synctest.Wait()
+		for range 10 {
+			s.tracker.Refresh("hot-plug")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if p := s.tracker.Status().Nodes[0].Passes; p < 2 || p > 3 {
+			t.Errorf("%d passes, want the first and one or two more", p)
+		}
+	})
+}
+
+func TestConflictIsComputedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(s *scene) {
+			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict}
+		})
+		<-s.tracker.Ready()
+		synctest.Wait()
+		if s.driver.calls != 3 || s.placement.reads != 3 {
+			t.Errorf("driver asked %d times, Placement read %d times; want 3 each", s.driver.calls, s.placement.reads)
+		}
+		if st := s.tracker.Status(); st.State != resourcetracker.Reporting {
+			t.Errorf("state %s", st.State)
+		}
+	})
+}
+
+func TestConflictsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(s *scene) {
+			for range 4 {
+				s.placement.applyErr = append(s.placement.applyErr, reportclient.ErrConflict)
+			}
+		})
+		<-s.tracker.Ready()
+		synctest.Wait()
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || s.driver.calls != 4 {
+			t.Errorf("state %s after %d tries, want degraded after 4", st.State, s.driver.calls)
+		}
+		time.Sleep(2 * time.Second) // the back-off after a first failure
+		synctest.Wait()
+		if st := s.tracker.Status(); st.State != resourcetracker.Reporting {
+			t.Errorf("not recovered: %+v", st)
+		}
+	})
+}
+
+// TestSilenceIsNotAbsence: whatever a driver fails to say, what Placement says stays.
+func TestSilenceIsNotAbsence(t *testing.T) {
+	silences := map[string]func(*fakeDriver){
+		"it is not ready":        func(d *fakeDriver) { d.err = &plugins.NotReady{Reason: "libvirtd does not answer"} },
+		"its process is gone":    func(d *fakeDriver) { d.err = errors.New("the process has ended") },
+		"it names no node":       func(d *fakeDriver) { d.nodes = nil },
+		"its root has nothing":   func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.SetInventories(nodeUUID, nil) } },
+		"it gives an empty tree": func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.Remove(nodeUUID) } },
+		"it renames the root":    func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.Rename(nodeUUID, "other") } },
+		"it adds a root": func(d *fakeDriver) {
+			d.edit = func(tr *providertree.Tree) { _ = tr.AddRoot("22222222-0000-4000-8000-000000000001", "x") }
+		},
+		"it names one node twice":  func(d *fakeDriver) { d.nodes = append(d.nodes, d.nodes...) },
+		"its node has no name":     func(d *fakeDriver) { d.nodes = []plugins.Node{{}} },
+		"its node's uuid is wrong": func(d *fakeDriver) { d.nodes = []plugins.Node{{Name: "cn1", UUID: "1"}} },
+	}
+	for name, silence := range silences {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t)
+				<-s.tracker.Ready()
+				good := s.placement.tree.Clone()
+				s.driver.set(silence)
+				time.Sleep(30 * time.Minute)
+				synctest.Wait()
+				st := s.tracker.Status()
+				if st.State != resourcetracker.Degraded || s.placement.writes != 3 || !s.placement.tree.Equal(good) {
+					t.Errorf("state %s, %d writes", st.State, s.placement.writes)
+				}
+				if warnings := s.logged(`"level":"warn"`); warnings < 1 || warnings > 10 {
+					t.Errorf("%d warnings in half an hour", warnings)
+				}
+				s.driver.set(func(d *fakeDriver) {
+					d.err, d.edit, d.nodes = nil, nil, []plugins.Node{{Name: "cn1"}}
+				})
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || s.logged("reported again") != 1 {
+					t.Errorf("not recovered: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+func TestPlacementAwayAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		s.placement.set(func(p *fakePlacement) { p.readErr = reportclient.ErrUnavailable })
+		s.driver.set(func(d *fakeDriver) { d.vcpus = 4 })
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || st.Nodes[0].Remedy == "" {
+			t.Errorf("status: %+v", st)
+		}
+		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if inv, _ := s.placement.tree.Inventory(nodeUUID, "VCPU"); inv.Total != 4 {
+			t.Errorf("not caught up: VCPU %d", inv.Total)
+		}
+	})
+}
+
+func TestFatalOnlyAtStartUp(t *testing.T) {
+	for _, cause := range []error{reportclient.ErrIdentity, plugins.ErrReshapeNeeded, &plugins.ReshapeFailed{Reason: "x"}} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, func(s *scene) { s.driver.err = cause })
+				var fatal *resourcetracker.FatalError
+				if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
+					t.Errorf("start-up went on: %v", err)
+				}
+				s = start(t)
+				<-s.tracker.Ready()
+				s.driver.set(func(d *fakeDriver) { d.err = cause })
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if err := s.end(); err != nil {
+					t.Errorf("a periodic pass ended the agent: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(s *scene) {
+			s.placement.onApply = func() {
+				s.stop()
+				time.Sleep(3 * time.Second) // a slow answer
+			}
+		})
+		if err := <-s.ended; err != nil {
+			t.Fatal(err)
+		}
+		if s.placement.writes != 3 {
+			t.Errorf("%d writes, want all 3", s.placement.writes)
+		}
+	})
+}
+
+// TestNoLifeWithoutProgress: the watchdog must fire for a driver that holds a pass beyond every deadline, and not for one
+// that is merely slow.
+func TestNoLifeWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := start(t, func(s *scene) { s.driver.block = func(context.Context) { <-release } })
+		time.Sleep(25 * time.Second)
+		if age := time.Since(s.tracker.Beat()); age > 2*time.Second {
+			t.Errorf("no life for %v in a pass that is within its deadline", age)
+		}
+		time.Sleep(3 * time.Minute)
+		if age := time.Since(s.tracker.Beat()); age < time.Minute {
+			t.Errorf("life %v ago in a pass that hangs", age)
+		}
+		close(release)
+		<-s.tracker.Ready()
+		time.Sleep(2 * time.Second)
+		if age := time.Since(s.tracker.Beat()); age > 2*time.Second {
+			t.Errorf("no life for %v after the pass ended", age)
+		}
+	})
+}
+
+func TestPlanWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) { d.vcpus = 16 })
+		plans, err := s.tracker.Plan(t.Context())
+		if err != nil || len(plans) != 1 || len(plans[0].Plan.Operations) != 1 {
+			t.Fatalf("%v, %v", plans, err)
+		}
+		if s.placement.writes != 3 {
+			t.Error("the dry run wrote")
+		}
+	})
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# packages.sh run|test: installs the Debian packages that are missing for `make run` or `make test`, and says which.
+# Does nothing, and needs no network and no rights, when all are there.
+set -euo pipefail
+
+# To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
+run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
+# To test as well: the real Placement service, and systemd-analyze.
+test=("${run[@]}" placement-api python3-placement systemd)
+
+case "${1:-}" in
+run) wanted=("${run[@]}") ;;
+test) wanted=("${test[@]}") ;;
+*)
+  echo "usage: packages.sh run|test" >&2
+  exit 2
+  ;;
+esac
+
+missing=()
+for package in "${wanted[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "These Debian packages are missing: ${missing[*]}" >&2
+    echo "You are not root and there is no sudo: have somebody run  apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "Installing the Debian packages that are missing: ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1
+}
+if ! install; then # most often the package lists are old, or were never fetched
+  "${as_root[@]}" apt-get update >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+  install || { cat "$log" >&2; exit 1; }
+fi
+echo "Installed."
