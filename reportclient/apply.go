@@ -45,6 +45,9 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 		}
 		result.Done++
 	}
+	if n.tree != nil {
+		n.known.Store(n.tree.Clone())
+	}
 	if len(result.Failed) > 0 {
 		return result
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -23,7 +24,7 @@ import (
 // goroutines; those for one node take turns.
 type Client struct {
 	transport *transport
-	refresh   time.Duration
+	refresh   atomic.Int64 // nanoseconds; 0: never
 	jitter    func() float64
 
 	mu      sync.Mutex
@@ -35,11 +36,13 @@ type Client struct {
 
 // node is what the client knows of one compute node's tree.
 type node struct {
+	known atomic.Pointer[providertree.Tree] // a copy of tree, for those who do not want to wait
+
 	mu       sync.Mutex
 	tree     *providertree.Tree // nil: nothing known
 	stale    map[string]bool    // providers that a failed write has made doubtful
 	verified time.Time          // when the tree was last compared with Placement
-	interval time.Duration      // until the next comparison, with jitter
+	early    float64            // this turn's jitter of the next comparison, 0 <= early < 1
 }
 
 // New checks the configuration and returns a client. It makes no request: Placement may come up later than the agent.
@@ -48,12 +51,16 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{transport: t, refresh: cfg.RefreshInterval, jitter: cfg.Jitter, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
+	c := &Client{transport: t, jitter: cfg.Jitter, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
 	if c.jitter == nil {
 		c.jitter = rand.Float64
 	}
+	c.SetRefreshInterval(cfg.RefreshInterval)
 	return c, nil
 }
+
+// SetRefreshInterval changes how long a tree is believed without looking; 0: for ever.
+func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d)) }
 
 // CloseIdle gives up the idle connections; the client stays usable.
 func (c *Client) CloseIdle() { c.transport.client.HTTPClient.CloseIdleConnections() }
@@ -70,7 +77,10 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	n := c.node(uuid)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.tree != nil && len(n.stale) == 0 && (c.refresh == 0 || c.transport.now().Sub(n.verified) < n.interval) {
+	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
+	refresh := time.Duration(c.refresh.Load())
+	due := refresh - time.Duration(n.early*float64(refresh)/10)
+	if n.tree != nil && len(n.stale) == 0 && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
 		return n.tree.Clone(), nil
 	}
 	if err := c.checkServer(ctx); err != nil {
@@ -81,7 +91,8 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 		return nil, err
 	}
 	n.tree, n.stale, n.verified = tree, nil, c.transport.now()
-	n.interval = c.refresh - time.Duration(c.jitter()*float64(c.refresh)/10) // up to a tenth earlier, so that a thousand agents spread out
+	n.early = c.jitter()
+	n.known.Store(tree.Clone())
 	return tree.Clone(), nil
 }
 
@@ -90,7 +101,16 @@ func (c *Client) Requests() (all, writes int64) {
 	return c.transport.requests.Load(), c.transport.writes.Load()
 }
 
-// Forget drops what is known of all nodes, so that the next pass reads everything again (SIGHUP, an operator's request).
+// Known returns what was last known of a node's tree, without asking and without waiting for those who do; nil if nothing
+// is known yet.
+func (c *Client) Known(uuid string) *providertree.Tree {
+	if tree := c.node(uuid).known.Load(); tree != nil {
+		return tree.Clone()
+	}
+	return nil
+}
+
+// Forget drops what is known of all nodes, so that the next pass reads everything again (an operator's request).
 func (c *Client) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

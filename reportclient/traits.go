@@ -56,7 +56,7 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] {
 			c.unknown[trait] = true
 			c.transport.config.Logger.Warn().Str("trait", trait).
-				Msg("Placement does not know this standard trait: it is left out until the agent is restarted or reloaded (SIGHUP). Update os-traits on the control plane to have it.")
+				Msg("Placement does not know this standard trait: it is left out until the agent is restarted. Update os-traits on the control plane to have it.")
 		}
 	}
 	return known, nil

@@ -35,8 +35,8 @@ const maxBody = 64 << 20
 type Config struct {
 	// URL is the service's endpoint, http or https, with the path prefix if it has one.
 	URL string
-	// Token makes the X-Auth-Token of each request; nil sends none.
-	Token func(ctx context.Context) (string, error)
+	// Authorize puts into the headers of each request what proves who we are; nil sends nothing.
+	Authorize func(ctx context.Context, headers http.Header) error
 	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or placement.Direct.
 	Transport http.RoundTripper
 	// Timeout bounds each try of a request. Zero: 30 s.
@@ -104,7 +104,7 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 		var op *net.OpError
 		unsent := errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 		var urlErr *url.Error
-		read := errors.As(err, &urlErr) && (urlErr.Op == "Get" || urlErr.Op == "Head")
+		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout() // a server that hangs hangs the next time too
 		return unsent || read, nil
 	}
 	if resp.Request == nil || resp.Request.Method != http.MethodGet {
@@ -176,14 +176,12 @@ func (t *transport) setHeaders(ctx context.Context, req *http.Request, hasBody b
 	if hasBody {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if t.config.Token == nil {
+	if t.config.Authorize == nil {
 		return nil
 	}
-	token, err := t.config.Token(ctx)
-	if err != nil {
-		return fmt.Errorf("no token for placement: %w", err)
+	if err := t.config.Authorize(ctx, req.Header); err != nil {
+		return fmt.Errorf("nothing to prove to placement who we are: %w", err)
 	}
-	req.Header.Set("X-Auth-Token", token)
 	return nil
 }
 

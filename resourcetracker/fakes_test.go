@@ -190,8 +190,9 @@ func start(t *testing.T, prepare ...func(*scene)) *scene {
 		p(s)
 	}
 	s.tracker = resourcetracker.New(resourcetracker.Config{
-		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Interval: time.Minute, PassDeadline: 30 * time.Second,
-		BackoffMin: time.Second, BackoffMax: 2 * time.Minute, Logger: zerolog.New(s).Level(zerolog.InfoLevel),
+		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Timings: resourcetracker.Timings{
+			Interval: time.Minute, PassDeadline: 30 * time.Second, BackoffMin: time.Second, BackoffMax: 2 * time.Minute,
+		}, Logger: zerolog.New(s).Level(zerolog.InfoLevel),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel

@@ -63,7 +63,7 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 //
 // Cost: no request when nothing changed and the tree is fresh, see package reportclient.
 func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, startup bool) error {
-	ctx, cancel := context.WithTimeout(ctx, t.config.PassDeadline)
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	state := t.state(node)
 	begin := time.Now()
@@ -163,7 +163,7 @@ func (t *Tracker) Plan(ctx context.Context) ([]NodePlan, error) {
 	out := make([]NodePlan, 0, len(nodes))
 	for _, node := range nodes {
 		p := NodePlan{Node: node.Name, UUID: node.UUID}
-		ctx, cancel := context.WithTimeout(ctx, t.config.PassDeadline)
+		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 		known, desired, err := t.compute(ctx, node)
 		cancel()
 		if err != nil {

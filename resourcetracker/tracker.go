@@ -39,6 +39,14 @@ type Config struct {
 	Placement Placement
 	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to which the driver gives none.
 	Identity string
+	Timings  Timings
+	Logger   zerolog.Logger
+	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
+	Rand func() float64
+}
+
+// Timings say when a tracker acts. They can be changed while it runs.
+type Timings struct {
 	// Interval is the time between passes that nothing asked for, up to a twentieth longer by chance so that a thousand
 	// agents spread out.
 	Interval time.Duration
@@ -46,9 +54,6 @@ type Config struct {
 	PassDeadline time.Duration
 	// BackoffMin and BackoffMax bound the wait after a failed pass, which doubles from failure to failure.
 	BackoffMin, BackoffMax time.Duration
-	Logger                 zerolog.Logger
-	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
-	Rand func() float64
 }
 
 // FatalError ends the agent at start-up: going on would do harm, and waiting would not help.
@@ -73,21 +78,35 @@ type Tracker struct {
 
 	turn sync.Mutex // held during a turn or a dry run
 
-	mu     sync.Mutex
-	status Status
-	nodes  map[string]*nodeState // by name
+	mu      sync.Mutex
+	timings Timings
+	status  Status
+	nodes   map[string]*nodeState // by name
 }
 
 // New returns a tracker that does nothing until Run.
 func New(cfg Config) *Tracker {
 	t := &Tracker{
 		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), ready: make(chan struct{}), start: time.Now(),
-		nodes: map[string]*nodeState{}, status: Status{Driver: cfg.Name, State: Starting},
+		nodes: map[string]*nodeState{}, timings: cfg.Timings, status: Status{Driver: cfg.Name, State: Starting},
 	}
 	if t.rand == nil {
 		t.rand = rand.Float64
 	}
 	return t
+}
+
+// SetTimings changes the timings, from the next wait or pass on.
+func (t *Tracker) SetTimings(timings Timings) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timings = timings
+}
+
+func (t *Tracker) currentTimings() Timings {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.timings
 }
 
 // Refresh asks for a pass now. Any number of requests before it begins make one pass.
@@ -178,19 +197,19 @@ func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
 func (t *Tracker) turnDeadline() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return time.Duration(len(t.nodes)+2)*t.config.PassDeadline + 5*time.Second
+	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
 }
 
 // wait is the time until the next turn: the interval, or the back-off after a failure, each with its jitter.
 func (t *Tracker) wait(err error) time.Duration {
-	if err == nil {
-		return t.config.Interval + time.Duration(t.rand()*float64(t.config.Interval)/20)
-	}
 	t.mu.Lock()
-	failures := t.status.Failures
+	failures, c := t.status.Failures, t.timings
 	t.mu.Unlock()
-	most := min(t.config.BackoffMin<<min(max(failures-1, 0), 16), t.config.BackoffMax)
-	most = min(max(most, t.config.BackoffMin), max(t.config.Interval, t.config.BackoffMin))
+	if err == nil {
+		return c.Interval + time.Duration(t.rand()*float64(c.Interval)/20)
+	}
+	most := min(c.BackoffMin<<min(max(failures-1, 0), 16), c.BackoffMax)
+	most = min(max(most, c.BackoffMin), max(c.Interval, c.BackoffMin))
 	return most/2 + time.Duration(t.rand()*float64(most)/2)
 }
 
@@ -218,7 +237,7 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup boo
 }
 
 func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.config.PassDeadline)
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	nodes, err := t.config.Driver.AvailableNodes(ctx)
 	if err != nil {

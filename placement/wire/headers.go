@@ -13,7 +13,6 @@ const (
 	HeaderRoles         = "X-Roles"                // request, noauth: roles, separated by commas
 	HeaderProjectID     = "X-Project-Id"           // request, noauth: the project
 	HeaderSystemScope   = "Openstack-System-Scope" // request, noauth: not empty when the token is system-scoped
-	HeaderExtensions    = "Placement-Extensions"   // request: extensions of this implementation, separated by commas
 	VaryVersion         = "openstack-api-version"  // value of Vary
 	MediaType           = "application/json"       // of all bodies
 	CacheControl        = "no-cache"               // value of Cache-Control from 1.15

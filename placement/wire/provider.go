@@ -128,7 +128,7 @@ func decodeProvider(body []byte, v Version, uuid *string) (name string, parent P
 	err = r.object(func(key []byte) (err error) {
 		switch {
 		case string(key) == "name":
-			name, err = r.string(0, MaxProviderName)
+			name, err = r.string(1, MaxProviderName)
 			named = true
 		case string(key) == "uuid" && uuid != nil:
 			text, err := r.uuid()

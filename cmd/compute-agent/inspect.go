@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// askTimeout bounds a question to the running agent: a dry run may have to wait for a pass.
+const askTimeout = time.Minute
+
+// newTree prints the provider trees as Placement has them.
+func newTree() *cobra.Command {
+	var opts options
+	var tree render.TreeOptions
+	cmd := &cobra.Command{
+		Use: "tree", Short: "Show this host's provider tree as Placement has it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.ask(cmd, "tree", func(ctx context.Context, c *control.Client) error {
+				view, err := c.Tree(ctx)
+				if err != nil {
+					return err
+				}
+				return render.Tree(cmd.OutOrStdout(), view, tree)
+			})
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	cmd.Flags().BoolVar(&tree.AllTraits, "traits", false, "list every trait instead of folding families of them")
+	return cmd
+}
+
+// newStatus prints how the agent is doing. A degraded agent makes it fail, so that scripts can ask.
+func newStatus() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show how the agent, its drivers and its nodes are doing", Args: cobra.NoArgs,
+		Long: "Show how the agent, its drivers and its nodes are doing. The exit code is 0 when everything is reported, and 1 otherwise.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var state resourcetracker.State
+			err := opts.ask(cmd, "status", func(ctx context.Context, c *control.Client) error {
+				view, err := c.Status(ctx)
+				if err != nil {
+					return err
+				}
+				state = view.State
+				return render.Status(cmd.OutOrStdout(), view, time.Now())
+			}, func(raw json.RawMessage) {
+				var view control.Status
+				if json.Unmarshal(raw, &view) == nil {
+					state = view.State
+				}
+			})
+			if err == nil && state != resourcetracker.Reporting {
+				return &exitError{code: exitFailed}
+			}
+			return err
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+// newPlan prints what the next pass would write.
+func newPlan() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Show what the next pass would write to Placement, without writing", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.ask(cmd, "plan", func(ctx context.Context, c *control.Client) error {
+				view, err := c.Plan(ctx)
+				if err != nil {
+					return err
+				}
+				return render.Plan(cmd.OutOrStdout(), view)
+			})
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+// ask puts a question to the running agent and prints the answer: by text, or as the JSON that it is. see looks at the
+// JSON on its way.
+func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context, *control.Client) error, see ...func(json.RawMessage)) error {
+	asJSON, err := o.json()
+	if err != nil {
+		return err
+	}
+	cfg, err := o.load()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+	defer cancel()
+	client := control.NewClient(cfg.Agent.ControlSocket())
+	if !asJSON {
+		return text(ctx, client)
+	}
+	raw, err := client.Raw(ctx, what)
+	if err != nil {
+		return err
+	}
+	for _, f := range see {
+		f(raw)
+	}
+	return printJSON(cmd.OutOrStdout(), raw)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command compute-agent reports what a hypervisor can give to a Placement service, and serves one.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Exit codes of all commands.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2 // wrong usage or configuration
+	exitProtect = 3 // refused, to protect data
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var code *exitError
+	if !errors.As(err, &code) || code.err != nil {
+		_, _ = fmt.Fprintf(stderr, "compute-agent: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+// exitError is an error with an exit code of its own; err nil: everything has been said already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+func (e *exitError) Unwrap() error { return e.err }
+
+func exitCode(err error) int {
+	var code *exitError
+	var fatal *resourcetracker.FatalError
+	switch {
+	case errors.As(err, &code):
+		return code.code
+	case errors.As(err, &fatal) && fatal.Protects:
+		return exitProtect
+	case errors.Is(err, config.ErrInvalid):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "compute-agent",
+		Short: "Report what a hypervisor can give to a Placement service",
+		Long: "compute-agent runs on every hypervisor and makes a Placement service say exactly what the machine can give.\n" +
+			"`compute-agent run` is the daemon; `compute-agent standalone` brings its own Placement along.",
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newConfig(), newDoctor(), newPlacement(), newVersion())
+	for _, c := range allCommands(root) {
+		if c.Args != nil {
+			c.Args = usageErrors(c.Args)
+		}
+	}
+	return root
+}
+
+func allCommands(c *cobra.Command) []*cobra.Command {
+	out := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		out = append(out, allCommands(sub)...)
+	}
+	return out
+}
+
+// usageErrors gives the errors of an argument check the exit code of wrong usage.
+func usageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// options are the flags that most commands share: where the configuration is, and which keys the command line overrides.
+type options struct {
+	file       string
+	stateDir   string
+	runtimeDir string
+	output     string
+	extra      []config.Override
+}
+
+func (o *options) addConfigFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it is there)")
+	cmd.Flags().StringVar(&o.runtimeDir, "runtime-dir", "", "`DIR` of the sockets (agent.runtime_dir)")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of what must be remembered (agent.state_dir)")
+}
+
+func (o *options) addOutputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "output `FORMAT`: text or json")
+}
+
+func (o *options) json() (bool, error) {
+	switch o.output {
+	case "text":
+		return false, nil
+	case "json":
+		return true, nil
+	}
+	return false, &exitError{exitUsage, fmt.Errorf("--output %q: must be text or json", o.output)}
+}
+
+// load reads the configuration with the flags on top.
+func (o *options) load() (*config.Config, error) {
+	overrides := o.extra
+	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
+		if f.value == "" {
+			continue
+		}
+		abs, err := filepath.Abs(f.value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.flag, err)
+		}
+		overrides = append(overrides, config.Override{Key: f.key, Value: abs, Flag: f.flag})
+	}
+	return config.Load(config.Options{File: o.file, Overrides: overrides})
+}
+
+// newLogger writes to standard error: JSON for the journal and for files, lines for a terminal. The level is a variable, so
+// that a reload can change it.
+func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
+	terminal := term.IsTerminal(int(os.Stderr.Fd()))
+	setLogLevel(cfg)
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	if cfg.Log.UseJSON(os.Getenv, terminal) {
+		ctx := zerolog.New(w).With()
+		if os.Getenv("JOURNAL_STREAM") == "" { // the journal has its own clock
+			ctx = ctx.Timestamp()
+		}
+		return ctx.Logger()
+	}
+	console := zerolog.ConsoleWriter{Out: w, NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05"}
+	return zerolog.New(console).With().Timestamp().Logger()
+}
+
+func setLogLevel(cfg *config.Config) {
+	if level, err := zerolog.ParseLevel(cfg.Log.Level); err == nil { // checked when the configuration was read
+		zerolog.SetGlobalLevel(level)
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

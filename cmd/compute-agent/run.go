@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+func newRun() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "run", Short: "Run the agent (what the systemd unit starts)", Args: cobra.NoArgs,
+		Long: "Run the agent: start the configured drivers, report what they say to Placement, and keep it true.\n" +
+			"SIGHUP reads the configuration again; SIGTERM finishes the pass under way and ends.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			log := newLogger(cfg, cmd.ErrOrStderr())
+			return runAgent(cmd.Context(), cfg, agent.Options{Load: opts.load, Logger: log})
+		},
+	}
+	opts.addConfigFlags(cmd)
+	return cmd
+}
+
+// runAgent runs the daemon with what the process as a whole provides: signals, systemd, the log level.
+func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error {
+	notify, err := systemd.New()
+	if err != nil {
+		opts.Logger.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the agent is.")
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	opts.Config, opts.Reload, opts.Notify, opts.Applied = cfg, reload, notify, setLogLevel
+	a, err := agent.New(opts)
+	if err != nil {
+		return err
+	}
+	err = a.Run(ctx)
+	if err != nil {
+		logEnd(opts.Logger, err)
+	}
+	return err
+}
+
+// logEnd writes why the agent ends to its log too: the journal is where people look for it.
+func logEnd(log zerolog.Logger, err error) {
+	log.Error().Err(err).Int("exit_code", exitCode(err)).Msg("The agent ends.")
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+// newStandalone is everything in one: a Placement with an embedded database, the agent, and libvirt if none is running.
+func newStandalone() *cobra.Command {
+	var opts options
+	var listen, pluginDir string
+	cmd := &cobra.Command{
+		Use: "standalone", Short: "Run the agent with a Placement of its own on this machine", Args: cobra.NoArgs,
+		Long: "Run the agent together with a Placement service on an embedded database: the quickest way to see this machine's provider\n" +
+			"tree. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
+			"answers, with a private one that ends with the agent.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.extra = []config.Override{{Key: "placement_client.url", Value: "http://" + listen, Flag: "--listen"}}
+			if pluginDir != "" {
+				dir, err := filepath.Abs(pluginDir)
+				if err != nil {
+					return fmt.Errorf("--plugin-dir: %w", err)
+				}
+				opts.extra = append(opts.extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
+			}
+			return standalone(cmd.Context(), &opts, listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	opts.addConfigFlags(cmd)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
+	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "`DIR` of the driver plugins (plugins.dir)")
+	return cmd
+}
+
+func standalone(ctx context.Context, opts *options, listen string, stdout, stderr io.Writer) error {
+	cfg, err := opts.load()
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg, stderr)
+	if len(cfg.Drivers) == 0 {
+		opts.extra = append(opts.extra, config.Override{Key: "drivers.libvirt.enabled", Value: "true", Flag: "standalone's default driver"})
+	}
+	daemon, err := ensureLibvirt(ctx, cfg, opts, log)
+	if err != nil {
+		return err
+	}
+	if daemon != nil {
+		defer func() { _ = daemon.Stop(context.WithoutCancel(ctx)) }()
+	}
+	if cfg, err = opts.load(); err != nil {
+		return err
+	}
+
+	listener, err := placementListener(ctx, listen)
+	if err != nil {
+		return err
+	}
+	flags := placementFlags{listen: listen, auth: string(placement.NoAuth)}
+	server, err := placement.New(ctx, placementConfig(cfg, flags, log.Level(zerolog.WarnLevel)))
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer func() { _ = server.Close() }()
+
+	// Placement ends after the agent, so that the last pass can be finished.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Serve(serving, listener) })
+	if daemon != nil {
+		group.Go(func() error { return watchLibvirt(ctx, daemon, log) })
+	}
+	group.Go(func() error {
+		defer stopServing()
+		return runAgent(ctx, cfg, agent.Options{
+			Load: opts.load, Logger: log, Bundled: true,
+			OnReady: func(ctx context.Context, a *agent.Agent) { showTree(ctx, a, cfg, stdout) },
+		})
+	})
+	return group.Wait()
+}
+
+// ensureLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one, and points the driver at it. A
+// configured uri is the operator's choice and left alone.
+func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log zerolog.Logger) (*libvirtd.Daemon, error) {
+	d := cfg.Drivers["libvirt"]
+	switch {
+	case d == nil && len(cfg.Drivers) > 0, d != nil && !d.Enabled:
+		return nil, nil
+	case d != nil && d.Config["uri"] != nil:
+		return nil, nil
+	}
+	uri, found, why := libvirtd.Find(ctx)
+	var daemon *libvirtd.Daemon
+	if found {
+		log.Info().Str("uri", uri).Msg("A libvirt daemon answers on this machine: it is used.")
+	} else {
+		log.Info().Str("reason", why).Msg("No libvirt daemon answers on this machine: a private one is started, and ends with the agent.")
+		var err error
+		daemon, err = libvirtd.StartPrivate(ctx, libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		uri = daemon.URI()
+	}
+	opts.extra = append(opts.extra, config.Override{Key: "drivers.libvirt.config.uri", Value: uri, Flag: "the libvirt daemon that was found"})
+	return daemon, nil
+}
+
+// watchLibvirt says when the private daemon is gone. The driver reports that it is not ready then, and what Placement says
+// stays.
+func watchLibvirt(ctx context.Context, daemon *libvirtd.Daemon, log zerolog.Logger) error {
+	select {
+	case <-ctx.Done():
+	case <-daemon.Done():
+		if ctx.Err() == nil {
+			log.Error().Err(daemon.Err()).Msg("The private libvirt daemon has ended. Its inventory stays in Placement as it was; start the agent again to get a new one.")
+		}
+	}
+	return nil
+}
+
+// showTree prints what the machine gives, and how to look further.
+func showTree(ctx context.Context, a *agent.Agent, cfg *config.Config, w io.Writer) {
+	tree, err := a.Tree(ctx)
+	if err != nil {
+		_, _ = fmt.Fprintf(w, "\nNothing is reported yet: %v\nThe log above says more; the agent goes on trying.\n", err)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\nThis machine in Placement:\n\n")
+	_ = render.Tree(w, tree, render.TreeOptions{})
+	url := cfg.PlacementClient.URL
+	_, _ = fmt.Fprintf(w, `
+Placement listens at %[1]s. To look:
+  compute-agent tree --runtime-dir %[2]s
+  curl -H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement latest' %[1]s/resource_providers
+  openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin resource provider list
+The agent keeps it true from now on. Ctrl-C ends everything.
+
+`, url, cfg.Agent.RuntimeDir)
+}

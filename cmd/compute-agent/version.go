@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+func newVersion() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]string{"version": version.Number(), "go": version.Go()})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "compute-agent %s (%s)\n", version.Number(), version.Go())
+			return err
+		},
+	}
+	opts.addOutputFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+//go:embed schema.json
+var schema []byte
+
+// config is the table [drivers.fake.config].
+type config struct {
+	// Nodes are the compute nodes; none means one that is named like the host and has one of everything basic.
+	Nodes []provider `json:"nodes"`
+	// NotReady makes the driver answer that it cannot tell yet, with this reason.
+	NotReady string `json:"not_ready"`
+	// Health is a problem to report; the driver works on regardless.
+	Health string `json:"health"`
+}
+
+// provider is a node, or a provider below one.
+type provider struct {
+	Name string `json:"name"`
+	// UUID is for nodes only; "" leaves it to the agent. Those of children follow from their names.
+	UUID        string               `json:"uuid"`
+	Inventories map[string]inventory `json:"inventories"`
+	Traits      []string             `json:"traits"`
+	Aggregates  []string             `json:"aggregates"`
+	Children    []provider           `json:"children"`
+}
+
+type inventory struct {
+	Total           int64   `json:"total"`
+	Reserved        int64   `json:"reserved"`
+	MinUnit         int64   `json:"min_unit"`
+	MaxUnit         int64   `json:"max_unit"`
+	StepSize        int64   `json:"step_size"`
+	AllocationRatio float64 `json:"allocation_ratio"`
+}
+
+// parse reads a configuration and checks all that can be checked without a tree, so that a mistake is told at start and by
+// the name of its key.
+func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
+	var cfg config
+	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
+		return config{}, err
+	}
+	if cfg.Nodes == nil {
+		cfg.Nodes = []provider{{Name: host.Name, Inventories: map[string]inventory{
+			"VCPU": {Total: 4, AllocationRatio: 4}, "MEMORY_MB": {Total: 8192, Reserved: 512}, "DISK_GB": {Total: 100},
+		}}}
+	}
+	names, uuids := map[string]string{}, map[string]string{}
+	for i := range cfg.Nodes {
+		key := fmt.Sprintf("nodes[%d]", i)
+		if err := check(&cfg.Nodes[i], key, "", names, uuids); err != nil {
+			return config{}, err
+		}
+	}
+	return cfg, nil
+}
+
+// check checks a provider and those below it. names and uuids are those seen so far, with the key that has them.
+func check(p *provider, key, parent string, names, uuids map[string]string) error {
+	wrong := func(field, format string, args ...any) error {
+		return &plugins.ConfigError{Key: key + field, Problem: fmt.Sprintf(format, args...)}
+	}
+	full := childName(parent, p.Name)
+	if err := providertree.ValidateProviderName(full); err != nil || p.Name == "" {
+		return wrong(".name", "%q: a resource provider has a name of 1 to 200 characters (children are named after their parent too)", p.Name)
+	}
+	if other, taken := names[full]; taken {
+		return wrong(".name", "%q is the name of %s already", full, other)
+	}
+	names[full] = key
+	if p.UUID != "" {
+		uuid, err := providertree.CanonicalUUID(p.UUID)
+		switch other, taken := uuids[uuid]; {
+		case parent != "":
+			return wrong(".uuid", "only nodes have one in the configuration")
+		case err != nil:
+			return wrong(".uuid", "%v", err)
+		case taken:
+			return wrong(".uuid", "is that of %s already", other)
+		}
+		uuids[uuid], p.UUID = key, uuid
+	}
+	for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
+		inv := providertree.Inventories{class: providertree.Inventory(p.Inventories[class])}
+		if err := inv.Validate(); err != nil {
+			return wrong(".inventories."+class, "%v", err)
+		}
+	}
+	for i, trait := range p.Traits {
+		if err := providertree.ValidateTrait(trait); err != nil {
+			return wrong(fmt.Sprintf(".traits[%d]", i), "%v", err)
+		}
+	}
+	for i, aggregate := range p.Aggregates {
+		if _, err := providertree.CanonicalUUID(aggregate); err != nil {
+			return wrong(fmt.Sprintf(".aggregates[%d]", i), "%v", err)
+		}
+	}
+	for i := range p.Children {
+		if err := check(&p.Children[i], fmt.Sprintf("%s.children[%d]", key, i), full, names, uuids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// childName is the name of a provider below another: provider names are unique over the whole cloud.
+func childName(parent, name string) string {
+	if parent == "" {
+		return name
+	}
+	return parent + "_" + name
+}

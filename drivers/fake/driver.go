@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Driver is the fake driver. It keeps its configuration, and the one before: what was configured until now and is no more
+// must go from the trees, where it cannot be told from what others wrote.
+type Driver struct {
+	mu      sync.Mutex
+	cfg     config
+	former  []provider    // nodes of earlier configurations
+	changed chan struct{} // closed and replaced when the configuration changes
+}
+
+// The optional abilities that it has.
+var (
+	_ plugins.Driver        = (*Driver)(nil)
+	_ plugins.HealthChecker = (*Driver)(nil)
+	_ plugins.Watcher       = (*Driver)(nil)
+)
+
+// New returns a driver that is to be configured.
+func New() *Driver { return &Driver{changed: make(chan struct{})} }
+
+// Info is who the driver is.
+func (d *Driver) Info() plugins.Info {
+	return plugins.Info{Name: "fake", Version: plugins.BuildVersion()}
+}
+
+// ConfigSchema describes its configuration.
+func (d *Driver) ConfigSchema() []byte { return schema }
+
+// Configure checks everything first and changes something only then, so that a mistake leaves the former configuration.
+func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
+	cfg, err := parse(raw, host)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !reflect.DeepEqual(d.cfg.Nodes, cfg.Nodes) {
+		d.former = append(d.former, d.cfg.Nodes...)
+	}
+	d.cfg = cfg
+	close(d.changed)
+	d.changed = make(chan struct{})
+	log := plugins.Logger(ctx)
+	log.Debug().Int("nodes", len(cfg.Nodes)).Msg("configured")
+	return nil
+}
+
+// AvailableNodes lists the configured nodes.
+func (d *Driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
+	cfg, _, err := d.current()
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]plugins.Node, 0, len(cfg.Nodes))
+	for _, n := range cfg.Nodes {
+		nodes = append(nodes, plugins.Node{Name: n.Name, UUID: n.UUID})
+	}
+	return nodes, nil
+}
+
+// UpdateProviderTree brings the node's tree to what is configured, and leaves alone what is not the driver's.
+func (d *Driver) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+	cfg, former, err := d.current()
+	if err != nil {
+		return nil, err
+	}
+	root, ok := tree.ProviderByName(node)
+	if !ok {
+		return nil, fmt.Errorf("the tree has no resource provider %q", node)
+	}
+	for _, n := range cfg.Nodes {
+		if n.Name != node {
+			continue
+		}
+		if err := withdraw(tree, root.UUID, n, former); err != nil {
+			return nil, err
+		}
+		wanted := map[string]bool{}
+		if err := put(tree, root.UUID, n, node, wanted); err != nil {
+			return nil, err
+		}
+		return allocations, prune(tree, root.UUID, node, wanted)
+	}
+	return nil, fmt.Errorf("node %q is not configured", node)
+}
+
+// put writes one provider and those below it. It only adds to what it finds: another class or trait on the same provider is
+// somebody else's.
+func put(tree *providertree.Tree, uuid string, p provider, name string, wanted map[string]bool) error {
+	var errs []error
+	note := func(_ bool, err error) { errs = append(errs, err) }
+	for class, inv := range p.Inventories {
+		note(tree.SetInventory(uuid, class, providertree.Inventory(inv)))
+	}
+	note(tree.AddTraits(uuid, p.Traits...))
+	note(tree.AddAggregates(uuid, p.Aggregates...))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	root, _ := tree.RootOf(uuid)
+	for _, child := range p.Children {
+		full := childName(name, child.Name)
+		// The uuid follows from the root's and the name, so that the same child is found again after every restart.
+		id, err := providertree.ChildUUID(root, full)
+		if err != nil {
+			return err
+		}
+		wanted[id] = true
+		if !tree.Exists(id) {
+			if err := tree.AddChild(uuid, id, full); err != nil {
+				return err
+			}
+		}
+		if err := put(tree, id, child, full, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdraw takes from a node what earlier configurations put there and the present one does not.
+func withdraw(tree *providertree.Tree, root string, now provider, former []provider) error {
+	var errs []error
+	for _, old := range former {
+		if old.Name != now.Name {
+			continue
+		}
+		for class := range old.Inventories {
+			if _, still := now.Inventories[class]; !still {
+				_, err := tree.RemoveInventory(root, class)
+				errs = append(errs, err)
+			}
+		}
+		gone := slices.DeleteFunc(slices.Clone(old.Traits), func(t string) bool { return slices.Contains(now.Traits, t) })
+		_, err := tree.RemoveTraits(root, gone...)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// prune removes children that are configured no more. That a uuid follows from the name shows that the provider is ours;
+// one with something of somebody else below it stays.
+func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) error {
+	uuids := tree.Subtree(root)
+	for i := len(uuids) - 1; i > 0; i-- { // children before their parents; the first one is the root
+		uuid := uuids[i]
+		p, _ := tree.Provider(uuid)
+		own, err := providertree.ChildUUID(root, p.Name)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", node, err)
+		}
+		if uuid != own || wanted[uuid] || len(tree.Children(uuid)) > 0 {
+			continue
+		}
+		if _, err := tree.Remove(uuid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Health reports the configured problem.
+func (d *Driver) Health(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cfg.Health != "" {
+		return errors.New(d.cfg.Health)
+	}
+	return nil
+}
+
+// Watch tells when the configuration changed: nothing else can happen to nodes that do not exist.
+func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
+	for {
+		d.mu.Lock()
+		next := d.changed
+		d.mu.Unlock()
+		select {
+		case <-next:
+			changed("")
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *Driver) current() (cfg config, former []provider, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cfg.NotReady != "" {
+		return config{}, nil, &plugins.NotReady{Reason: d.cfg.NotReady}
+	}
+	return d.cfg, d.former, nil
+}

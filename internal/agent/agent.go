@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+// Options are what an agent is made of.
+type Options struct {
+	Config *config.Config
+	// Load reads the configuration again, for a reload.
+	Load func() (*config.Config, error)
+	// Reload asks for a reload, once for each value (SIGHUP).
+	Reload <-chan os.Signal
+	// Applied is called with the new configuration after each reload, for what the agent does not own (the log level).
+	Applied func(*config.Config)
+	// Bundled says that Placement runs in this process, for the status.
+	Bundled bool
+	// Notify tells systemd; nil tells nobody.
+	Notify *systemd.Notifier
+	// OnReady is called once, after the first turn of every tracker or at the start-up deadline.
+	OnReady func(ctx context.Context, a *Agent)
+	Logger  zerolog.Logger
+}
+
+// Agent is the daemon. Make one with New and call Run once.
+type Agent struct {
+	opts      Options
+	log       zerolog.Logger
+	placement *reportclient.Client
+	host      *host.Host
+	identity  string
+	started   time.Time
+
+	mu       sync.Mutex
+	cfg      *config.Config
+	drivers  map[string]*driver
+	reloaded time.Time
+}
+
+// New checks what can be checked without starting anything.
+func New(opts Options) (*Agent, error) {
+	client, err := newPlacementClient(opts.Config, opts.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, drivers: map[string]*driver{}, started: time.Now()}, nil
+}
+
+// Run is the life of the agent, until ctx ends or a tracker finds at start-up that it must not go on (a
+// [*resourcetracker.FatalError]). When it returns, no process, socket or goroutine of its own is left.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	unlock, err := a.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	socket, err := control.Listen(ctx, a.cfg.Agent.ControlSocket())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = socket.Close() }()
+	a.host, err = host.New(host.Options{Dir: a.cfg.Plugins.Dir, RuntimeDir: a.cfg.Agent.RuntimeDir, Logger: a.log, OnTransition: func(host.Status) { a.tellStatus() }})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.host.Close()) }()
+	defer a.placement.CloseIdle()
+
+	a.log.Info().Str("host", a.cfg.Agent.Host).Str("identity", a.identity).Str("placement", a.cfg.PlacementClient.URL).
+		Strs("drivers", a.cfg.EnabledDrivers()).Msg("The agent starts.")
+	group, ctx := errgroup.WithContext(ctx)
+	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // the watchdog is fed until the very end
+	defer stopWatching()
+	group.Go(func() error { return control.Serve(ctx, socket, a) })
+	group.Go(func() error { a.runDrivers(ctx, group); stopWatching(); return nil })
+	group.Go(func() error { a.opts.Notify.Watchdog(watch, a.lastBeat, a.log); return nil })
+	group.Go(func() error { a.keepStatus(ctx); return nil })
+	return group.Wait()
+}
+
+// prepare makes the directories, takes the state directory for this process alone, and reads the host's identity.
+func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
+	for _, dir := range []struct{ key, path string }{{"agent.state_dir", a.cfg.Agent.StateDir}, {"agent.runtime_dir", a.cfg.Agent.RuntimeDir}} {
+		if err := os.MkdirAll(dir.path, 0o700); err != nil {
+			return nil, fmt.Errorf("%s: %w; `compute-agent doctor` names what to do", dir.key, err)
+		}
+	}
+	unlock, err = lockState(a.cfg.Agent.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	id, created, err := resourcetracker.LoadIdentity(a.cfg.Agent.StateDir, filepath.Dir(a.cfg.File()))
+	if err != nil {
+		unlock()
+		return nil, &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+	}
+	a.identity = id
+	if created {
+		a.log.Info().Str("identity", id).Str("file", filepath.Join(a.cfg.Agent.StateDir, resourcetracker.IdentityFile)).
+			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
+	}
+	return unlock, ctx.Err()
+}
+
+// lockName is the file below the state directory that the running agent holds locked.
+const lockName = "agent.lock"
+
+func lockState(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("agent.state_dir: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("agent.state_dir: another agent uses %s; stop it first, or give this one its own state and runtime directories", dir)
+		}
+		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// sorted returns the drivers by name. a.mu is held.
+func (a *Agent) sorted() []*driver {
+	out := make([]*driver, 0, len(a.drivers))
+	for _, name := range slices.Sorted(maps.Keys(a.drivers)) {
+		if d := a.drivers[name]; d.tracker != nil {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// lastBeat is when the slowest tracker last showed life: one that hangs is enough to have the agent restarted.
+func (a *Agent) lastBeat() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	oldest := time.Now()
+	for _, d := range a.sorted() {
+		if beat := d.tracker.Beat(); beat.Before(oldest) {
+			oldest = beat
+		}
+	}
+	return oldest
+}
+
+// statusInterval is how often systemd's status line is brought up to date.
+const statusInterval = 5 * time.Second
+
+func (a *Agent) keepStatus(ctx context.Context) {
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			a.tellStatus()
+		}
+	}
+}
+
+func (a *Agent) tellStatus() {
+	if a.opts.Notify.Enabled() {
+		a.tell(a.opts.Notify.Status(a.summary()))
+	}
+}
+
+func (a *Agent) summary() string {
+	return a.Status(context.Background()).Summary
+}
+
+// tell logs what systemd could not be told; the agent goes on.
+func (a *Agent) tell(err error) {
+	if err != nil {
+		a.log.Warn().Err(err).Msg("systemd could not be told how the agent is.")
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// driver is one configured driver. One that was taken out of the configuration stays known, without a tracker, so that it
+// can come back.
+type driver struct {
+	name    string
+	plugin  *host.Plugin
+	tracker *resourcetracker.Tracker // nil: disabled
+	stop    context.CancelFunc       // ends the tracker
+	done    chan struct{}            // closed when it has ended
+}
+
+// runDrivers starts what is configured, says when it is ready, reloads when asked to, and in the end stops everything in
+// order: trackers first, then the processes that they ask.
+func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
+	if err := a.startDrivers(ctx, group); err != nil {
+		group.Go(func() error { return err })
+	}
+	group.Go(func() error { a.waitReady(ctx); return nil })
+	for {
+		select {
+		case <-a.opts.Reload:
+			a.reload(ctx, group)
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	a.log.Info().Msg("The agent stops: a pass that is under way is finished, then the drivers are ended. Guests are not affected.")
+	a.tell(a.opts.Notify.Stopping("finishing the pass under way"))
+	a.mu.Lock()
+	all := make([]*driver, 0, len(a.drivers))
+	for _, d := range a.drivers {
+		all = append(all, d)
+	}
+	grace := a.cfg.Plugins.ShutdownTimeout
+	a.mu.Unlock()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+5*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, d := range all {
+		wg.Go(func() {
+			if d.done != nil {
+				<-d.done
+			}
+			if err := d.plugin.Stop(ending); err != nil {
+				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not end in time: its process was killed.")
+			}
+		})
+	}
+	wg.Wait()
+	a.log.Info().Msg("The agent has stopped.")
+}
+
+// startDrivers starts the plugins and waits for none. An error is fatal: a plugin that can never be started as configured.
+func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
+	if len(a.cfg.EnabledDrivers()) == 0 {
+		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.cfg.File())
+	}
+	for _, name := range a.cfg.EnabledDrivers() {
+		spec, err := a.spec(a.cfg, name)
+		if err != nil {
+			return err
+		}
+		if err := a.addDriver(ctx, group, name, spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addDriver makes a plugin and its tracker and lets them run.
+func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec host.Spec) error {
+	plugin, err := a.host.Plugin(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	d := &driver{name: name, plugin: plugin}
+	a.mu.Lock()
+	a.drivers[name] = d
+	a.track(ctx, group, d, true)
+	a.mu.Unlock()
+	return nil
+}
+
+// track starts the tracker of a driver: once its plugin has had its first try, so that a start that takes a second is not
+// reported as a failure. A configuration that the driver refuses at start-up is fatal. a.mu is held.
+func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, startup bool) {
+	ctx, d.stop = context.WithCancel(ctx)
+	d.done = make(chan struct{})
+	d.tracker = resourcetracker.New(resourcetracker.Config{
+		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log,
+	})
+	tracker, done := d.tracker, d.done
+	group.Go(func() error {
+		defer close(done)
+		err := d.plugin.Start(ctx)
+		var refused *plugins.ConfigError
+		switch {
+		case startup && errors.As(err, &refused):
+			return fmt.Errorf("%w: driver %s: %w", config.ErrInvalid, d.name, refused)
+		case errors.Is(err, host.ErrRunning): // it was disabled and comes back
+		case ctx.Err() != nil:
+			return nil
+		}
+		return tracker.Run(ctx)
+	})
+}
+
+// spec is what the host must know of a driver.
+func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
+	c, p := cfg.Drivers[name], cfg.Plugins
+	own, err := c.ConfigJSON()
+	if err != nil {
+		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
+	}
+	return host.Spec{
+		Name: name, Path: c.Path, SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
+		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: cfg.Agent.StateDir},
+		Timeouts: host.Timeouts{
+			Handshake: p.HandshakeTimeout, Configure: p.CallTimeout, Nodes: p.CallTimeout, Update: p.CallTimeout, Health: p.HealthTimeout, Stop: p.ShutdownTimeout,
+		},
+		Restart: host.Restart{
+			HealthInterval: p.HealthInterval, Misses: p.HealthMisses, BackoffBase: p.BackoffMin, BackoffMax: p.BackoffMax, ResetAfter: p.CrashWindow,
+			FailureLimit: p.CrashLimit, FailureWindow: p.CrashWindow, Quarantine: p.Quarantine,
+		},
+		Changed: func(string) { a.refresh(name) },
+	}, nil
+}
+
+// refresh asks a driver's tracker for a pass.
+func (a *Agent) refresh(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d := a.drivers[name]; d != nil && d.tracker != nil {
+		d.tracker.Refresh("the driver sees a change")
+	}
+}
+
+func timings(cfg *config.Config) resourcetracker.Timings {
+	t := cfg.Tracker
+	return resourcetracker.Timings{Interval: t.UpdateResourcesInterval, PassDeadline: t.PassDeadline, BackoffMin: t.RetryBackoffMin, BackoffMax: t.RetryBackoffMax}
+}
+
+// waitReady says that the agent is ready when every tracker has made its first turn, or at the start-up deadline.
+func (a *Agent) waitReady(ctx context.Context) {
+	deadline := time.NewTimer(a.cfg.Tracker.StartupDeadline)
+	defer deadline.Stop()
+	a.mu.Lock()
+	drivers := a.sorted()
+	a.mu.Unlock()
+	late := false
+	for _, d := range drivers {
+		if late {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.tracker.Ready():
+		case <-deadline.C:
+			late = true
+			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", a.cfg.Tracker.StartupDeadline).
+				Msg("The first pass is not done at the start-up deadline. The agent counts as started, is degraded, and goes on trying.")
+		}
+	}
+	a.tell(a.opts.Notify.Ready(a.summary()))
+	if a.opts.OnReady != nil {
+		a.opts.OnReady(ctx, a)
+	}
+}
+
+// currentError is what keeps a plugin from working now; an error of the past is no news.
+func currentError(s host.Status) string {
+	switch s.State {
+	case host.Healthy, host.Stopped, host.Disabled:
+		return ""
+	}
+	return s.LastError
+}

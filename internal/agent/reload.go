@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// reload reads the configuration again and brings everything to it that can be changed while running. One that is invalid
+// changes nothing. Every driver is configured anew, also when its own table did not change: what it says may depend on the
+// machine.
+func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
+	a.log.Info().Msg("Reload: the configuration is read again.")
+	a.tell(a.opts.Notify.Reloading("reading the configuration again"))
+	defer func() { a.tell(a.opts.Notify.Ready(a.summary())) }()
+	next, err := a.opts.Load()
+	if err != nil {
+		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The former one stays in force; `compute-agent config check` shows what is wrong.")
+		return
+	}
+	a.mu.Lock()
+	changes := config.Diff(a.cfg, next)
+	a.mu.Unlock()
+	restart := map[string]bool{}
+	for _, c := range changes {
+		e := a.log.Info()
+		msg := "Reload: a setting changed."
+		if c.Restart {
+			e, msg = a.log.Warn(), "Reload: a setting changed that needs a restart. It is left as it was until then."
+			restart[c.Key] = true
+		}
+		e.Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
+	}
+	if len(changes) == 0 {
+		a.log.Info().Msg("Reload: nothing changed. The drivers are configured anew all the same.")
+	}
+	a.adopt(next)
+	a.reconfigureDrivers(ctx, group, next)
+}
+
+// adopt takes over what applies at once. Settings that need a restart are compared with those of the start at the next
+// reload too, so the agent keeps naming them.
+func (a *Agent) adopt(next *config.Config) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := *next
+	now.Agent, now.PlacementClient, now.Plugins = a.cfg.Agent, a.cfg.PlacementClient, a.cfg.Plugins
+	now.Tracker.StartupDeadline, now.Log.Format = a.cfg.Tracker.StartupDeadline, a.cfg.Log.Format
+	now.Placement, now.CORS, now.Policy = a.cfg.Placement, a.cfg.CORS, a.cfg.Policy
+	a.cfg, a.reloaded = &now, time.Now()
+	a.placement.SetRefreshInterval(now.Tracker.AssociationRefresh)
+	for _, d := range a.sorted() {
+		d.tracker.SetTimings(timings(&now))
+	}
+	if a.opts.Applied != nil {
+		a.opts.Applied(&now)
+	}
+}
+
+// reconfigureDrivers brings each driver, old and new, to the configuration. A driver that refuses keeps its former one.
+func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, next *config.Config) {
+	a.mu.Lock()
+	cfg := a.cfg
+	known := make(map[string]*driver, len(a.drivers))
+	for name, d := range a.drivers {
+		known[name] = d
+	}
+	a.mu.Unlock()
+	for name, d := range known {
+		c := cfg.Drivers[name]
+		if c == nil || !c.Enabled {
+			a.disableDriver(ctx, d)
+			continue
+		}
+		spec, err := a.spec(cfg, name)
+		if err == nil {
+			err = d.plugin.Reconfigure(ctx, spec)
+		}
+		if err != nil {
+			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the driver does not take its new configuration. The former one stays in force.")
+			continue
+		}
+		a.mu.Lock()
+		if d.tracker == nil {
+			a.track(ctx, group, d, false)
+		}
+		a.mu.Unlock()
+	}
+	for _, name := range next.EnabledDrivers() {
+		if known[name] != nil {
+			continue
+		}
+		spec, err := a.spec(cfg, name)
+		if err == nil {
+			err = a.addDriver(ctx, group, name, spec)
+		}
+		if err != nil {
+			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
+		}
+	}
+}
+
+// disableDriver ends a driver that the configuration no longer wants. What it reported stays in Placement: its absence
+// says nothing about the machine.
+func (a *Agent) disableDriver(ctx context.Context, d *driver) {
+	a.mu.Lock()
+	stop, done := d.stop, d.done
+	enabled := d.tracker != nil
+	a.mu.Unlock()
+	if !enabled {
+		return
+	}
+	stop()
+	<-done
+	a.mu.Lock()
+	d.tracker = nil
+	a.mu.Unlock()
+	if err := d.plugin.Reconfigure(ctx, host.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
+		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: the driver could not be ended.")
+		return
+	}
+	a.log.Warn().Str("driver", d.name).Msg("Reload: the driver is disabled. What it last reported stays in Placement until somebody removes it.")
+}

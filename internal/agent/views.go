@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Status implements [control.Agent].
+func (a *Agent) Status(context.Context) control.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	requests, writes := a.placement.Requests()
+	s := control.Status{
+		Version: version.Number(), PID: os.Getpid(), Host: a.cfg.Agent.Host, Started: a.started, Reloaded: a.reloaded, ConfigFiles: a.cfg.Files(),
+		Placement: control.Placement{URL: a.cfg.PlacementClient.URL, Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
+		Drivers:   []control.Driver{},
+	}
+	for _, d := range a.sorted() {
+		s.Drivers = append(s.Drivers, d.view())
+	}
+	s.State, s.Summary = summarize(s.Drivers)
+	return s
+}
+
+func (d *driver) view() control.Driver {
+	p := d.plugin.Status()
+	return control.Driver{
+		Name: d.name, Report: d.tracker.Status(),
+		Plugin: control.Plugin{
+			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Error: currentError(p),
+		},
+	}
+}
+
+// summarize says in one line how the agent is doing: what systemd shows, too.
+func summarize(drivers []control.Driver) (resourcetracker.State, string) {
+	if len(drivers) == 0 {
+		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
+	}
+	state, nodes := resourcetracker.Reporting, 0
+	var troubles []string
+	for _, d := range drivers {
+		switch {
+		case d.Report.State == resourcetracker.Starting && state == resourcetracker.Reporting:
+			state = resourcetracker.Starting
+		case d.Report.State == resourcetracker.Degraded:
+			state = resourcetracker.Degraded
+			if d.Report.Error != "" {
+				troubles = append(troubles, "driver "+d.Name+": "+d.Report.Error)
+			}
+		}
+		for _, n := range d.Report.Nodes {
+			if n.State == resourcetracker.Reporting {
+				nodes++
+			}
+			if n.Error != "" {
+				troubles = append(troubles, "node "+n.Name+": "+n.Error)
+			}
+		}
+	}
+	switch {
+	case len(troubles) > 0:
+		return state, "degraded: " + strings.Join(troubles, "; ")
+	case state == resourcetracker.Starting:
+		return state, "starting: waiting for the first pass"
+	case nodes == 1:
+		return state, "reporting 1 node, all is well"
+	}
+	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
+}
+
+// usageTimeout bounds how long a person waits for what is used, when Placement does not answer.
+const usageTimeout = 5 * time.Second
+
+// Tree implements [control.Agent]. It shows what the agent last read or wrote; only what is used is asked of Placement, one
+// GET for each provider with inventory, so that it is true now.
+func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
+	a.mu.Lock()
+	drivers := a.sorted()
+	a.mu.Unlock()
+	out := control.Tree{Nodes: []control.NodeTree{}}
+	for _, d := range drivers {
+		status := d.tracker.Status()
+		for _, n := range status.Nodes {
+			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d.name, n))
+		}
+		if len(status.Nodes) == 0 && status.Error != "" {
+			return out, fmt.Errorf("driver %s: %s", d.name, status.Error)
+		}
+	}
+	return out, nil
+}
+
+func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.NodeStatus) control.NodeTree {
+	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: driver}
+	tree := a.placement.Known(n.UUID)
+	if tree == nil {
+		out.Error = "Placement has not been read yet"
+		if n.Error != "" {
+			out.Error = n.Error
+		}
+		return out
+	}
+	out.Providers = []control.Provider{}
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
+	reachable := true
+	for _, uuid := range tree.Subtree(n.UUID) {
+		p, _ := tree.Provider(uuid)
+		if p.Generation == providertree.NoGeneration {
+			out.Error = "Placement does not have this node yet"
+			break
+		}
+		var used map[string]int64
+		if reachable && len(p.Inventories) > 0 {
+			var err error
+			used, err = a.placement.Usages(ctx, uuid)
+			reachable = err == nil // if not, what is used is shown as unknown
+		}
+		out.Providers = append(out.Providers, providerView(p, used))
+	}
+	return out
+}
+
+func providerView(p providertree.Provider, used map[string]int64) control.Provider {
+	out := control.Provider{
+		UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates, Inventories: []control.Inventory{},
+	}
+	for class, i := range p.Inventories {
+		view := control.Inventory{
+			Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
+			AllocationRatio: i.AllocationRatio, Capacity: i.Capacity(),
+		}
+		if used != nil {
+			n := used[class]
+			view.Used = &n
+		}
+		out.Inventories = append(out.Inventories, view)
+	}
+	slices.SortFunc(out.Inventories, func(a, b control.Inventory) int { return strings.Compare(a.Class, b.Class) })
+	return out
+}
+
+// Plan implements [control.Agent].
+func (a *Agent) Plan(ctx context.Context) (control.Plan, error) {
+	a.mu.Lock()
+	drivers := a.sorted()
+	a.mu.Unlock()
+	out := control.Plan{Nodes: []control.NodePlan{}}
+	for _, d := range drivers {
+		plans, err := d.tracker.Plan(ctx)
+		if err != nil {
+			return out, fmt.Errorf("driver %s: %w", d.name, err)
+		}
+		for _, p := range plans {
+			view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: d.name, Operations: p.Plan.Operations}
+			if p.Err != nil {
+				view.Error = p.Err.Error()
+			}
+			out.Nodes = append(out.Nodes, view)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
+	}
+}
+
+// machine is a host called node-1 on which the agent runs as root.
+func machine(file string, environ ...string) Options {
+	return Options{
+		File:     file,
+		Environ:  append([]string{}, environ...),
+		Hostname: func() (string, error) { return "node-1", nil },
+		UID:      func() int { return 0 },
+	}
+}
+
+// write makes a directory of files and returns the path of its main file.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "compute-agent.toml")
+}
+
+func mustLoad(t *testing.T, opts Options) *Config {
+	t.Helper()
+	c, err := Load(opts)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return c
+}
+
+// values ignores where values came from.
+var values = cmpopts.IgnoreUnexported(Config{})
+
+func TestDefaults(t *testing.T) {
+	var out bytes.Buffer
+	if err := Defaults(&out); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "defaults.toml", out.String())
+
+	bare := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
+	full := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": out.String()})))
+	if diff := cmp.Diff(bare, full, values, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the printed defaults are not the defaults (-bare +printed):\n%s", diff)
+	}
+	for _, s := range sections {
+		for _, k := range s.keys {
+			if src, _ := full.Source(s.name + "." + k.name); src.Kind != FromFile {
+				t.Errorf("%s.%s is missing from the printed defaults", s.name, k.name)
+			}
+		}
+	}
+}
+
+// The commented part about drivers must work for who removes the marks.
+func TestDefaultsDriverExample(t *testing.T) {
+	var out bytes.Buffer
+	if err := Defaults(&out); err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(out.String(), "# [drivers.libvirt]")
+	if !found {
+		t.Fatal("no example of a driver")
+	}
+	text := "[drivers.libvirt]" + strings.ReplaceAll(example, "\n# ", "\n")
+	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": text})))
+	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt"}
+	if diff := cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("driver of the example (-want +got):\n%s", diff)
+	}
+	for _, k := range driverKeys {
+		if s, _ := c.Source("drivers.libvirt." + k.name); s.Kind != FromFile {
+			t.Errorf("drivers.libvirt.%s is missing from the example", k.name)
+		}
+	}
+}
+
+// Every field of Config has exactly one key: a key for each field must change
+// it, and no two keys may share one.
+func TestEveryFieldHasAKey(t *testing.T) {
+	leaves := func(v reflect.Value) int {
+		n := 0
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				n++
+			}
+		}
+		return n
+	}
+	c := reflect.ValueOf(Config{})
+	for _, s := range sections {
+		name := strings.ReplaceAll(s.name, "_", "")
+		f := c.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
+		if !f.IsValid() {
+			t.Errorf("[%s] has no field in Config", s.name)
+			continue
+		}
+		if got, want := len(s.keys), leaves(f); got != want {
+			t.Errorf("[%s] declares %d keys for %d fields", s.name, got, want)
+		}
+	}
+	if got, want := len(driverKeys), leaves(reflect.ValueOf(Driver{})); got != want {
+		t.Errorf("[drivers.NAME] declares %d keys for %d fields", got, want)
+	}
+	envs := map[string]string{}
+	for _, s := range sections {
+		for _, k := range s.keys {
+			path := s.name + "." + k.name
+			if other, taken := envs[EnvName(path)]; taken {
+				t.Errorf("%s and %s have the same variable", path, other)
+			}
+			envs[EnvName(path)] = path
+		}
+	}
+}
+
+func TestLaterSourcesWin(t *testing.T) {
+	main := write(t, map[string]string{
+		"compute-agent.toml": `
+[agent]
+host = "from-main"
+[tracker]
+update_resources_interval = "10s"
+association_refresh = "0s"
+pass_deadline = "30s"
+[drivers.libvirt]
+args = ["--one"]
+env = {A = "main", B = "main"}
+[drivers.libvirt.config]
+uri = "qemu:///system"
+reserved = {memory_mb = 512, cpus = 1}
+`,
+		"conf.d/10-site.toml": "[tracker]\nupdate_resources_interval = \"20s\"\npass_deadline = \"40s\"\n",
+		"conf.d/20-host.toml": "[tracker]\npass_deadline = \"50s\"\n[drivers.libvirt]\nenv.B = \"host\"\nconfig.reserved.memory_mb = 1024\n",
+		"conf.d/.hidden.toml": "this is not read",
+		"conf.d/notes.txt":    "nor is this",
+	})
+	opts := machine(main, "COMPUTE_AGENT_TRACKER_PASS_DEADLINE=60s", "COMPUTE_AGENT_DRIVERS_FAKE_ENABLED=true",
+		`COMPUTE_AGENT_DRIVERS_FAKE_CONFIG={nodes = 2}`, "COMPUTE_AGENT_DRIVERS_FAKE_ARGS=--a, --b", "COMPUTE_AGENT_FROM_ELSEWHERE=1")
+	opts.IgnoreEnv = []string{"COMPUTE_AGENT_FROM_ELSEWHERE"}
+	opts.Overrides = []Override{{Key: "agent.state_dir", Value: "/srv/state", Flag: "--state-dir"}}
+	c := mustLoad(t, opts)
+
+	dir := filepath.Dir(main)
+	if got, want := c.Tracker.UpdateResourcesInterval, 20*time.Second; got != want {
+		t.Errorf("update_resources_interval is %v, want %v of conf.d", got, want)
+	}
+	if c.Tracker.AssociationRefresh != 0 || c.Tracker.PassDeadline != time.Minute || c.Agent.StateDir != "/srv/state" {
+		t.Errorf("got %+v %+v", c.Tracker, c.Agent)
+	}
+	libvirt := &Driver{
+		Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Args: []string{"--one"},
+		Env:    map[string]string{"A": "main", "B": "host"},
+		Config: map[string]any{"uri": "qemu:///system", "reserved": map[string]any{"memory_mb": int64(1024), "cpus": int64(1)}},
+	}
+	fake := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"}, Config: map[string]any{"nodes": int64(2)}}
+	if diff := cmp.Diff(map[string]*Driver{"libvirt": libvirt, "fake": fake}, c.Drivers); diff != "" {
+		t.Errorf("drivers (-want +got):\n%s", diff)
+	}
+	if js, err := c.Drivers["libvirt"].ConfigJSON(); err != nil || string(js) != `{"reserved":{"cpus":1,"memory_mb":1024},"uri":"qemu:///system"}` {
+		t.Errorf("ConfigJSON is %s, %v", js, err)
+	}
+	for key, want := range map[string]string{
+		"agent.host":                                dir + "/compute-agent.toml:3",
+		"tracker.update_resources_interval":         dir + "/conf.d/10-site.toml:2",
+		"tracker.pass_deadline":                     "environment COMPUTE_AGENT_TRACKER_PASS_DEADLINE",
+		"agent.state_dir":                           "flag --state-dir",
+		"agent.runtime_dir":                         "default (for root)",
+		"tracker.retry_backoff_min":                 "default",
+		"drivers.libvirt.config.uri":                dir + "/compute-agent.toml:12",
+		"drivers.libvirt.config.reserved.memory_mb": dir + "/conf.d/20-host.toml:5",
+		"drivers.libvirt.config.reserved.cpus":      dir + "/compute-agent.toml:13",
+		"drivers.libvirt.enabled":                   "default",
+		"drivers.fake.config":                       "environment COMPUTE_AGENT_DRIVERS_FAKE_CONFIG",
+	} {
+		if got, ok := c.Source(key); !ok || got.String() != want {
+			t.Errorf("Source(%s) is %q %t, want %q", key, got, ok, want)
+		}
+	}
+	if _, ok := c.Source("tracker.nothing"); ok {
+		t.Error("Source knows a key that does not exist")
+	}
+	if diff := cmp.Diff([]string{"fake", "libvirt"}, c.EnabledDrivers()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{main, dir + "/conf.d/10-site.toml", dir + "/conf.d/20-host.toml"}, c.Files()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every key can be given in its variable, whatever its type.
+func TestEveryKeyHasAWorkingVariable(t *testing.T) {
+	base := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": "[drivers.a-b]\n"})))
+	for _, e := range base.Entries() {
+		text := e.Value
+		if v, isString := strings.CutPrefix(text, `"`); isString {
+			text = strings.TrimSuffix(v, `"`)
+		}
+		c, err := Load(machine(write(t, map[string]string{"compute-agent.toml": "[drivers.a-b]\n"}), e.Env+"="+text))
+		if err != nil {
+			t.Errorf("%s=%s: %v", e.Env, text, err)
+			continue
+		}
+		if diff := cmp.Diff(base, c, values, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: the default changed something:\n%s", e.Env, diff)
+		}
+		if s, _ := c.Source(e.Key); s.Kind != FromEnvironment {
+			t.Errorf("%s: source is %s", e.Key, s)
+		}
+	}
+}
+
+func TestDirectories(t *testing.T) {
+	for name, tc := range map[string]struct {
+		uid            int
+		env            []string
+		state, runtime string
+	}{
+		"root":                 {0, nil, "/var/lib/compute-agent", "/run/compute-agent"},
+		"a systemd service":    {990, []string{"STATE_DIRECTORY=/var/lib/a:/var/lib/b", "RUNTIME_DIRECTORY=/run/a"}, "/var/lib/a", "/run/a"},
+		"a user":               {1000, []string{"HOME=/home/u", "XDG_RUNTIME_DIR=/run/user/1000"}, "/home/u/.local/state/compute-agent", "/run/user/1000/compute-agent"},
+		"a user with XDG":      {1000, []string{"HOME=/home/u", "XDG_STATE_HOME=/x", "XDG_RUNTIME_DIR=/y"}, "/x/compute-agent", "/y/compute-agent"},
+		"a user without login": {1000, []string{"HOME=/home/u"}, "/home/u/.local/state/compute-agent", "/home/u/.local/state/compute-agent/run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := machine(write(t, map[string]string{"compute-agent.toml": ""}), tc.env...)
+			opts.UID = func() int { return tc.uid }
+			c := mustLoad(t, opts)
+			if c.Agent.StateDir != tc.state || c.Agent.RuntimeDir != tc.runtime {
+				t.Errorf("state %s, runtime %s; want %s, %s", c.Agent.StateDir, c.Agent.RuntimeDir, tc.state, tc.runtime)
+			}
+			if got := c.Agent.ControlSocket(); got != tc.runtime+"/agent.sock" {
+				t.Errorf("control socket is %s", got)
+			}
+		})
+	}
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Load(machine(filepath.Join(dir, "absent.toml")))
+	if !errors.Is(err, ErrInvalid) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a named file that is absent: %v", err)
+	}
+	_, err = Load(machine(dir))
+	if !errors.Is(err, errNotRegular) {
+		t.Errorf("a directory: %v", err)
+	}
+	big := filepath.Join(dir, "big.toml")
+	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), maxFileSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Load(machine(big)); !errors.Is(err, errTooBig) {
+		t.Errorf("a huge file: %v", err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "placement-token"), []byte("s3cr3t\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	main := write(t, map[string]string{"compute-agent.toml": "[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"})
+	c := mustLoad(t, machine(main, "CREDENTIALS_DIRECTORY="+dir))
+	secret, err := ReadSecret(c.PlacementClient.TokenFile)
+	if err != nil || secret.Reveal() != "s3cr3t" {
+		t.Errorf("secret %q, %v", secret.Reveal(), err)
+	}
+	if text := secret.String(); strings.Contains(text, "s3cr3t") {
+		t.Error("a secret prints itself")
+	}
+	if _, err := Load(machine(main)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a credential that systemd did not pass: %v", err)
+	}
+}
+
+func TestReadSecretRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, tc := range map[string]struct {
+		content string
+		mode    os.FileMode
+	}{
+		"readable by others": {"s", 0o644},
+		"writable by group":  {"s", 0o620},
+		"empty":              {"\n", 0o600},
+		"two lines":          {"a\nb\n", 0o600},
+		"huge":               {strings.Repeat("x", maxSecretSize+1), 0o600},
+	} {
+		path := filepath.Join(dir, "secret")
+		_ = os.Remove(path)
+		if err := os.WriteFile(path, []byte(tc.content), tc.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, tc.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSecret(path); !errors.Is(err, ErrSecret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUseJSON(t *testing.T) {
+	journal := func(k string) string { return map[string]string{"INVOCATION_ID": "x", "JOURNAL_STREAM": "8:1"}[k] }
+	nothing := func(string) string { return "" }
+	for _, tc := range []struct {
+		format   string
+		getenv   func(string) string
+		terminal bool
+		want     bool
+	}{
+		{FormatAuto, journal, false, true},
+		{FormatAuto, nothing, true, false},
+		{FormatAuto, nothing, false, true},
+		{FormatJSON, nothing, true, true},
+		{FormatConsole, journal, false, false},
+	} {
+		if got := (Log{Format: tc.format}).UseJSON(tc.getenv, tc.terminal); got != tc.want {
+			t.Errorf("%s, terminal %t: JSON %t", tc.format, tc.terminal, got)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	before := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": `
+[plugins]
+dir = "/a"
+[drivers.old]
+[drivers.libvirt.config]
+reserved_host_memory_mb = 512
+password = "one"
+uri = "qemu:///system"
+`})))
+	after := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": `
+[plugins]
+dir = "/b"
+[tracker]
+pass_deadline = "1m"
+[drivers.libvirt.config]
+reserved_host_memory_mb = 1024
+password = "two"
+`})))
+	if got := Diff(before, before); len(got) != 0 {
+		t.Errorf("a configuration differs from itself: %v", got)
+	}
+	want := []Change{
+		{Key: "tracker.pass_deadline", Old: `"2m"`, New: `"1m"`},
+		{Key: "plugins.dir", Old: `"/a"`, New: `"/b"`, Restart: true},
+		{Key: "drivers.libvirt.path", Old: `"/a/compute-driver-libvirt"`, New: `"/b/compute-driver-libvirt"`},
+		{Key: "drivers.libvirt.config.password", Old: hidden, New: hidden},
+		{Key: "drivers.libvirt.config.reserved_host_memory_mb", Old: "512", New: "1024"},
+		{Key: "drivers.libvirt.config.uri", Old: `"qemu:///system"`},
+		{Key: "drivers.old.enabled", Old: "true"},
+		{Key: "drivers.old.path", Old: `"/a/compute-driver-old"`},
+		{Key: "drivers.old.sha256", Old: `""`},
+		{Key: "drivers.old.args", Old: "[]"},
+		{Key: "drivers.old.env", Old: "{}"},
+	}
+	if diff := cmp.Diff(want, Diff(before, after), cmpopts.IgnoreFields(Change{}, "Source")); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}

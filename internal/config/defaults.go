@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Defaults writes a complete configuration file: every key with its meaning,
+// what may be written, its variable, when a change takes effect, and its
+// default. Reading the file gives the defaults again.
+func Defaults(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	p := printer{b}
+	p.comment("Configuration of compute-agent.\n\nEvery value below is the default, so that any line may be removed. Files\nconf.d/*.toml beside this one are applied after it, in the order of their names.\nEvery key has a variable, which wins over the files.\n`compute-agent config check` says whether it is all right, `systemctl reload\ncompute-agent` applies what can be applied without a restart.")
+	c := &Config{}
+	for _, s := range sections {
+		p.section(s.name, s.doc)
+		for _, k := range s.keys {
+			k.reset(c)
+			p.key(dotted(s.name, k.name), k.doc, k.allowed(), k.live, k.name+" = "+k.format(c))
+		}
+	}
+	p.line("")
+	p.comment(driversDoc + "\nThe lines below show the keys; remove one # from each line to use it.")
+	p.comment("\n[drivers.libvirt]")
+	d := newDriver()
+	for _, k := range driverKeys {
+		if k.name == "config" {
+			p.comment("\n[drivers.libvirt.config]")
+			p.prefixed("# # ", k.doc)
+			continue
+		}
+		p.line("#")
+		p.prefixed("# # ", k.doc)
+		p.prefixed("# # ", "Allowed: "+k.allowed()+". "+EnvName("drivers.libvirt."+k.name)+".")
+		p.comment(k.name + " = " + k.format(d))
+	}
+	return b.Flush()
+}
+
+// printer writes lines; the writer below it keeps the first error for Flush.
+type printer struct{ w *bufio.Writer }
+
+func (p printer) line(s string) { _, _ = fmt.Fprintln(p.w, s) }
+
+func (p printer) prefixed(prefix, s string) {
+	for l := range strings.SplitSeq(s, "\n") {
+		p.line(strings.TrimRight(prefix+l, " "))
+	}
+}
+
+func (p printer) comment(s string) { p.prefixed("# ", s) }
+
+func (p printer) section(name, doc string) {
+	p.line("")
+	p.comment(doc)
+	p.line("[" + name + "]")
+}
+
+func (p printer) key(path, doc, allowed string, isLive bool, assignment string) {
+	when := "Changes need a restart."
+	if isLive {
+		when = "Changes are applied by a reload."
+	}
+	p.line("")
+	p.comment(doc)
+	p.comment("Allowed: " + allowed + ". " + when)
+	p.comment(EnvName(path))
+	p.line(assignment)
+}

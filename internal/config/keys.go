@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"math"
+	"time"
+)
+
+// key declares one key of a section that is decoded into a T.
+type key[T any] struct {
+	name string
+	live bool // SIGHUP applies a change; otherwise the agent must be restarted.
+	doc  string
+	field[T]
+}
+
+// section declares one table of the file.
+type section struct {
+	name string
+	doc  string
+	keys []key[Config]
+}
+
+const (
+	// uuidZero is what Placement records as project and user of consumers that
+	// were made by microversions that did not carry them.
+	uuidZero = "00000000-0000-0000-0000-000000000000"
+
+	live    = true
+	restart = false
+)
+
+// sections declares every section but [drivers.NAME], in the order in which
+// Defaults writes them.
+var sections = []section{
+	{"agent", "Who and where this agent is.", []key[Config]{
+		{"host", restart, "Name of this host and, unless the driver knows better, of its compute node in\nPlacement. Empty means the host name of the machine.",
+			text[Config]{at: func(c *Config) *string { return &c.Agent.Host }, words: "a name of 1 to 200 characters without spaces", check: hostName}},
+		{"state_dir", restart, "Directory of what the agent must remember: its identity, its records, the bundled\nPlacement's database. Empty means $STATE_DIRECTORY, else /var/lib/compute-agent for\nroot and $XDG_STATE_HOME/compute-agent for others.",
+			text[Config]{at: func(c *Config) *string { return &c.Agent.StateDir }, words: "an absolute path", check: absolutePath}},
+		{"runtime_dir", restart, "Directory of the control socket and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\n$XDG_RUNTIME_DIR/compute-agent for others.",
+			text[Config]{at: func(c *Config) *string { return &c.Agent.RuntimeDir }, words: "an absolute path", check: absolutePath}},
+	}},
+	{"placement_client", "The Placement service that the agent reports to.", []key[Config]{
+		{"url", restart, "Address of Placement, with its path when it has one.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.URL }, def: "http://127.0.0.1:8778", words: "a URL such as \"https://placement.example:8778\"", check: serviceURL}},
+		{"auth", restart, "How the agent proves who it is: \"noauth\" (Placement with auth_strategy = noauth2, for\none machine or a test) or \"token\" (the token in token_file).",
+			choice[Config]{func(c *Config) *string { return &c.PlacementClient.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken}}},
+		{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.TokenFile }, words: secretWords, check: secretPath}},
+		{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.CAFile }, words: secretWords, check: secretPath}},
+		{"cert_file", restart, "File of the agent's own TLS certificate, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.CertFile }, words: secretWords, check: secretPath}},
+		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.KeyFile }, words: secretWords, check: secretPath}},
+		{"timeout", restart, "How long one request may take, reply included.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.PlacementClient.Timeout }, def: 30 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+		{"connect_timeout", restart, "How long a connection may take to be made, TLS included.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.PlacementClient.ConnectTimeout }, def: 5 * time.Second, min: 100 * time.Millisecond, max: 5 * time.Minute}},
+		{"retries", restart, "How often a request that is safe to repeat is repeated after a lost connection or a 503.",
+			number[Config]{at: func(c *Config) *int { return &c.PlacementClient.Retries }, def: 3, max: 20}},
+		{"use_proxy", restart, "Whether HTTP_PROXY, HTTPS_PROXY and NO_PROXY are heeded. Control planes are seldom\nbehind a proxy, and a stray variable has cut off many an agent.",
+			toggle[Config]{func(c *Config) *bool { return &c.PlacementClient.UseProxy }, false}},
+	}},
+	{"tracker", "When the provider tree is brought up to date.", []key[Config]{
+		{"update_resources_interval", live, "Time between two passes, give or take a little jitter.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.UpdateResourcesInterval }, def: time.Minute, min: 100 * time.Millisecond, max: 24 * time.Hour}},
+		{"association_refresh", live, "How long the tree as Placement told it is trusted before it is read again, because\nothers may have changed traits, aggregates or sharing providers.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.AssociationRefresh }, def: 5 * time.Minute, min: 100 * time.Millisecond, max: 24 * time.Hour, zero: "never"}},
+		{"startup_deadline", restart, "How long the first pass may keep the agent from saying that it is ready. After that it\nis ready and degraded, and goes on trying.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.StartupDeadline }, def: time.Minute, min: time.Second, max: time.Hour}},
+		{"pass_deadline", live, "How long one pass over one node may take, the driver's answer and all requests together.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.PassDeadline }, def: 2 * time.Minute, min: time.Second, max: time.Hour}},
+		{"retry_backoff_min", live, "First pause after a failed pass; it doubles with every further failure.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.RetryBackoffMin }, def: time.Second, min: 10 * time.Millisecond, max: time.Hour}},
+		{"retry_backoff_max", live, "Longest pause between failed passes.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.RetryBackoffMax }, def: 2 * time.Minute, min: 10 * time.Millisecond, max: 24 * time.Hour}},
+	}},
+	{"plugins", "Where the drivers' plugins are and how their processes are watched.", []key[Config]{
+		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME].",
+			text[Config]{at: func(c *Config) *string { return &c.Plugins.Dir }, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path", check: absolutePathRequired}},
+		{"handshake_timeout", restart, "How long a plugin may take from its start to its handshake.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HandshakeTimeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+		{"call_timeout", restart, "How long a driver may take to answer one call.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.CallTimeout }, def: time.Minute, min: 100 * time.Millisecond, max: time.Hour}},
+		{"health_interval", restart, "Time between two health checks of a plugin.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HealthInterval }, def: 10 * time.Second, min: 10 * time.Millisecond, max: time.Hour}},
+		{"health_timeout", restart, "How long a plugin may take to answer a health check.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HealthTimeout }, def: 3 * time.Second, min: 10 * time.Millisecond, max: time.Hour}},
+		{"health_misses", restart, "Health checks missed in a row after which the process is killed and started again.",
+			number[Config]{at: func(c *Config) *int { return &c.Plugins.HealthMisses }, def: 3, min: 1, max: 100}},
+		{"shutdown_timeout", restart, "How long a plugin may take to end by itself before it is killed.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.ShutdownTimeout }, def: 10 * time.Second, min: 10 * time.Millisecond, max: 10 * time.Minute}},
+		{"backoff_min", restart, "First pause before a crashed plugin is started again; it doubles with every crash.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.BackoffMin }, def: time.Second, min: 10 * time.Millisecond, max: time.Hour}},
+		{"backoff_max", restart, "Longest pause before a crashed plugin is started again.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.BackoffMax }, def: 2 * time.Minute, min: 10 * time.Millisecond, max: 24 * time.Hour}},
+		{"crash_limit", restart, "Crashes within crash_window after which a plugin is left alone for the quarantine.",
+			number[Config]{at: func(c *Config) *int { return &c.Plugins.CrashLimit }, def: 5, min: 1, max: 1000}},
+		{"crash_window", restart, "Time over which crashes are counted; a plugin that ran so long has a clean record.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.CrashWindow }, def: 10 * time.Minute, min: time.Second, max: 24 * time.Hour}},
+		{"quarantine", restart, "How long a plugin that crashes again and again is left alone.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.Quarantine }, def: 10 * time.Minute, min: time.Second, max: 24 * time.Hour}},
+	}},
+	{"log", "What the agent writes to standard error.", []key[Config]{
+		{"level", live, "The least severe messages to write.",
+			choice[Config]{func(c *Config) *string { return &c.Log.Level }, "info", []string{"trace", "debug", "info", "warn", "error"}}},
+		{"format", restart, "\"auto\" writes JSON under systemd's journal and where there is no terminal, and a form\nfor people on a terminal.",
+			choice[Config]{func(c *Config) *string { return &c.Log.Format }, FormatAuto, []string{FormatAuto, FormatJSON, FormatConsole}}},
+	}},
+	{"placement", "The bundled Placement server, with Placement's own option names.", []key[Config]{
+		{"max_allocation_candidates", restart, "Most allocation candidates that are generated for one request, whatever its limit.",
+			number[Config]{at: func(c *Config) *int { return &c.Placement.MaxAllocationCandidates }, def: -1, min: 1, max: math.MaxInt32, special: -1, meaning: "no limit"}},
+		{"allocation_candidates_generation_strategy", restart, "Order in which candidates are generated when there is a limit: all of one root after\nthe other, or one of each root in turn.",
+			choice[Config]{func(c *Config) *string { return &c.Placement.AllocationCandidatesGenerationStrategy }, StrategyDepthFirst, []string{StrategyDepthFirst, StrategyBreadthFirst}}},
+		{"randomize_allocation_candidates", restart, "Whether candidates are returned in random order.",
+			toggle[Config]{func(c *Config) *bool { return &c.Placement.RandomizeAllocationCandidates }, false}},
+		{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",
+			text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
+		{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",
+			text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerUserID }, def: uuidZero, words: idWords, check: consumerID}},
+	}},
+	{"cors", "Cross-origin requests to the bundled Placement server. Off while allowed_origin is empty.", []key[Config]{
+		{"allowed_origin", restart, "Origins whose pages may call Placement.",
+			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowedOrigin }, words: "an array of origins such as [\"https://dashboard.example\"]", check: origin}},
+		{"allow_headers", restart, "Request headers that such pages may send.",
+			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowHeaders }, words: "an array of header names such as [\"X-Auth-Token\"]", check: headerName}},
+	}},
+	{"policy", "Who may do what at the bundled Placement server.", []key[Config]{
+		{"defaults", restart, "Rules where file has none: \"secure\" (service, and readers of a project for their own),\n\"legacy\" (admin and service only) or \"open\" (everybody).",
+			choice[Config]{func(c *Config) *string { return &c.Policy.Defaults }, PolicySecure, []string{PolicySecure, PolicyLegacy, PolicyOpen}}},
+		{"file", restart, "YAML file of rules that override the defaults. Empty means none.",
+			text[Config]{at: func(c *Config) *string { return &c.Policy.File }, words: "an absolute path", check: absolutePath}},
+	}},
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Limits on what is read.
+const (
+	maxFileSize = 1 << 20 // Bytes of one file.
+	maxFiles    = 1000    // Files of conf.d.
+)
+
+// Options say where the configuration is. The zero value is what the daemon
+// uses: DefaultFile and the environment of the process.
+type Options struct {
+	// File is the main file. When it is empty DefaultFile is read if there is
+	// one; a file that is named must exist. Files conf.d/*.toml beside it are
+	// applied after it, sorted by name.
+	File string
+	// Root is put in front of every path that is read, and never shown; it is
+	// for looking at the file system of another machine.
+	Root string
+	// Environ is the environment, as os.Environ returns it; nil means that of
+	// the process.
+	Environ []string
+	// IgnoreEnv are variables that begin with COMPUTE_AGENT_ but are read by
+	// other parts of the program.
+	IgnoreEnv []string
+	// Overrides are applied last.
+	Overrides []Override
+	// Hostname is what an empty agent.host means; nil means os.Hostname.
+	Hostname func() (string, error)
+	// UID is the user that directories are chosen for; nil means os.Geteuid.
+	UID func() int
+}
+
+// Override is a command-line flag that stands for a key.
+type Override struct {
+	Key   string // Such as "agent.state_dir" or "drivers.libvirt.enabled".
+	Value string // As a variable would hold it.
+	Flag  string // Such as "--state-dir", for messages.
+}
+
+// Load reads, merges and checks the configuration. Its error is a Problems that
+// holds everything that is wrong, each an ErrInvalid. The Config is never nil:
+// beside an error it holds what could be read, over the defaults, and is good
+// for diagnosis only.
+func Load(opts Options) (*Config, error) {
+	l := &loader{opts: opts, env: environment(opts.Environ)}
+	l.cfg = &Config{Drivers: map[string]*Driver{}, sources: map[string]Source{}, file: opts.File}
+	for _, s := range sections {
+		for _, k := range s.keys {
+			k.reset(l.cfg)
+		}
+	}
+	if l.cfg.file == "" {
+		l.cfg.file = DefaultFile
+	}
+	for _, file := range l.fileNames() {
+		l.applyFile(file)
+	}
+	l.applyEnvironment()
+	l.applyOverrides()
+	l.resolve()
+	var bad Problems
+	if err := l.cfg.Validate(); errors.As(err, &bad) {
+		l.problems = append(l.problems, bad...)
+	}
+	return l.cfg, l.problems.err()
+}
+
+// loader carries one run of Load.
+type loader struct {
+	opts     Options
+	env      map[string]string
+	cfg      *Config
+	problems Problems
+}
+
+func (l *loader) report(p *Problem) {
+	if p != nil {
+		l.problems = append(l.problems, p)
+	}
+}
+
+func (l *loader) path(name string) string {
+	if l.opts.Root == "" {
+		return name
+	}
+	return filepath.Join(l.opts.Root, name)
+}
+
+// fileNames are the files to read, in order.
+func (l *loader) fileNames() []string {
+	main := l.cfg.file
+	var names []string
+	_, err := os.Stat(l.path(main))
+	switch {
+	case err == nil:
+		names = append(names, main)
+	case l.opts.File == "" && errors.Is(err, fs.ErrNotExist):
+	default:
+		l.report(fileProblem(main, err))
+	}
+	dir := filepath.Join(filepath.Dir(main), "conf.d")
+	entries, err := os.ReadDir(l.path(dir))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			l.report(fileProblem(dir, err))
+		}
+		return names
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(names) > maxFiles {
+		l.report(fileProblem(dir, fmt.Errorf("%d files, more than the %d that are read", len(names), maxFiles)))
+		names = names[:maxFiles]
+	}
+	return names
+}
+
+func fileProblem(name string, err error) *Problem {
+	remedy := "make it readable for the user that the agent runs as"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "create it (`compute-agent config defaults` writes one to begin with) or name another with --config"
+	case errors.Is(err, errNotRegular), errors.Is(err, errTooBig):
+		remedy = "put a TOML file there"
+	}
+	what := "cannot be read: "
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		what += path.Err.Error()
+	} else {
+		what += err.Error()
+	}
+	return &Problem{Source: Source{Kind: FromFile, Name: name}, What: what, Remedy: remedy, cause: err}
+}
+
+var (
+	errNotRegular = errors.New("not a regular file")
+	errTooBig     = errors.New("larger than 1 MiB")
+)
+
+// readFile reads a configuration file; a device, a pipe or a huge file is
+// refused before it can hold the agent up.
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err == nil && len(data) > maxFileSize {
+		err = errTooBig
+	}
+	return data, err
+}
+
+func (l *loader) applyFile(name string) {
+	data, err := readFile(l.path(name))
+	if err != nil {
+		l.report(fileProblem(name, err))
+		return
+	}
+	l.cfg.files = append(l.cfg.files, name)
+	doc, bad := parse(name, data)
+	if bad != nil {
+		l.report(bad)
+		return
+	}
+	l.applyDocument(doc)
+}
+
+// applyDocument applies the tables of a file in the order of its lines, so that
+// problems are listed as a reader meets them.
+func (l *loader) applyDocument(doc *document) {
+	for _, name := range doc.inOrder("", doc.tree) {
+		source := doc.source(dotted(name))
+		table, isTable := doc.tree[name].(map[string]any)
+		s := sectionNamed(name)
+		if s == nil && name != driversSection {
+			l.report(unknownSection(name, isTable).at(dotted(name), source))
+			continue
+		}
+		if !isTable {
+			l.report(faultf(fmt.Sprintf("write [%s] on a line of its own and the keys below it", name), "is a section, not a key").at(name, source))
+			continue
+		}
+		if name == driversSection {
+			l.applyDrivers(doc, table)
+			continue
+		}
+		for _, k := range doc.inOrder(name, table) {
+			i := slices.IndexFunc(s.keys, func(c key[Config]) bool { return c.name == k })
+			path := dotted(name, k)
+			if i < 0 {
+				l.report(unknownKey(k, "["+name+"]", names(s.keys)).at(path, doc.source(path)))
+				continue
+			}
+			if bad := s.keys[i].set(l.cfg, table[k]); bad != nil {
+				l.report(bad.at(path, doc.source(path)))
+				continue
+			}
+			l.cfg.sources[path] = doc.source(path)
+		}
+	}
+}
+
+func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
+	for _, name := range doc.inOrder(driversSection, drivers) {
+		path := dotted(driversSection, name)
+		source := doc.source(path)
+		table, isTable := drivers[name].(map[string]any)
+		if !isTable {
+			l.report(faultf("write [drivers.NAME] and the keys below it", "%s is not a driver's table", describe(drivers[name])).at(path, source))
+			continue
+		}
+		d, bad := l.driver(name)
+		if bad != nil {
+			l.report(bad.at(path, source))
+			continue
+		}
+		l.cfg.sources[path] = source
+		for _, k := range doc.inOrder(path, table) {
+			i := slices.IndexFunc(driverKeys, func(c key[Driver]) bool { return c.name == k })
+			keyPath := dotted(driversSection, name, k)
+			if i < 0 {
+				f := unknownKey(k, "["+path+"]", names(driverKeys))
+				f.remedy += "; what the driver itself understands belongs into [" + path + ".config]"
+				l.report(f.at(keyPath, doc.source(keyPath)))
+				continue
+			}
+			if bad := driverKeys[i].set(d, table[k]); bad != nil {
+				l.report(bad.at(keyPath, doc.source(keyPath)))
+				continue
+			}
+			for known, s := range doc.sources {
+				if known == keyPath || strings.HasPrefix(known, keyPath+".") {
+					l.cfg.sources[known] = s
+				}
+			}
+		}
+	}
+}
+
+// driver is the driver of that name, made when it is new.
+func (l *loader) driver(name string) (*Driver, *fault) {
+	if d, ok := l.cfg.Drivers[name]; ok {
+		return d, nil
+	}
+	if len(name) > maxDriverName || !driverName.MatchString(name) {
+		return nil, faultf("use lower-case letters, digits and single dashes, at most 40, such as \"libvirt\"", "%s cannot name a driver", shown(name))
+	}
+	d := newDriver()
+	l.cfg.Drivers[name] = d
+	return d, nil
+}
+
+func newDriver() *Driver {
+	d := &Driver{}
+	for _, k := range driverKeys {
+		k.reset(d)
+	}
+	return d
+}
+
+// source is the place of a key; a key that stands only inside an array of
+// tables has the place of nothing but its file.
+func (d *document) source(path string) Source { return d.sources[path] }
+
+// inOrder are the keys of a table in the order of the file.
+func (d *document) inOrder(prefix string, table map[string]any) []string {
+	keys := sortedKeys(table)
+	place := func(k string) Source {
+		if prefix == "" {
+			return d.sources[dotted(k)]
+		}
+		return d.sources[prefix+"."+quoteKey(k)]
+	}
+	slices.SortStableFunc(keys, func(a, b string) int {
+		x, y := place(a), place(b)
+		if x.Line != y.Line {
+			return x.Line - y.Line
+		}
+		return x.column - y.column
+	})
+	return keys
+}
+
+func sectionNamed(name string) *section {
+	for i := range sections {
+		if sections[i].name == name {
+			return &sections[i]
+		}
+	}
+	return nil
+}
+
+func names[T any](keys []key[T]) []string {
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = k.name
+	}
+	return out
+}
+
+func unknownSection(name string, isTable bool) *fault {
+	all := []string{}
+	for _, s := range sections {
+		all = append(all, s.name)
+	}
+	all = append(all, driversSection)
+	f := faultf("the sections are "+strings.Join(all, ", "), "there is no such section")
+	if !isTable {
+		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "), "this key stands outside every section")
+	}
+	if near := nearest(name, all); near != "" {
+		f.remedy = "did you mean " + near + "? " + f.remedy
+	}
+	f.secret = looksSecret(name)
+	return f
+}
+
+func unknownKey(name, where string, known []string) *fault {
+	f := faultf("the keys of "+where+" are "+strings.Join(known, ", "), "there is no such key in %s", where)
+	if near := nearest(name, known); near != "" {
+		f.remedy = "did you mean " + near + "? " + f.remedy
+	}
+	if looksSecret(name) {
+		f.secret = true
+		f.remedy = "secrets are not written here: put the secret into a file of its own and name the file; " + f.remedy
+	}
+	return f
+}

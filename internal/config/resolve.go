@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+const (
+	controlSocketName = "agent.sock"
+
+	// longestSocket is the longest name of a socket below the runtime
+	// directory: that of a plugin, with two random numbers of ten digits.
+	longestSocket = "plugins/plugin-dir4294967295/plugin4294967295"
+
+	// maxSocketPath is what sockaddr_un leaves for a path: 108 bytes, one of
+	// them the NUL at the end (unix(7)).
+	maxSocketPath = 107
+)
+
+// resolve fills in what the machine decides: names and paths that were left
+// empty, and the files of credentials.
+func (l *loader) resolve() {
+	c := l.cfg
+	if c.Agent.Host == "" {
+		l.resolveHost()
+	}
+	l.resolveDir("agent.state_dir", &c.Agent.StateDir, "STATE_DIRECTORY", "/var/lib/compute-agent", "XDG_STATE_HOME", ".local/state")
+	l.resolveDir("agent.runtime_dir", &c.Agent.RuntimeDir, "RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
+	for _, name := range sortedKeys(c.Drivers) {
+		if d := c.Drivers[name]; d.Path == "" {
+			d.Path = filepath.Join(c.Plugins.Dir, "compute-driver-"+name)
+		}
+	}
+	l.resolveCredential("placement_client.token_file", &c.PlacementClient.TokenFile)
+	l.resolveCredential("placement_client.ca_file", &c.PlacementClient.CAFile)
+	l.resolveCredential("placement_client.cert_file", &c.PlacementClient.CertFile)
+	l.resolveCredential("placement_client.key_file", &c.PlacementClient.KeyFile)
+}
+
+func (l *loader) resolveHost() {
+	hostname := l.opts.Hostname
+	if hostname == nil {
+		hostname = os.Hostname
+	}
+	const remedy = "set it: host = \"the name of this machine\""
+	name, err := hostname()
+	bad := hostName(name)
+	switch {
+	case err != nil:
+		bad = faultf(remedy, "the machine does not tell its host name (%v)", err)
+	case name == "":
+		bad = faultf(remedy, "the machine has no host name")
+	case bad != nil:
+		bad.remedy = remedy
+	}
+	if bad != nil {
+		l.report(bad.at("agent.host", l.cfg.sources["agent.host"].orDefault("")))
+		return
+	}
+	l.cfg.Agent.Host = name
+	l.cfg.sources["agent.host"] = l.cfg.sources["agent.host"].orDefault("the host name")
+}
+
+// resolveDir chooses a directory: what systemd made, or root's, or the user's.
+func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgVariable, xdgFallback string) {
+	if *dir != "" {
+		return
+	}
+	uid := os.Geteuid
+	if l.opts.UID != nil {
+		uid = l.opts.UID
+	}
+	// systemd separates several directories with colons.
+	given, _, _ := strings.Cut(l.env[systemdVariable], ":")
+	home, origin := l.env[xdgVariable], "$"+xdgVariable
+	switch {
+	case filepath.IsAbs(given):
+		*dir, origin = given, "$"+systemdVariable
+	case uid() == 0:
+		*dir, origin = root, "for root"
+	case filepath.IsAbs(home):
+		*dir = filepath.Join(home, "compute-agent")
+	case xdgFallback != "" && filepath.IsAbs(l.env["HOME"]):
+		*dir, origin = filepath.Join(l.env["HOME"], xdgFallback, "compute-agent"), "$HOME"
+	case xdgFallback == "" && l.cfg.Agent.StateDir != "":
+		*dir, origin = filepath.Join(l.cfg.Agent.StateDir, "run"), "below agent.state_dir, for want of $"+xdgVariable
+	default:
+		l.report(faultf("set "+key+", or $"+xdgVariable, "nothing says where it should be: neither $%s nor $%s nor $HOME is set", systemdVariable, xdgVariable).
+			at(key, l.cfg.sources[key].orDefault("")))
+		return
+	}
+	l.cfg.sources[key] = l.cfg.sources[key].orDefault(origin)
+}
+
+// resolveCredential turns the bare name of a credential into its path.
+func (l *loader) resolveCredential(key string, path *string) {
+	if *path == "" || filepath.IsAbs(*path) {
+		return
+	}
+	found, err := systemd.CredentialPath(l.env["CREDENTIALS_DIRECTORY"], *path)
+	if err != nil {
+		// The value is not repeated: it may be the secret, put here by mistake.
+		what := "names a credential, but systemd passed none of this name"
+		if l.env["CREDENTIALS_DIRECTORY"] == "" {
+			what = "names a credential, but $CREDENTIALS_DIRECTORY is not set: systemd passed none"
+		}
+		l.report(&Problem{
+			Source: l.cfg.sources[key].orDefault(""), Key: key, What: what,
+			Remedy: "add LoadCredential=NAME:/path/of/the/file to the unit, or write the absolute path of a file",
+			secret: true, cause: systemd.ErrNoCredential,
+		})
+		return
+	}
+	*path = found
+}
+
+// orDefault is the source, or the default when there is none; a computed
+// default says what it was computed from.
+func (s Source) orDefault(computedFrom string) Source {
+	if s.Kind == "" || s.Kind == FromDefault {
+		return Source{Kind: FromDefault, Name: computedFrom}
+	}
+	return s
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// Checks of single values. The empty string passes where a key says what it
+// means, and is refused where it does not.
+
+const (
+	secretWords = "an absolute path, or the bare name of a systemd credential"
+	idWords     = "an identifier of 1 to 255 characters"
+)
+
+// hostName accepts what may name a resource provider: Placement takes 1 to 200
+// characters; spaces would only be a slip.
+func hostName(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	if utf8.RuneCountInString(s) > 200 || strings.ContainsAny(s, " /") {
+		return faultf("write a name of 1 to 200 characters without spaces and slashes, such as \"node-1.example\"", "%s cannot name a host", shown(s))
+	}
+	return nil
+}
+
+func absolutePath(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	return absolutePathRequired(s)
+}
+
+func absolutePathRequired(s string) *fault {
+	if !filepath.IsAbs(s) {
+		return faultf("write the whole path, from /", "%s is not an absolute path", shown(s))
+	}
+	if len(s) > 4095 {
+		return faultf("use a shorter path", "the path is longer than the 4095 bytes that Linux allows")
+	}
+	return nil
+}
+
+// credentialName is what systemd accepts as the name of a credential.
+var credentialName = regexp.MustCompile(`^[A-Za-z0-9_.@:-]{1,255}$`)
+
+// secretPath accepts a path or the name of a credential. Anything else may be
+// the secret itself, so it is not repeated.
+func secretPath(s string) *fault {
+	if s == "" || filepath.IsAbs(s) && len(s) <= 4095 {
+		return nil
+	}
+	if credentialName.MatchString(s) && s != "." && s != ".." {
+		return nil
+	}
+	f := faultf("write "+secretWords+"; the secret itself belongs in that file", "this is neither an absolute path nor the name of a credential")
+	f.secret = true
+	return f
+}
+
+func serviceURL(s string) *fault {
+	const like = "write a URL such as \"https://placement.example:8778\""
+	u, err := url.Parse(s)
+	if err != nil {
+		f := faultf(like, "this is not a URL")
+		f.secret = strings.Contains(s, "@")
+		return f
+	}
+	switch {
+	case u.User != nil:
+		f := faultf("take the name and the password out of the URL; use auth and token_file", "a URL in the configuration may not hold credentials")
+		f.secret = true
+		return f
+	case u.Scheme != "http" && u.Scheme != "https":
+		return faultf(like, "%s does not begin with http:// or https://", shown(s))
+	case u.Hostname() == "":
+		return faultf(like, "%s names no host", shown(s))
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return faultf("end the URL with its path", "%s has a query or a fragment", shown(s))
+	}
+	return nil
+}
+
+// consumerID accepts what Placement's columns external_id take.
+func consumerID(s string) *fault {
+	if s == "" || len(s) > 255 {
+		return faultf("write "+idWords, "%s cannot be recorded as a project or user", shown(s))
+	}
+	return nil
+}
+
+func origin(s string) *fault {
+	if s == "*" {
+		return nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return faultf("write scheme, host and port only, such as \"https://dashboard.example\", or \"*\"", "%s is not an origin", shown(s))
+	}
+	return nil
+}
+
+// token is RFC 9110's, which header names are made of.
+var headerToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
+
+func headerName(s string) *fault {
+	if !headerToken.MatchString(s) {
+		return faultf("write a name such as \"X-Auth-Token\"", "%s is not the name of a header", shown(s))
+	}
+	return nil
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func digest(s string) *fault {
+	if s != "" && !sha256Hex.MatchString(s) {
+		return faultf("run sha256sum on the plugin and copy the 64 digits", "%s is not a SHA-256 in lower-case hexadecimal", shown(s))
+	}
+	return nil
+}
+
+var environmentName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// variableName accepts a variable for a plugin, except those by which the
+// process would speak to systemd in the agent's name or load foreign code.
+func variableName(s string) *fault {
+	switch {
+	case !environmentName.MatchString(s) || len(s) > 255:
+		return faultf("write a name such as \"LIBVIRT_DEBUG\"", "%s is not the name of a variable", shown(s))
+	case s == "NOTIFY_SOCKET", strings.HasPrefix(s, "WATCHDOG_"), strings.HasPrefix(s, "LISTEN_"), strings.HasPrefix(s, "LD_"),
+		strings.HasPrefix(s, "PLUGIN_"), strings.HasPrefix(s, envPrefix):
+		return faultf("remove it", "%s is not passed on to plugins: it belongs to the agent, to systemd or to the loader", s)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func checkConfig(_ context.Context, e *Env) []Result {
+	if e.ConfigErr != nil {
+		found := e.ConfigErr.Error()
+		var all config.Problems
+		if errors.As(e.ConfigErr, &all) && len(all) > 0 {
+			first := all[0]
+			found = fmt.Sprintf("%s: %s", first.Source, strings.TrimPrefix(first.Key+": "+first.What, ": "))
+			if more := len(all) - 1; more > 0 {
+				found += fmt.Sprintf(" (and %d more)", more)
+			}
+		}
+		return bad(found, "The agent does not start, and a running one does not reload. The other checks rest on what could be read.",
+			"compute-agent config check --config "+e.Config.File())
+	}
+	files := e.Config.Files()
+	if len(files) == 0 {
+		return fine("no file %s; the defaults are in force", e.Config.File())
+	}
+	for _, name := range files {
+		f, err := e.stat(name)
+		if err != nil {
+			return bad(reason(err, name), "It was there a moment ago; the next reload fails.", "ls -l "+name)
+		}
+		if !e.may(f, 4) {
+			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name), "The agent does not start without its configuration.",
+				e.command("chgrp %s %s && chmod g+r %s", e.Agent.Name, name, name))
+		}
+		if f.Mode.Perm()&0o002 != 0 {
+			return bad(fmt.Sprintf("%s has mode %04o: everybody can change it", name, f.Mode.Perm()), "The configuration names programs that the agent starts.",
+				e.command("chmod o-w %s", name))
+		}
+	}
+	return fine("%s, %s", plural(len(files), "file"), strings.Join(files, ", "))
+}
+
+func checkDrivers(_ context.Context, e *Env) []Result {
+	names := e.Config.EnabledDrivers()
+	if len(names) > 0 {
+		return fine("%s", strings.Join(names, ", "))
+	}
+	file := filepath.Join(filepath.Dir(e.Config.File()), "conf.d", "libvirt.toml")
+	return warn("no driver is enabled", "The agent has nobody to ask for this machine's inventory, so it reports nothing.",
+		e.command(`sh -c 'mkdir -p %s && printf "[drivers.libvirt]\n" > %s'`, filepath.Dir(file), file))
+}
+
+// computeID is Nova's name of the file that holds the uuid of the compute node.
+const computeID = "compute_id"
+
+// checkComputeID looks beside the configuration and in the state directory, as
+// Nova does: all files that exist must agree.
+func checkComputeID(_ context.Context, e *Env) []Result {
+	const why = "The identity ties this host to its resource provider. The agent does not start in doubt, because it could write to another host's."
+	type found struct{ path, id string }
+	var all []found
+	for _, dir := range []string{filepath.Dir(e.Config.File()), e.Config.Agent.StateDir} {
+		path := filepath.Join(dir, computeID)
+		text, err := readShort(e.path(path))
+		if os.IsNotExist(err) || len(all) > 0 && all[0].path == path {
+			continue
+		}
+		if os.IsPermission(err) {
+			return skip("%s may not be read; ask again as %s or root", path, e.Agent.Name)
+		}
+		if err != nil {
+			return bad(reason(err, path), why, "ls -l "+path)
+		}
+		id, err := providertree.CanonicalUUID(strings.TrimSpace(text))
+		if err != nil {
+			return bad(path+" does not hold one uuid and nothing else", why,
+				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s", e.Config.Agent.Host, path))
+		}
+		all = append(all, found{path, id})
+	}
+	switch {
+	case len(all) == 0:
+		return fine("none yet; the first start makes one")
+	case len(all) == 2 && all[0].id != all[1].id:
+		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path), why,
+			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file that says otherwise", e.Config.Agent.Host))
+	}
+	return fine("%s", all[0].id)
+}
+
+// readShort reads a file that holds a line; longer ones are cut.
+func readShort(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, 4096))
+	return string(data), err
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func checkStateDir(_ context.Context, e *Env) []Result {
+	const why = "The agent keeps its identity and its records there and does not start without them."
+	return e.directory(e.Config.Agent.StateDir, why, bad)
+}
+
+func checkRuntimeDir(_ context.Context, e *Env) []Result {
+	const why = "The control socket and the plugins' sockets are made there; without it no plugin starts."
+	missing := func(string, string, string) []Result {
+		return skip("%s does not exist; systemd makes it when the service starts", e.Config.Agent.RuntimeDir)
+	}
+	return e.directory(e.Config.Agent.RuntimeDir, why, missing)
+}
+
+// directory checks a directory that the agent writes to. One that is missing is
+// fine where the agent can make it, and else what missing says.
+func (e *Env) directory(p, why string, missing func(found, why, mend string) []Result) []Result {
+	if p == "" {
+		return skip("the configuration does not say where it is")
+	}
+	owner := fmt.Sprintf("%s:%s", e.Agent.Name, e.Agent.Name)
+	if dir, blocked := e.blockedBy(p); blocked {
+		return bad(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+	}
+	f, err := e.stat(p)
+	switch {
+	case os.IsNotExist(err):
+		above := e.nearest(filepath.Dir(p))
+		if parent, err := e.stat(above); err == nil && e.may(parent, 3) {
+			return fine("%s does not exist yet; the agent makes it", p)
+		}
+		return missing(fmt.Sprintf("%s does not exist, and %s may not make it in %s", p, e.Agent.Name, above), why,
+			e.command("install -d -o %s -g %s -m 0750 %s", e.Agent.Name, e.Agent.Name, p))
+	case os.IsPermission(err):
+		return skip("%s may not be looked at; ask again as %s or root", p, e.Agent.Name)
+	case err != nil:
+		return bad(reason(err, p), why, "ls -ld "+p)
+	case !f.Mode.IsDir():
+		return bad(p+" is not a directory", why, e.command("mv %s %s.away", p, p))
+	case f.UID != e.Agent.UID && e.Agent.UID != 0:
+		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why, e.command("chown -R %s %s", owner, p))
+	case f.Mode.Perm()&0o022 != 0:
+		return bad(fmt.Sprintf("%s has mode %04o: others can put files there", p, f.Mode.Perm()), "Others could give the agent another identity or catch its connections.",
+			e.command("chmod 0750 %s", p))
+	case !e.may(f, 7):
+		return bad(fmt.Sprintf("%s has mode %04o, which does not let %s read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
+	}
+	return fine("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())
+}
+
+// What the agent needs is small; what fills a disk does so quickly.
+const (
+	spaceError    = 32 << 20
+	spaceWarning  = 256 << 20
+	inodesError   = 100
+	inodesWarning = 1000
+)
+
+func checkDisk(_ context.Context, e *Env) []Result {
+	const why = "The agent cannot record what it owns nor prepare a reshape, and the bundled Placement cannot write."
+	p := e.Config.Agent.StateDir
+	if p == "" {
+		return skip("the configuration does not say where the state directory is")
+	}
+	at := e.nearest(p)
+	space, err := e.Statfs(e.path(at))
+	if err != nil {
+		return skip("the file system of %s cannot be examined: %v", at, err)
+	}
+	look := fmt.Sprintf("du -xh -d1 %s | sort -h | tail", at)
+	free := fmt.Sprintf("%s free of %s below %s", bytesText(space.BytesFree), bytesText(space.BytesTotal), at)
+	inodes := fmt.Sprintf("%d of %d inodes free below %s", space.InodesFree, space.InodesTotal, at)
+	switch {
+	case space.ReadOnly:
+		return bad(fmt.Sprintf("the file system of %s is mounted read-only", at), why+" A disk error does that; see dmesg first.",
+			e.command("mount -o remount,rw \"$(findmnt -n -o TARGET -T %s)\"", at))
+	case space.BytesFree < spaceError:
+		return bad(free, why, look)
+	case space.InodesTotal > 0 && space.InodesFree < inodesError:
+		return bad(inodes, why, fmt.Sprintf("du --inodes -x -d1 %s | sort -n | tail", at))
+	case space.BytesFree < spaceWarning:
+		return warn(free, "When it is full: "+why, look)
+	case space.InodesTotal > 0 && space.InodesFree < inodesWarning:
+		return warn(inodes, "When there are none: "+why, fmt.Sprintf("du --inodes -x -d1 %s | sort -n | tail", at))
+	}
+	return fine("%s", free)
+}
+
+func bytesText(n uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// libvirtDriver is the name of the driver that the checks of libvirt are about.
+const libvirtDriver = "libvirt"
+
+// libvirtSockets are the sockets of the hypervisor's daemon: the one for all of
+// libvirt, and the one for QEMU alone that newer distributions start.
+var libvirtSockets = []struct{ path, unit, program string }{
+	{"/run/libvirt/libvirt-sock", "libvirtd.socket", "libvirtd"},
+	{"/run/libvirt/virtqemud-sock", "virtqemud.socket", "virtqemud"},
+}
+
+func checkLibvirt(ctx context.Context, e *Env) []Result {
+	const why = "The libvirt driver cannot see the hypervisor."
+	if !e.runsDriver(libvirtDriver) {
+		return skip("the driver libvirt is not enabled")
+	}
+	if uri, _ := e.Config.Drivers[libvirtDriver].Config["uri"].(string); uri != "" {
+		if u, err := url.Parse(uri); err != nil || u.Scheme != "qemu" || u.Path != "/system" || u.Host != "" {
+			return skip("the driver is configured for %q, not for the daemon of this host", uri)
+		}
+	}
+	var stale []Result
+	for _, s := range libvirtSockets {
+		f, err := e.stat(s.path)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if dir, blocked := e.blockedBy(s.path); blocked {
+			return e.libvirtGroup(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir))
+		}
+		if err != nil {
+			return bad(reason(err, s.path), why, e.command("ls -ld /run/libvirt %s", s.path))
+		}
+		if !e.may(f, 6) {
+			return e.libvirtGroup(fmt.Sprintf("%s (mode %04o, group %d) is closed to %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
+		}
+		conn, err := e.DialUnix(ctx, e.path(s.path))
+		switch {
+		case err == nil:
+			_ = conn.Close()
+			return fine("a daemon listens on %s", s.path)
+		case errors.Is(err, os.ErrPermission):
+			return fine("%s is there and open to %s; only that user can connect to it", s.path, e.Agent.Name)
+		case stale == nil:
+			found := s.path + " is there, but nobody listens on it"
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				found = fmt.Sprintf("%s does not answer: %v", s.path, err)
+			}
+			stale = bad(found, why, e.startLibvirt(s.unit, s.program, "restart"))
+		}
+	}
+	if stale != nil {
+		return stale
+	}
+	for _, s := range libvirtSockets {
+		if _, err := e.LookPath(s.program); err == nil {
+			return bad("libvirt is installed, but no daemon of it runs", why, e.startLibvirt(s.unit, s.program, "start"))
+		}
+	}
+	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
+}
+
+// startLibvirt starts a daemon through systemd where systemd runs the host, and
+// by hand where it does not, as in a container.
+func (e *Env) startLibvirt(unit, program, verb string) string {
+	if _, err := e.stat("/run/systemd/system"); err != nil {
+		return e.command("%s --daemon", program)
+	}
+	return e.command("systemctl %s %s", verb, unit)
+}
+
+// libvirtGroup is the result for a user to whom libvirt's socket is closed.
+func (e *Env) libvirtGroup(found string) []Result {
+	const why = "The libvirt driver cannot see the hypervisor."
+	gid, err := e.LookupGroup("libvirt")
+	switch {
+	case err != nil:
+		return bad(found+", and there is no group libvirt", why, e.command("groupadd --system libvirt && usermod -aG libvirt %s && systemctl restart libvirtd.socket", e.Agent.Name))
+	case slices.Contains(e.Agent.GIDs, gid):
+		return bad(found+", though that user is in the group libvirt", why, e.command("systemctl restart libvirtd.socket"))
+	}
+	return bad(found+"; the user is not in the group libvirt", why, e.command("usermod -aG libvirt %s && systemctl restart compute-agent", e.Agent.Name))
+}
+
+func checkKVM(_ context.Context, e *Env) []Result {
+	const why = "QEMU then emulates the processor (TCG): guests run, many times slower, and the driver reports no hardware virtualisation."
+	if !e.runsDriver(libvirtDriver) {
+		return skip("the driver libvirt is not enabled")
+	}
+	// The service does not see /dev/kvm (PrivateDevices=), and need not.
+	for _, p := range []string{"/dev/kvm", "/sys/module/kvm_intel", "/sys/module/kvm_amd"} {
+		if _, err := e.stat(p); err == nil {
+			return fine("%s is there", p)
+		}
+	}
+	switch {
+	case e.cpuFlag("vmx"):
+		return warn("the processor has VT-x, but the module kvm_intel is not loaded", why, e.command("modprobe kvm_intel"))
+	case e.cpuFlag("svm"):
+		return warn("the processor has AMD-V, but the module kvm_amd is not loaded", why, e.command("modprobe kvm_amd"))
+	}
+	return warn("no /dev/kvm, and the processor shows no virtualisation: it is off in the firmware, or this is a guest without nesting", why,
+		"lscpu | grep -i virtuali")
+}
+
+// cpuFlag looks for a flag of the first processor.
+func (e *Env) cpuFlag(flag string) bool {
+	f, err := os.Open(e.path("/proc/cpuinfo"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(io.LimitReader(f, 1<<20))
+	for lines.Scan() {
+		if name, flags, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "flags" {
+			return slices.Contains(strings.Fields(flags), flag)
+		}
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+func checkPluginDir(_ context.Context, e *Env) []Result {
+	dir := e.Config.Plugins.Dir
+	if !e.usesPluginDir() {
+		return skip("no enabled driver has its plugin in %s", dir)
+	}
+	real, err := e.real(dir)
+	if os.IsNotExist(err) {
+		return bad(dir+" does not exist", "The agent finds no plugin to start.", e.command("install -d -o root -g root -m 0755 %s", dir))
+	}
+	if err != nil {
+		return bad(reason(err, dir), "The agent finds no plugin to start.", e.command("ls -ld %s", dir))
+	}
+	if r := e.trustedPath(real, true); r != nil {
+		return r
+	}
+	return fine("%s", dir)
+}
+
+func (e *Env) usesPluginDir() bool {
+	for _, name := range e.Config.EnabledDrivers() {
+		if filepath.Dir(e.Config.Drivers[name].Path) == filepath.Clean(e.Config.Plugins.Dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkPlugins gives one result per enabled driver, sorted by name.
+func checkPlugins(ctx context.Context, e *Env) []Result {
+	var out []Result
+	for _, name := range e.Config.EnabledDrivers() {
+		d := e.Config.Drivers[name]
+		r := e.plugin(ctx, name, d.Path, d.SHA256)
+		for i := range r {
+			r[i].Name, r[i].Title = "plugin."+name, "Plugin "+name
+		}
+		out = append(out, r...)
+	}
+	if len(out) == 0 {
+		return skip("no driver is enabled")
+	}
+	return out
+}
+
+// plugin checks one executable by the rules under which the agent starts it.
+func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
+	const why = "The agent cannot start this driver, and so keeps reporting what it last knew."
+	real, err := e.real(path)
+	if os.IsNotExist(err) {
+		return bad(path+" does not exist", why, e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
+	}
+	if err != nil {
+		return bad(reason(err, path), why, e.command("ls -l %s", path))
+	}
+	f, err := e.stat(real)
+	switch {
+	case err != nil:
+		return bad(reason(err, path), why, e.command("ls -l %s", path))
+	case !f.Mode.IsRegular():
+		return bad(path+" is not a regular file", why, e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
+	}
+	if dir, blocked := e.blockedBy(real); blocked {
+		return bad(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+	}
+	if r := e.trustedPath(real, false); r != nil {
+		return r
+	}
+	switch {
+	case f.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0:
+		return bad(path+" is set-user-ID or set-group-ID", "It would run as somebody else, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
+	case f.Mode.Perm()&0o111 == 0 || !e.may(f, 5) && e.Agent.UID != 0:
+		return bad(fmt.Sprintf("%s has mode %04o, which does not let %s read and execute it", path, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod 0755 %s", path))
+	case digest == "":
+		return fine("%s", path)
+	}
+	sum, err := fileSum(ctx, e.path(real))
+	if err != nil {
+		return skip("%s cannot be read to compare its sha256: %v", path, err)
+	}
+	if sum != digest {
+		return bad(fmt.Sprintf("%s has sha256 %s; the configuration demands %s", path, sum, digest),
+			"Either the plugin was updated and drivers."+name+".sha256 was not, or somebody changed it. The agent refuses to start it.", "sha256sum "+path)
+	}
+	return fine("%s, sha256 as configured", path)
+}
+
+// fileSum reads a file until ctx ends.
+func fileSum(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	hash := sha256.New()
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if _, err := io.CopyN(hash, f, 4<<20); errors.Is(err, io.EOF) {
+			return hex.EncodeToString(hash.Sum(nil)), nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+}

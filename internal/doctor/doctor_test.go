@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func result(t *testing.T, results []Result, name string) Result {
+	t.Helper()
+	var found []Result
+	for _, r := range results {
+		if r.Name == name {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d results called %s in %+v", len(found), name, results)
+	}
+	return found[0]
+}
+
+func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
+	results := healthy(t).examine()
+	var names []string
+	for _, r := range results {
+		names = append(names, r.Name)
+		if r.Severity != OK || r.Found == "" || r.Why != "" || r.Mend != "" || r.Title == "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	want := []string{
+		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm",
+		"placement", "clock", "open-files", "agent", "one-agent",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if Worst(results) != OK || ExitStatus(results) != 0 {
+		t.Errorf("worst is %s", Worst(results))
+	}
+}
+
+// digestOfPlugin is the sha256 of the plugin of a healthy host.
+var digestOfPlugin = func() string {
+	sum := sha256.Sum256([]byte("#!/bin/true\n"))
+	return hex.EncodeToString(sum[:])
+}()
+
+// Every row breaks a healthy host in one way, and the one check that is about
+// it says so. An empty mend is for what is fine or skipped.
+func TestBrokenHosts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		breakIt  func(*fixture)
+		check    string
+		severity Severity
+		found    string // Part of what is found; URL stands for Placement's address.
+		mend     string
+	}{
+		"configuration with a slip": {func(f *fixture) { f.config("[agent]\nhost = 5\nhots = 6\n[drivers.libvirt]\n") }, "config", Error,
+			configFile + ":2: agent.host: the integer 5 does not fit here (and 1 more)", "compute-agent config check --config " + configFile},
+		"configuration that everybody can change": {func(f *fixture) { f.chmod(configFile, 0o646) }, "config", Error, "everybody can change it", "chmod o-w " + configFile},
+		"configuration that the agent cannot read": {func(f *fixture) { f.chmod(configFile, 0o600) }, "config", Error, "cannot be read by compute-agent",
+			"chgrp compute-agent " + configFile + " && chmod g+r " + configFile},
+		"no driver": {func(f *fixture) { f.config("") }, "drivers", Warning, "no driver is enabled",
+			`sh -c 'mkdir -p /etc/compute-agent/conf.d && printf "[drivers.libvirt]\n" > /etc/compute-agent/conf.d/libvirt.toml'`},
+
+		"no state directory": {func(f *fixture) { f.remove(stateDir) }, "state-dir", Error, "does not exist, and compute-agent may not make it in /var/lib",
+			"install -d -o compute-agent -g compute-agent -m 0750 " + stateDir},
+		"no state directory, but root asks for itself": {func(f *fixture) { f.remove(stateDir); f.env.Agent = Account{Name: "root"} }, "state-dir", OK, "the agent makes it", ""},
+		"state directory of somebody else": {func(f *fixture) { f.owners[stateDir] = 1000 }, "state-dir", Error, "belongs to user 1000",
+			"chown -R compute-agent:compute-agent " + stateDir},
+		"state directory open to all":                     {func(f *fixture) { f.chmod(stateDir, 0o777) }, "state-dir", Error, "has mode 0777", "chmod 0750 " + stateDir},
+		"state directory read-only":                       {func(f *fixture) { f.chmod(stateDir, 0o550) }, "state-dir", Error, "mode 0550", "chmod u+rwx " + stateDir},
+		"state directory is a file":                       {func(f *fixture) { f.remove(stateDir); f.write(stateDir, "", 0o600) }, "state-dir", Error, "not a directory", "mv /var/lib/compute-agent /var/lib/compute-agent.away"},
+		"state directory behind a closed one":             {func(f *fixture) { f.chmod("/var/lib", 0o700) }, "state-dir", Error, "may not enter /var/lib", "chmod o+x /var/lib"},
+		"state directory that the asker may not see":      {func(f *fixture) { f.denied[stateDir] = true }, "state-dir", Skipped, "ask again as compute-agent or root", ""},
+		"no runtime directory, as before the first start": {func(f *fixture) { f.remove(runtimeDir); f.keepClosed = true }, "runtime-dir", Skipped, "systemd makes it", ""},
+		"runtime directory of somebody else": {func(f *fixture) { f.owners[runtimeDir] = 1000; f.env.Self = 1000 }, "runtime-dir", Error, "belongs to user 1000",
+			"sudo chown -R compute-agent:compute-agent " + runtimeDir},
+
+		"full disk":             {func(f *fixture) { f.space.BytesFree = 1 << 20 }, "disk", Error, "1.0 MiB free of 20.0 GiB below " + stateDir, "du -xh -d1 /var/lib/compute-agent | sort -h | tail"},
+		"nearly full disk":      {func(f *fixture) { f.space.BytesFree = 100 << 20 }, "disk", Warning, "100.0 MiB free", "du -xh -d1 /var/lib/compute-agent | sort -h | tail"},
+		"no inodes":             {func(f *fixture) { f.space.InodesFree = 3 }, "disk", Error, "3 of 2000000 inodes", "du --inodes -x -d1 /var/lib/compute-agent | sort -n | tail"},
+		"few inodes":            {func(f *fixture) { f.space.InodesFree = 300 }, "disk", Warning, "300 of 2000000 inodes", "du --inodes -x -d1 /var/lib/compute-agent | sort -n | tail"},
+		"inodes made as needed": {func(f *fixture) { f.space.InodesFree, f.space.InodesTotal = 0, 0 }, "disk", OK, "10.0 GiB free", ""},
+		"read-only disk": {func(f *fixture) { f.space.ReadOnly = true }, "disk", Error, "mounted read-only",
+			`mount -o remount,rw "$(findmnt -n -o TARGET -T /var/lib/compute-agent)"`},
+
+		"no identity yet": {func(f *fixture) { f.remove(stateDir + "/compute_id") }, "compute-id", OK, "none yet", ""},
+		"identity of nonsense": {func(f *fixture) { f.write(stateDir+"/compute_id", "node-1\n", 0o644) }, "compute-id", Error, "does not hold one uuid",
+			"openstack resource provider list --name node-1 -f value -c uuid > /var/lib/compute-agent/compute_id"},
+		"two identities": {func(f *fixture) {
+			f.write("/etc/compute-agent/compute_id", "00000000-0000-0000-0000-000000000001\n", 0o644)
+		}, "compute-id", Error, "two identities",
+			"openstack resource provider list --name node-1 -f value -c uuid   # then remove the file that says otherwise"},
+		"two copies of one identity": {func(f *fixture) { f.write("/etc/compute-agent/compute_id", strings.ToUpper(hostUUID), 0o644) }, "compute-id", OK, hostUUID, ""},
+
+		"no plugin directory":                 {func(f *fixture) { f.remove(pluginDir) }, "plugin-dir", Error, "does not exist", "install -d -o root -g root -m 0755 " + pluginDir},
+		"plugin directory open":               {func(f *fixture) { f.chmod(pluginDir, 0o775) }, "plugin-dir", Error, "has mode 0775", "chmod go-w " + pluginDir},
+		"plugin directory below an open one":  {func(f *fixture) { f.chmod("/usr/libexec", 0o777) }, "plugin-dir", Error, "/usr/libexec has mode 0777", "chmod go-w /usr/libexec"},
+		"plugin directory below a sticky one": {func(f *fixture) { f.chmod("/usr/libexec", 0o777|os.ModeSticky) }, "plugin-dir", OK, pluginDir, ""},
+		"plugin in a sticky directory":        {func(f *fixture) { f.chmod(pluginDir, 0o777|os.ModeSticky) }, "plugin.libvirt", Error, "has mode 0777", "chmod go-w " + pluginDir},
+		"plugin directory of somebody else":   {func(f *fixture) { f.owners[pluginDir] = 1000 }, "plugin-dir", Error, "belongs to user 1000", "chown root:root " + pluginDir},
+		"plugin elsewhere": {func(f *fixture) {
+			f.write("/opt/driver", "", 0o755)
+			f.remove(pluginDir)
+			f.config("[drivers.libvirt]\npath = \"/opt/driver\"\n")
+		}, "plugin-dir", Skipped, "no enabled driver", ""},
+		"no plugin":                 {func(f *fixture) { f.remove(pluginFile) }, "plugin.libvirt", Error, "does not exist", "install -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
+		"plugin not executable":     {func(f *fixture) { f.chmod(pluginFile, 0o644) }, "plugin.libvirt", Error, "has mode 0644", "chmod 0755 " + pluginFile},
+		"plugin for root only":      {func(f *fixture) { f.chmod(pluginFile, 0o700) }, "plugin.libvirt", Error, "has mode 0700", "chmod 0755 " + pluginFile},
+		"plugin that others change": {func(f *fixture) { f.chmod(pluginFile, 0o757) }, "plugin.libvirt", Error, "others than its owner can change it", "chmod go-w " + pluginFile},
+		"plugin of somebody else":   {func(f *fixture) { f.owners[pluginFile] = 1000 }, "plugin.libvirt", Error, "belongs to user 1000", "chown root:root " + pluginFile},
+		"plugin of the agent":       {func(f *fixture) { f.owners[pluginFile] = agentUID }, "plugin.libvirt", OK, pluginFile, ""},
+		"plugin set-user-ID":        {func(f *fixture) { f.chmod(pluginFile, 0o755|os.ModeSetuid) }, "plugin.libvirt", Error, "set-user-ID", "chmod ug-s " + pluginFile},
+		"plugin is a directory":     {func(f *fixture) { f.remove(pluginFile); f.mkdir(pluginFile, 0o755) }, "plugin.libvirt", Error, "not a regular file", "install -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
+		"plugin with its sum":       {func(f *fixture) { f.config("[drivers.libvirt]\nsha256 = \"" + digestOfPlugin + "\"\n") }, "plugin.libvirt", OK, "sha256 as configured", ""},
+		"plugin that was changed": {func(f *fixture) { f.config("[drivers.libvirt]\nsha256 = \"" + strings.Repeat("0", 64) + "\"\n") }, "plugin.libvirt", Error,
+			"has sha256 " + digestOfPlugin, "sha256sum " + pluginFile},
+		"no plugins at all": {func(f *fixture) { f.config("") }, "plugin", Skipped, "no driver is enabled", ""},
+
+		"libvirt closed to the user": {func(f *fixture) { f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}} }, "libvirt", Error,
+			"not in the group libvirt", "usermod -aG libvirt compute-agent && systemctl restart compute-agent"},
+		"libvirt closed to the user, asked by another": {func(f *fixture) {
+			f.env.Self, f.env.Agent = 1000, Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
+		}, "libvirt", Error, "not in the group libvirt", "sudo usermod -aG libvirt compute-agent && sudo systemctl restart compute-agent"},
+		"no group libvirt": {func(f *fixture) {
+			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
+			f.env.LookupGroup = func(string) (int, error) { return 0, errors.New("unknown group") }
+		}, "libvirt", Error, "there is no group libvirt", "groupadd --system libvirt && usermod -aG libvirt compute-agent && systemctl restart libvirtd.socket"},
+		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "may not enter /run/libvirt", "systemctl restart libvirtd.socket"},
+		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock", 0o770) }, "libvirt", Error, "nobody listens on it", "systemctl restart libvirtd.socket"},
+		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "no daemon of it runs", "systemctl start libvirtd.socket"},
+		"libvirt stopped in a container": {func(f *fixture) { f.remove("/run/libvirt"); f.remove("/run/systemd") }, "libvirt", Error, "no daemon of it runs", "libvirtd --daemon"},
+		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "no daemon of it runs", "systemctl start virtqemud.socket"},
+		"modular libvirt runs": {func(f *fixture) {
+			f.remove("/run/libvirt/libvirt-sock")
+			f.listen("/run/libvirt/virtqemud-sock", 0o777)
+		}, "libvirt", OK, "virtqemud-sock", ""},
+		"no libvirt": {func(f *fixture) { f.remove("/run/libvirt"); f.programs = nil }, "libvirt", Error, "not installed", "apt-get install libvirt-daemon-system"},
+		"libvirt of another host": {func(f *fixture) {
+			f.config("[drivers.libvirt.config]\nuri = \"test:///default\"\n")
+			f.remove("/run/libvirt")
+		}, "libvirt", Skipped, "test:///default", ""},
+
+		"kvm not loaded":              {func(f *fixture) { f.remove("/dev/kvm") }, "kvm", Warning, "kvm_intel is not loaded", "modprobe kvm_intel"},
+		"kvm not loaded on AMD":       {func(f *fixture) { f.remove("/dev/kvm"); f.write("/proc/cpuinfo", "flags : svm\n", 0o444) }, "kvm", Warning, "kvm_amd is not loaded", "modprobe kvm_amd"},
+		"kvm off in firmware":         {func(f *fixture) { f.remove("/dev/kvm"); f.remove("/proc/cpuinfo") }, "kvm", Warning, "no /dev/kvm", "lscpu | grep -i virtuali"},
+		"kvm hidden from the service": {func(f *fixture) { f.remove("/dev/kvm"); f.mkdir("/sys/module/kvm_intel", 0o755) }, "kvm", OK, "/sys/module/kvm_intel", ""},
+		"kvm not needed":              {func(f *fixture) { f.config(""); f.remove("/dev/kvm") }, "kvm", Skipped, "not enabled", ""},
+
+		"Placement too old":         {func(f *fixture) { f.placement = placementServer("1.36", 200, 0) }, "placement", Error, "up to 1.36; the agent needs 1.37", "curl -sS -m 10 -D- URL/"},
+		"Placement just new enough": {func(f *fixture) { f.placement = placementServer("1.37", 200, 0) }, "placement", OK, "up to 1.37", ""},
+		"Placement wants a token":   {func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, "placement", Error, "wants a token (401)", "editor " + configFile},
+		"Placement refuses the token": {func(f *fixture) {
+			f.placement = placementServer("1.39", 401, 0)
+			f.write("/etc/token", "t\n", 0o600)
+			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/token\"\n[agent]\nhost = \"node-1\"\n")
+		}, "placement", Error, "does not accept the token", "openstack token issue -f value -c id | tee /etc/token > /dev/null"},
+		"token that others read": {func(f *fixture) {
+			f.write("/etc/token", "t\n", 0o644)
+			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/token\"\n")
+		}, "placement", Error, "has mode 0644", "editor " + configFile},
+		"Placement forbids":                  {func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, "placement", Error, "403", "openstack role add --user compute-agent --project service service"},
+		"Placement breaks":                   {func(f *fixture) { f.placement = placementServer("1.39", 500, 0) }, "placement", Error, "answered with 500", "curl -sS -m 10 -D- URL/"},
+		"Placement is down behind its proxy": {func(f *fixture) { f.placement = answerWith(503, "") }, "placement", Error, "answers 503", "curl -sS -m 10 -D- URL/"},
+		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not as Placement does", "curl -sS -m 10 -D- URL/"},
+		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's own address", "editor " + configFile},
+		"nobody listens":                     {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "nobody listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
+		"certificate of an unknown authority": {func(f *fixture) { f.tls = func(s *httptest.Server) { s.StartTLS() } }, "placement", Error, "does not trust",
+			"openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
+		"certificate for another name": {func(f *fixture) {
+			f.tls = func(s *httptest.Server) {
+				s.StartTLS()
+				f.write("/etc/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})), 0o644)
+				s.URL = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+			}
+			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
+		}, "placement", Error, "for another name", "openssl s_client -connect HOST -servername localhost -showcerts </dev/null"},
+		"TLS where there is none": {func(f *fixture) {
+			f.tls = func(s *httptest.Server) { s.Start(); s.URL = strings.Replace(s.URL, "http://", "https://", 1) }
+		}, "placement", Error, "should begin with http://", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
+		"certificate of the agent wanted": {func(f *fixture) {
+			f.tls = func(s *httptest.Server) {
+				s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+				s.StartTLS()
+				f.write("/etc/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})), 0o644)
+			}
+			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
+		}, "placement", Error, "certificate of the agent", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
+		"authorities that are none": {func(f *fixture) {
+			f.write("/etc/ca.pem", "hello", 0o644)
+			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
+		}, "placement", Error, "holds no certificate", "editor " + configFile},
+
+		"clock ahead": {func(f *fixture) { f.placement = placementServer("1.39", 200, -time.Minute) }, "clock", Warning, "ahead of Placement's", "timedatectl set-ntp true"},
+		"clock behind": {func(f *fixture) {
+			f.placement = placementServer("1.39", 200, time.Minute)
+			f.programs = []string{"chronyc"}
+		}, "clock", Warning, "behind Placement's", "chronyc makestep"},
+		"clock left alone":          {func(f *fixture) { f.synced = errUnsynced; f.programs = nil }, "clock", Warning, "nobody keeps", "apt-get install chrony"},
+		"clock with chrony stopped": {func(f *fixture) { f.synced = errUnsynced; f.programs = []string{"chronyd"} }, "clock", Warning, "nobody keeps", "systemctl enable --now chrony"},
+		"clock unknown":             {func(f *fixture) { f.synced = errors.New("not permitted") }, "clock", OK, "agrees with Placement's", ""},
+
+		"few open files": {func(f *fixture) { f.hard = 1024 }, "open-files", Warning, "at most 1024",
+			`sh -c 'mkdir -p /etc/systemd/system/compute-agent.service.d && printf "[Service]\nLimitNOFILE=65536\n" > /etc/systemd/system/compute-agent.service.d/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`},
+
+		"agent stopped":                        {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "agent", Warning, "does not run", "systemctl start compute-agent"},
+		"agent crashed":                        {func(f *fixture) { f.keepClosed = true; f.abandon(runtimeDir+"/agent.sock", 0o600) }, "agent", Warning, "does not run", "systemctl start compute-agent"},
+		"agent confused":                       {func(f *fixture) { f.keepClosed = true; f.agent(500) }, "agent", Error, "status 500", "systemctl restart compute-agent"},
+		"two agents":                           {func(f *fixture) { f.process(4712, "compute-agent", stateDir+"/agent.lock") }, "one-agent", Error, "4711, 4712", "kill 4712"},
+		"an agent elsewhere":                   {func(f *fixture) { f.keepClosed = true }, "one-agent", Error, "process 4711 uses", "kill 4711 && systemctl restart compute-agent"},
+		"an agent with an older configuration": {func(f *fixture) { f.remove("/proc/4711") }, "one-agent", Warning, "was changed since it started", "systemctl restart compute-agent"},
+		"no agent":                             {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "one-agent", OK, "nobody uses", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := healthy(t)
+			tc.breakIt(f)
+			results := f.examine()
+			got := result(t, results, tc.check)
+			mend := got.Mend
+			if url := f.address; url != "" {
+				mend = strings.ReplaceAll(mend, url, "URL")
+				_, host, _ := strings.Cut(url, "://")
+				mend = strings.ReplaceAll(mend, host, "HOST")
+			}
+			if got.Severity != tc.severity || !strings.Contains(got.Found, tc.found) || mend != tc.mend {
+				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, got.Found, mend, tc.severity, tc.found, tc.mend)
+			}
+			if wrong := got.Severity == Warning || got.Severity == Error; wrong != (got.Why != "") {
+				t.Errorf("severity %s, and why is %q", got.Severity, got.Why)
+			}
+		})
+	}
+}
+
+func answerWith(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// A check that hangs is reported at the deadline, and the others are not held up.
+func TestCheckThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		checks := []Check{
+			{"hangs", "Hangs", func(context.Context, *Env) []Result { <-release; return fine("late") }},
+			{"obeys", "Obeys", func(ctx context.Context, _ *Env) []Result { <-ctx.Done(); return skip("cut short") }},
+			{"quick", "Quick", func(context.Context, *Env) []Result { return fine("done") }},
+		}
+		start := time.Now()
+		results := run(context.Background(), Env{Timeout: 3 * time.Second}, checks)
+		if took := time.Since(start); took != 3*time.Second+grace {
+			t.Errorf("took %v", took)
+		}
+		var got []Severity
+		for _, r := range results {
+			got = append(got, r.Severity)
+		}
+		if diff := cmp.Diff([]Severity{Error, Skipped, OK}, got); diff != "" {
+			t.Errorf("severities (-want +got):\n%s", diff)
+		}
+		if results[0].Found != "the check did not end within 3s" || results[0].Title != "Hangs" {
+			t.Errorf("%+v", results[0])
+		}
+	})
+}
+
+// Placement that never answers costs one deadline, not one per check.
+func TestSilentPlacement(t *testing.T) {
+	f := healthy(t)
+	f.placement = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	f.env.Timeout = 300 * time.Millisecond
+	got := result(t, f.examine(), "placement")
+	if got.Severity != Error || !strings.Contains(got.Found, "does not answer in time") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSlowPlacement(t *testing.T) {
+	f := healthy(t)
+	f.slow = true
+	got := result(t, f.examine(), "placement")
+	if got.Severity != Warning || !strings.Contains(got.Found, "takes 3s to answer") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	for worst, want := range map[Severity]int{OK: 0, Skipped: 0, Warning: 0, Error: 1} {
+		results := []Result{{Severity: OK}, {Severity: worst}, {Severity: Skipped}}
+		if got := ExitStatus(results); got != want {
+			t.Errorf("%s: status %d, want %d", worst, got, want)
+		}
+	}
+	if Worst(nil) != OK {
+		t.Error("nothing is not fine")
+	}
+}
+
+// The real machine can be examined without breaking it or the doctor; what is
+// found there is its own affair.
+func TestThisMachine(t *testing.T) {
+	f := healthy(t)
+	_ = f.examine()
+	env, err := Host(f.env.Config, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Timeout = 5 * time.Second
+	results := Run(t.Context(), env)
+	if len(results) < len(Checks()) {
+		t.Errorf("%d results of %d checks", len(results), len(Checks()))
+	}
+	for _, r := range results {
+		if r.Found == "" || (r.Severity == Error || r.Severity == Warning) == (r.Mend == "") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, err := Host(f.env.Config, nil, "nobody-has-this-name"); err == nil {
+		t.Error("a user who does not exist is accepted")
+	}
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// File is what the doctor wants to know about a file.
+type File struct {
+	Mode     fs.FileMode
+	UID, GID int
+}
+
+func statFile(path string) (File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return File{}, err
+	}
+	f := File{Mode: info.Mode()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.UID, f.GID = int(st.Uid), int(st.Gid)
+	}
+	return f, nil
+}
+
+// path is where a path of the examined host is on this one.
+func (e *Env) path(p string) string { return filepath.Join(e.Root, p) }
+
+func (e *Env) stat(p string) (File, error) { return e.Stat(e.path(p)) }
+
+// real is a path of the examined host without symbolic links.
+func (e *Env) real(p string) (string, error) {
+	found, err := filepath.EvalSymlinks(e.path(p))
+	if err != nil {
+		return "", err
+	}
+	if rest, inside := strings.CutPrefix(found, e.Root); inside && e.Root != "" {
+		return rest, nil
+	}
+	return found, nil
+}
+
+// may tells from owner, group and mode whether the agent may do what want says:
+// 4 read, 2 write, 1 execute or enter. Access control lists are not looked at.
+func (e *Env) may(f File, want fs.FileMode) bool {
+	perm := f.Mode.Perm()
+	switch {
+	case e.Agent.UID == 0:
+		return true
+	case f.UID == e.Agent.UID:
+		return perm>>6&want == want
+	case slices.Contains(e.Agent.GIDs, f.GID):
+		return perm>>3&want == want
+	default:
+		return perm&want == want
+	}
+}
+
+// blockedBy is the first directory above p that the agent may not enter.
+func (e *Env) blockedBy(p string) (string, bool) {
+	for _, dir := range parents(p) {
+		if f, err := e.stat(dir); err == nil && !e.may(f, 1) {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// parents are the directories above p, from the root down.
+func parents(p string) []string {
+	var out []string
+	for dir := filepath.Dir(filepath.Clean(p)); ; dir = filepath.Dir(dir) {
+		out = append(out, dir)
+		if dir == "/" || dir == "." {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// nearest is p itself or the closest directory above it that exists.
+func (e *Env) nearest(p string) string {
+	for p != "/" && p != "." {
+		if _, err := e.stat(p); err == nil {
+			return p
+		}
+		p = filepath.Dir(p)
+	}
+	return "/"
+}
+
+// trusted tells whether only root and the agent's user can change what lies at
+// p, by the rules under which the agent starts a plugin. holds is set for the
+// directory that holds an executable: there the sticky bit, which makes /tmp
+// bearable on the way, is not enough.
+func (e *Env) trusted(p string, holds bool) []Result {
+	const why = "Whoever can change this can run programs as the agent's user, so the agent refuses to start plugins from it."
+	f, err := e.stat(p)
+	if err != nil {
+		return bad(reason(err, p), why, e.command("ls -ld %s", p))
+	}
+	kind := "file"
+	if f.Mode.IsDir() {
+		kind = "directory"
+	}
+	if f.UID != 0 && f.UID != e.Agent.UID {
+		return bad(fmt.Sprintf("the %s %s belongs to user %d, who is neither root nor %s", kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
+	}
+	if f.Mode.Perm()&0o022 != 0 && (holds || !f.Mode.IsDir() || f.Mode&fs.ModeSticky == 0) {
+		return bad(fmt.Sprintf("the %s %s has mode %04o: others than its owner can change it", kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
+	}
+	return nil
+}
+
+// trustedPath is trusted for p and every directory above it; p is a directory
+// that holds executables when holds is set.
+func (e *Env) trustedPath(p string, holds bool) []Result {
+	above := parents(p)
+	for i, dir := range above {
+		if r := e.trusted(dir, !holds && i == len(above)-1); r != nil {
+			return r
+		}
+	}
+	return e.trusted(p, holds)
+}
+
+// reason says why a file cannot be looked at, without the machine's own path.
+func reason(err error, p string) string {
+	switch {
+	case os.IsNotExist(err):
+		return p + " does not exist"
+	case os.IsPermission(err):
+		return p + " may not be looked at"
+	default:
+		return fmt.Sprintf("%s cannot be looked at: %v", p, err)
+	}
+}

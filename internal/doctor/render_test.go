@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
+	}
+}
+
+// sample has one result of each severity.
+var sample = []Result{
+	{"config", "Configuration", OK, "1 file, /etc/compute-agent/compute-agent.toml", "", ""},
+	{"kvm", "KVM", Warning, "the processor has VT-x, but the module kvm_intel is not loaded", "Guests run many times slower.", "modprobe kvm_intel"},
+	{"placement", "Placement", Error, "nobody listens at 127.0.0.1:8778", "The agent keeps the last good state.", "systemctl start compute-agent-placement.socket"},
+	{"clock", "Clock", Skipped, "the kernel does not tell", "", ""},
+	{"plugin.fake", "Plugin fake", OK, "a name with \x1b[31mescapes\nand lines", "", ""},
+}
+
+func TestText(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteText(&out, sample, false); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("colour where there is no terminal")
+	}
+	golden(t, "results.txt", out.String())
+	out.Reset()
+	if err := WriteText(&out, sample, true); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "results-colour.txt", out.String())
+}
+
+func TestSummary(t *testing.T) {
+	for want, results := range map[string][]Result{
+		"Nothing is wrong.":                         {sample[0], sample[3]},
+		"1 warning; the agent runs in spite of it.": {sample[1]},
+		"2 errors.": {sample[2], sample[2]},
+	} {
+		var out bytes.Buffer
+		if err := WriteText(&out, results, false); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(out.String(), "\n"+want+"\n") {
+			t.Errorf("want %q at the end of\n%s", want, out.String())
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteJSON(&out, sample); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "results.json", out.String())
+	out.Reset()
+	if err := WriteJSON(&out, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), "{\n  \"worst\": \"ok\",\n  \"results\": []\n}\n"; got != want {
+		t.Errorf("no results are %q", got)
+	}
+}

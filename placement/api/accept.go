@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"strconv"
+	"strings"
+)
+
+// accepted is what an Accept header says of the media types that answers come in, as quality values from 0 (refused) to 1.
+type accepted struct {
+	json, html float64
+}
+
+// readAccept reads the value of an Accept header. Without one, or with one that makes no sense, everything is welcome, but
+// JSON more than HTML.
+func readAccept(header string) accepted {
+	everything := accepted{json: 1, html: 0.5}
+	switch header {
+	case "", "*/*", "application/json":
+		return everything
+	}
+	var a accepted
+	var jsonRank, htmlRank int // How specific the range is that decided: 1 */*, 2 type/*, 3 type/subtype.
+	for header != "" {
+		part := header
+		if comma := strings.IndexByte(header, ','); comma >= 0 {
+			part, header = header[:comma], header[comma+1:]
+		} else {
+			header = ""
+		}
+		mediaRange, parameters, _ := strings.Cut(part, ";")
+		mediaRange = strings.ToLower(strings.TrimSpace(mediaRange))
+		if mediaRange == "" {
+			continue
+		}
+		kind, subtype, ok := strings.Cut(mediaRange, "/")
+		quality, valid := readQuality(parameters)
+		if !ok || kind == "" || subtype == "" || !valid {
+			return everything
+		}
+		rank := 3
+		switch {
+		case kind == "*" && subtype == "*":
+			rank = 1
+		case subtype == "*":
+			rank = 2
+		}
+		if (rank == 1 || kind == "application" && (rank == 2 || subtype == "json")) && rank > jsonRank {
+			a.json, jsonRank = quality, rank
+		}
+		if (rank == 1 || kind == "text" && (rank == 2 || subtype == "html")) && rank > htmlRank {
+			a.html, htmlRank = quality, rank
+		}
+	}
+	return a
+}
+
+// readQuality finds the q among the parameters of a media range; it is 1 when there is none.
+func readQuality(parameters string) (quality float64, valid bool) {
+	for parameters != "" {
+		var parameter string
+		parameter, parameters, _ = strings.Cut(parameters, ";")
+		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+		if strings.EqualFold(name, "q") {
+			q, err := strconv.ParseFloat(value, 64)
+			return q, err == nil && q >= 0 && q <= 1
+		}
+	}
+	return 1, true
+}

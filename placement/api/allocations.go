@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// consumerType is a consumer's type as the API shows it.
+func consumerType(c *ledger.Consumer) string {
+	if c.Type == "" {
+		return wire.ConsumerTypeUnknown
+	}
+	return c.Type
+}
+
+// showAllocations is GET /allocations/{consumer}. A consumer that is not there holds nothing, which is no error.
+// Cost: a look-up of each provider.
+func showAllocations(x *exchange) error {
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	c, ok := s.Consumer(x.r.PathValue("consumer"))
+	if !ok {
+		return x.json(http.StatusOK, append(x.buffer(), `{"allocations":{}}`...), time.Time{})
+	}
+	var modified time.Time
+	b := append(x.buffer(), `{"allocations":{`...)
+	for i := 0; i < len(c.Allocations); {
+		uuid := c.Allocations[i].Provider
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendString(b, uuid)
+		b = append(b, `:{"resources":{`...)
+		for first := true; i < len(c.Allocations) && c.Allocations[i].Provider == uuid; i++ {
+			a := &c.Allocations[i]
+			b = wire.AppendResource(b, a.Class, a.Used, first)
+			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
+			first = false
+		}
+		b = append(b, `},"generation":`...)
+		if p, ok := s.Provider(uuid); ok {
+			b = strconv.AppendInt(b, p.Generation, 10)
+		} else {
+			b = append(b, "null"...)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, '}')
+	if x.v.Has(wire.AllocationsByUUID) {
+		b = append(b, `,"project_id":`...)
+		b = wire.AppendString(b, c.Project)
+		b = append(b, `,"user_id":`...)
+		b = wire.AppendString(b, c.User)
+	}
+	if x.v.Has(wire.ConsumerGenerations) {
+		b = append(b, `,"consumer_generation":`...)
+		b = strconv.AppendInt(b, c.Generation, 10)
+	}
+	if x.v.Has(wire.ConsumerTypes) {
+		b = append(b, `,"consumer_type":`...)
+		b = wire.AppendString(b, consumerType(c))
+	}
+	b = append(b, '}')
+	return x.json(http.StatusOK, b, modified)
+}
+
+// listProviderAllocations is GET /resource_providers/{uuid}/allocations.
+// Cost: all allocations of the consumers that hold something of the provider.
+func listProviderAllocations(x *exchange) error {
+	s, p, err := x.provider()
+	if err != nil {
+		return err
+	}
+	var modified time.Time
+	b := append(x.buffer(), '{')
+	b = wire.AppendGeneration(b, p.Generation)
+	b = append(b, `"allocations":{`...)
+	for i, c := range s.ConsumersOn(p.UUID) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendString(b, c.UUID)
+		b = append(b, `:{"resources":{`...)
+		first := true
+		for j := range c.Allocations {
+			a := &c.Allocations[j]
+			if a.Provider != p.UUID {
+				continue
+			}
+			b = wire.AppendResource(b, a.Class, a.Used, first)
+			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
+			first = false
+		}
+		b = append(b, '}')
+		if x.v.Has(wire.ConsumerGenerations) {
+			b = append(b, `,"consumer_generation":`...)
+			b = strconv.AppendInt(b, c.Generation, 10)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, "}}"...)
+	return x.json(http.StatusOK, b, modified)
+}
+
+// ledgerAllocations gives the allocations of a request to the ledger, as the version means them.
+func (x *exchange) ledgerAllocations(consumer string, from *wire.ConsumerAllocations) ledger.ConsumerAllocations {
+	to := ledger.ConsumerAllocations{
+		Consumer:        consumer,
+		CheckGeneration: x.v.Has(wire.ConsumerGenerations),
+		Generation:      from.ConsumerGeneration,
+		Project:         from.ProjectID,
+		User:            from.UserID,
+		Resources:       make(map[string]map[string]int64, len(from.Allocations)),
+	}
+	if !x.v.Has(wire.ProjectAndUser) {
+		to.Project, to.User = x.api.options.IncompleteProjectID, x.api.options.IncompleteUserID
+	}
+	if x.v.Has(wire.ConsumerTypes) {
+		to.Type = &from.ConsumerType
+	}
+	for provider, allocation := range from.Allocations {
+		to.Resources[provider] = allocation.Resources
+	}
+	return to
+}
+
+// allocationRefusals are how the calls that write allocations answer: what a body names and is not there is a 400; what is
+// there and cannot be allocated is a 409.
+var allocationRefusals = refusals{
+	ledger.ProviderNotFound:  {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.ClassNotFound:     {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.ConsumerNotFound:  {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.InventoryNotFound: {http.StatusConflict, wire.CodeUndefined},
+	// Only an amount that is larger than any max_unit can be gets this far.
+	ledger.InvalidAllocation: {http.StatusConflict, wire.CodeUndefined},
+}
+
+// putAllocations is PUT /allocations/{consumer}.
+func putAllocations(x *exchange) error {
+	consumer, ok := wire.ParseUUID(x.r.PathValue("consumer"))
+	if !ok {
+		return badRequest("Malformed consumer_uuid: %s.", shortened(x.r.PathValue("consumer")))
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	wanted, err := wire.DecodeConsumerAllocations(body, x.v)
+	if err != nil {
+		return err
+	}
+	list := []ledger.ConsumerAllocations{x.ledgerAllocations(consumer, &wanted)}
+	err = x.update(func(tx *ledger.Tx) error { return tx.ReplaceAllocations(list) })
+	if err != nil {
+		return explain(err, allocationRefusals, "Unable to allocate inventory for consumer %s", consumer)
+	}
+	return x.noContent()
+}
+
+// consumerList gives the allocations of several consumers to the ledger, in the order of the consumers' UUIDs.
+func (x *exchange) consumerList(from map[string]wire.ConsumerAllocations) []ledger.ConsumerAllocations {
+	list := make([]ledger.ConsumerAllocations, 0, len(from))
+	for _, consumer := range slices.Sorted(maps.Keys(from)) {
+		allocations := from[consumer]
+		list = append(list, x.ledgerAllocations(consumer, &allocations))
+	}
+	return list
+}
+
+// postAllocations is POST /allocations.
+func postAllocations(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	wanted, err := wire.DecodeAllocations(body, x.v)
+	if err != nil {
+		return err
+	}
+	list := x.consumerList(wanted)
+	err = x.update(func(tx *ledger.Tx) error { return tx.ReplaceAllocations(list) })
+	if err != nil {
+		return explain(err, allocationRefusals, "Unable to allocate inventory")
+	}
+	return x.noContent()
+}
+
+// deleteAllocations is DELETE /allocations/{consumer}.
+func deleteAllocations(x *exchange) error {
+	consumer := x.r.PathValue("consumer")
+	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteAllocations(consumer) })
+	if err != nil {
+		return explain(err, nil, "No allocations for consumer '%s'", shortened(consumer))
+	}
+	return x.noContent()
+}

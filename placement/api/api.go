@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// Ledger is what the API needs of a *ledger.Ledger.
+type Ledger interface {
+	Snapshot(ctx context.Context) (*ledger.Snapshot, error)
+	Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error)
+}
+
+// Config is what an API is made of. Only the Ledger and the Authenticator are required.
+type Config struct {
+	Ledger        Ledger
+	Authenticator Authenticator
+	Policy        Policy
+	CORS          CORS
+	Options       Options
+	Limits        Limits
+	Logger        zerolog.Logger
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Options are Placement's own options, those of its [placement] section that this API has.
+type Options struct {
+	// IncompleteProjectID and IncompleteUserID own the consumers that are written without owners, which was possible before
+	// 1.8. They are IncompleteID when empty.
+	IncompleteProjectID, IncompleteUserID string
+}
+
+// IncompleteID is Placement's default for the owners of consumers that are written without any.
+const IncompleteID = "00000000-0000-0000-0000-000000000000"
+
+// Limits bound what one request and all of them together may take. A zero is the default.
+type Limits struct {
+	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default: a reshape of 1,000 consumers has 1.2 MB.
+	Body int64
+	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
+	Query int
+	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default.
+	InFlight int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Body <= 0 {
+		l.Body = 16 << 20
+	}
+	if l.Query <= 0 {
+		l.Query = 64 << 10
+	}
+	if l.InFlight <= 0 {
+		l.InFlight = 1000
+	}
+	return l
+}
+
+// API serves the Placement API. It is an http.Handler and safe for concurrent use.
+type API struct {
+	ledger   Ledger
+	auth     Authenticator
+	policy   Policy
+	cors     CORS
+	options  Options
+	limits   Limits
+	log      zerolog.Logger
+	now      func() time.Time
+	mux      *http.ServeMux
+	inFlight atomic.Int64
+	buffers  sync.Pool
+}
+
+// New makes an API. It panics when the ledger or the authenticator is missing.
+func New(cfg Config) *API {
+	if cfg.Ledger == nil || cfg.Authenticator == nil {
+		panic("api.New: a ledger and an authenticator are required")
+	}
+	a := &API{
+		ledger:  cfg.Ledger,
+		auth:    cfg.Authenticator,
+		policy:  cfg.Policy,
+		cors:    cfg.CORS,
+		options: cfg.Options,
+		limits:  cfg.Limits.withDefaults(),
+		log:     cfg.Logger,
+		now:     cfg.Now,
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	if a.options.IncompleteProjectID == "" {
+		a.options.IncompleteProjectID = IncompleteID
+	}
+	if a.options.IncompleteUserID == "" {
+		a.options.IncompleteUserID = IncompleteID
+	}
+	a.buffers.New = func() any { b := make([]byte, 0, 4<<10); return &b }
+	a.mux = newMux(a, routes)
+	return a
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "" { // A caller within the process may ask for the root like this.
+		root := *r.URL
+		root.Path = "/"
+		r = r.WithContext(r.Context())
+		r.URL = &root
+	}
+	x := a.newExchange(w, r)
+	defer x.finish()
+	switch r.URL.Path {
+	case "/healthz", "/readyz":
+		a.health(r.Context(), x)
+		return
+	}
+	if n := a.inFlight.Add(1); n > a.limits.InFlight {
+		a.inFlight.Add(-1)
+		f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server works on %d requests already. Send the request again in a moment.", n-1)
+		f.retry = true
+		x.fail(f)
+		return
+	}
+	defer a.inFlight.Add(-1)
+	if len(r.URL.RawQuery) > a.limits.Query {
+		x.fail(fail(http.StatusRequestURITooLong, wire.CodeUndefined, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), a.limits.Query))
+		return
+	}
+	if a.cors.enabled() {
+		if r.Method == http.MethodOptions {
+			a.cors.preflight(w.Header(), r)
+			x.send(http.StatusOK, nil)
+			return
+		}
+		a.cors.allow(w.Header(), r)
+	}
+	if err := a.admit(x); err != nil {
+		x.fail(err)
+		return
+	}
+	if !clean(r.URL.Path) {
+		x.fail(noRoute())
+		return
+	}
+	a.mux.ServeHTTP(x, r)
+}
+
+// admit finds out who sends the request and in which version it is to be answered.
+func (a *API) admit(x *exchange) error {
+	if x.r.URL.Path != "/" {
+		who, err := a.auth.Authenticate(x.r)
+		switch {
+		case errors.Is(err, ErrUnauthenticated):
+			f := fail(http.StatusUnauthorized, wire.CodeUndefined, "%s", err.Error())
+			var u *Unauthenticated
+			if errors.As(err, &u) {
+				f.challenge = u.Challenge
+			}
+			return f
+		case err != nil:
+			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "Who sent the request could not be found out now. Send it again in a moment.")
+			f.retry, f.cause = true, err
+			return f
+		}
+		x.who = who
+	}
+	v, err := wire.RequestVersion(x.r.Header[wire.HeaderVersion])
+	switch {
+	case errors.Is(err, wire.ErrUnacceptableVersion):
+		return fail(http.StatusNotAcceptable, wire.CodeUndefined, "Invalid microversion: %s.", shortened(err.Error()))
+	case err != nil:
+		return badRequest("Invalid microversion: %s.", shortened(err.Error()))
+	}
+	x.v, x.negotiated = v, true
+	if x.r.ContentLength > 0 && x.r.Header.Get("Content-Type") == "" {
+		return badRequest("A content-type header required when content-length > 0 is missing; send application/json.")
+	}
+	return nil
+}
+
+func noRoute() *failure { return notFound("The resource could not be found.") }
+
+// clean says whether a path is in the form that the routes are: with a slash first, and no empty, "." or ".." segments.
+// Placement answers 404 to others, where http.ServeMux would redirect.
+func clean(p string) bool {
+	if p == "" || p[0] != '/' || strings.Contains(p, "//") {
+		return false
+	}
+	return !strings.Contains(p, "/.") || path.Clean(p) == strings.TrimSuffix(p, "/")
+}
+
+// health answers /healthz, which says that the process serves, and /readyz, which says that it can answer: the state is
+// loaded and the database reachable. Neither needs a token.
+func (a *API) health(ctx context.Context, x *exchange) {
+	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
+		f := fail(http.StatusMethodNotAllowed, wire.CodeUndefined, "The method %s is not allowed for this resource.", shortened(x.r.Method))
+		f.allow = "GET, HEAD"
+		x.fail(f)
+		return
+	}
+	x.quiet = true
+	if x.r.URL.Path == "/readyz" {
+		if _, err := a.ledger.Snapshot(ctx); err != nil {
+			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is not ready: its database cannot be read.")
+			f.cause = err
+			x.quiet = false
+			x.fail(f)
+			return
+		}
+	}
+	x.w.Header()["Content-Type"] = headerText
+	x.send(http.StatusOK, []byte("ok\n"))
+}

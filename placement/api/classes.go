@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// listClasses is GET /resource_classes.
+func listClasses(x *exchange) error {
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	var modified time.Time
+	b := append(x.buffer(), `{"resource_classes":[`...)
+	for i, c := range s.Classes() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendResourceClass(b, c.Name)
+		modified = later(modified, changed(c.CreatedAt, c.UpdatedAt))
+	}
+	b = append(b, "]}"...)
+	return x.json(http.StatusOK, b, modified)
+}
+
+// showClass is GET /resource_classes/{name}.
+func showClass(x *exchange) error {
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	name := x.r.PathValue("name")
+	c, ok := s.Class(name)
+	if !ok {
+		return notFound("No such resource class %s.", shortened(name))
+	}
+	return x.json(http.StatusOK, wire.AppendResourceClass(x.buffer(), c.Name), changed(c.CreatedAt, c.UpdatedAt))
+}
+
+// createClass is POST /resource_classes.
+func createClass(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	name, err := wire.DecodeResourceClass(body)
+	if err != nil {
+		return err
+	}
+	created := false
+	err = x.update(func(tx *ledger.Tx) (err error) {
+		_, created, err = tx.CreateClass(name)
+		return err
+	})
+	if err != nil {
+		return explain(err, nil, "Unable to create resource class %s", name)
+	}
+	if !created {
+		return fail(http.StatusConflict, wire.CodeUndefined, "Conflicting resource class already exists: %s.", name)
+	}
+	x.location("/resource_classes/" + name)
+	x.send(http.StatusCreated, nil)
+	return nil
+}
+
+// putClass is PUT /resource_classes/{name}: from 1.7 on it makes the class or finds it; before, it gave it another name.
+func putClass(x *exchange) error {
+	if !x.v.Has(wire.BodilessClassPut) {
+		return renameClass(x)
+	}
+	if err := x.authorize(UpdateClass, ""); err != nil {
+		return err
+	}
+	name := x.r.PathValue("name")
+	if !wire.IsCustomName(name) {
+		return badRequest("The resource class is invalid: a name must begin with CUSTOM_, go on with A-Z, 0-9 and _, and have at most 255 characters.")
+	}
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	status := http.StatusNoContent
+	if _, ok := s.Class(name); !ok {
+		created := false
+		err := x.update(func(tx *ledger.Tx) (err error) {
+			_, created, err = tx.CreateClass(name)
+			return err
+		})
+		if err != nil {
+			return explain(err, nil, "Unable to create resource class %s", name)
+		}
+		if created {
+			status = http.StatusCreated
+		}
+	}
+	x.location("/resource_classes/" + name)
+	x.send(status, nil)
+	return nil
+}
+
+func renameClass(x *exchange) error {
+	if err := x.require(sendsJSON); err != nil {
+		return err
+	}
+	if err := x.authorize(UpdateClass, ""); err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	wanted, err := wire.DecodeResourceClass(body)
+	if err != nil {
+		return err
+	}
+	name := x.r.PathValue("name")
+	err = x.update(func(tx *ledger.Tx) error { return tx.RenameClass(name, wanted) })
+	if ledger.KindOf(err) == ledger.DuplicateName {
+		return fail(http.StatusConflict, wire.CodeUndefined, "Resource class already exists: %s.", wanted)
+	}
+	if err != nil {
+		return explain(err, nil, "Unable to rename resource class %s", shortened(name))
+	}
+	return x.json(http.StatusOK, wire.AppendResourceClass(x.buffer(), wanted), time.Time{})
+}
+
+// deleteClass is DELETE /resource_classes/{name}.
+func deleteClass(x *exchange) error {
+	name := x.r.PathValue("name")
+	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteClass(name) })
+	if err != nil {
+		return explain(err, nil, "Unable to delete resource class %s", shortened(name))
+	}
+	return x.noContent()
+}

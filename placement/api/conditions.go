@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// conditions are what a query asks of one resource provider: the parameters resources, required and member_of, which mean
+// the same in all calls that have them.
+type conditions struct {
+	// resources must be free, and allocatable in one piece each.
+	resources []amount
+	// required are sets of traits: at least one of each must be there.
+	required [][]string
+	// forbidden are traits that must not be there.
+	forbidden []string
+	// memberOf are sets of aggregates: the provider must be in at least one of each.
+	memberOf [][]string
+	// notMemberOf are aggregates that the provider must not be in.
+	notMemberOf []string
+}
+
+// amount is how much of a class is asked for.
+type amount struct {
+	class string
+	count int64
+}
+
+// readConditions reads the conditions of a query in the form of the version. suffix is that of the request group, "" for
+// the only one.
+func readConditions(q parameters, suffix string, v wire.Version) (c conditions, err error) {
+	if values := q.every("member_of" + suffix); len(values) > 0 {
+		if c.memberOf, c.notMemberOf, err = readMemberOf(values, suffix, v); err != nil {
+			return c, err
+		}
+	}
+	if values := q.every("required" + suffix); len(values) > 0 {
+		if !v.Has(wire.AnyTraits) {
+			values = values[len(values)-1:]
+		}
+		if c.required, c.forbidden, err = readRequired(values, v); err != nil {
+			return c, err
+		}
+	}
+	if value, ok := q.last("resources" + suffix); ok {
+		if c.resources, err = readResources(value); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// readResources reads "VCPU:2,MEMORY_MB:1024". Of two amounts of a class the last one counts.
+func readResources(value string) ([]amount, error) {
+	if strings.TrimSpace(value) == "" {
+		return nil, badRequest("Badly formed resources parameter: it is empty, and should be such as VCPU:2,MEMORY_MB:1024.")
+	}
+	var list []amount
+	for item := range strings.SplitSeq(value, ",") {
+		class, text, ok := strings.Cut(item, ":")
+		if !ok || strings.Contains(text, ":") {
+			return nil, badRequest("Badly formed resources parameter: %q should be CLASS:AMOUNT, as in VCPU:2,MEMORY_MB:1024.", shortened(item))
+		}
+		count, ok := wire.ParseInt(text)
+		if !ok || count < 1 {
+			return nil, badRequest("Requested resource %s expected an integer amount of at least 1. Got: %s.", shortened(class), shortened(text))
+		}
+		if i := slices.IndexFunc(list, func(a amount) bool { return a.class == class }); i >= 0 {
+			list[i].count = count
+			continue
+		}
+		list = append(list, amount{class, count})
+	}
+	return list, nil
+}
+
+// readRequired reads the values of required: "A,B,!C" and, from 1.39, "in:A,B".
+func readRequired(values []string, v wire.Version) (required [][]string, forbidden []string, err error) {
+	for _, value := range values {
+		list, anyOf := strings.CutPrefix(value, "in:")
+		if anyOf && !v.Has(wire.AnyTraits) {
+			return nil, nil, badRequest("Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' is only supported since microversion 1.39. Got: %s.", shortened(value))
+		}
+		var set []string
+		for trait := range strings.SplitSeq(list, ",") {
+			trait = strings.TrimSpace(trait)
+			name := strings.TrimLeft(trait, "!") // Placement takes !!A for !A.
+			switch {
+			case name == "":
+				return nil, nil, badRequest("Invalid query string parameters: 'required' should be such as HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: %s.", shortened(value))
+			case name == trait && anyOf:
+				set = append(set, trait)
+			case name == trait:
+				required = append(required, []string{trait})
+			case anyOf:
+				return nil, nil, badRequest("Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support forbidden traits. Got: %s.", shortened(value))
+			case !v.Has(wire.ForbiddenTraits):
+				return nil, nil, badRequest("Invalid query string parameters: forbidden traits are only supported since microversion 1.22. Got: %s.", shortened(value))
+			default:
+				forbidden = append(forbidden, name)
+			}
+		}
+		if anyOf {
+			required = append(required, set)
+		}
+	}
+	return required, forbidden, nil
+}
+
+// readMemberOf reads the values of member_of: "UUID", "in:UUID,UUID" and, from 1.32, "!UUID" and "!in:UUID,UUID".
+func readMemberOf(values []string, suffix string, v wire.Version) (memberOf [][]string, notMemberOf []string, err error) {
+	if len(values) > 1 && !v.Has(wire.RepeatedMemberOf) {
+		return nil, nil, badRequest("Multiple member_of%s parameters are not supported before microversion 1.24.", suffix)
+	}
+	for _, value := range values {
+		list, not := strings.CutPrefix(value, "!")
+		list, several := strings.CutPrefix(list, "in:")
+		if !several && strings.Contains(list, ",") {
+			return nil, nil, badRequest("Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword. Got: %s.", shortened(value))
+		}
+		aggregates := strings.Split(list, ",")
+		for _, aggregate := range aggregates {
+			if !wire.IsUUID(aggregate) {
+				return nil, nil, badRequest("Invalid query string parameters: 'member_of' must hold valid UUIDs. Got: %s.", shortened(aggregate))
+			}
+		}
+		switch {
+		case !not:
+			memberOf = append(memberOf, aggregates)
+		case !v.Has(wire.ForbiddenAggregates):
+			return nil, nil, badRequest("Forbidden member_of%s parameters are not supported before microversion 1.32.", suffix)
+		default:
+			notMemberOf = append(notMemberOf, aggregates...)
+		}
+	}
+	return memberOf, notMemberOf, nil
+}
+
+// hasTraits says whether the provider has at least one trait of each set.
+func hasTraits(p *ledger.Provider, required [][]string) bool {
+	for _, set := range required {
+		if !slices.ContainsFunc(set, p.HasTrait) {
+			return false
+		}
+	}
+	return true
+}
+
+// inAggregates says whether the provider is in at least one aggregate of each set.
+func inAggregates(p *ledger.Provider, memberOf [][]string) bool {
+	for _, set := range memberOf {
+		if !slices.ContainsFunc(set, p.InAggregate) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasRoom says whether the amount can be allocated of the provider's inventory in one piece.
+func hasRoom(s *ledger.Snapshot, p *ledger.Provider, a amount) bool {
+	inv, ok := p.Inventory(a.class)
+	if !ok || a.count < inv.MinUnit || a.count > inv.MaxUnit || a.count%inv.StepSize != 0 {
+		return false
+	}
+	return float64(s.Used(p, a.class)+a.count) <= float64(inv.Total-inv.Reserved)*inv.AllocationRatio
+}
+
+// metBy says whether the provider meets all conditions. Cost: a binary search for each trait and aggregate, and a scan of
+// the provider's inventories for each class.
+func (c *conditions) metBy(s *ledger.Snapshot, p *ledger.Provider) bool {
+	if !hasTraits(p, c.required) || slices.ContainsFunc(c.forbidden, p.HasTrait) ||
+		!inAggregates(p, c.memberOf) || slices.ContainsFunc(c.notMemberOf, p.InAggregate) {
+		return false
+	}
+	for _, a := range c.resources {
+		if !hasRoom(s, p, a) {
+			return false
+		}
+	}
+	return true
+}
+
+// unknownTrait finds a trait that does not exist among those given.
+func unknownTrait(s *ledger.Snapshot, traits []string) (name string, found bool) {
+	for _, name := range traits {
+		if _, ok := s.Trait(name); !ok {
+			return name, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// providerQuery is what GET /resource_providers asks for.
+type providerQuery struct {
+	conditions
+	uuid, name, inTree string // "" where it is not asked for
+}
+
+// providerParameters are the parameters of GET /resource_providers and what brought them.
+var providerParameters = map[string]wire.Feature{
+	"name":      wire.Always,
+	"uuid":      wire.Always,
+	"member_of": wire.MemberOfFilter,
+	"resources": wire.ResourcesFilter,
+	"in_tree":   wire.NestedProviders,
+	"required":  wire.RequiredFilter,
+}
+
+func readProviderQuery(raw string, v wire.Version) (pq providerQuery, err error) {
+	q, err := readQuery(raw)
+	if err != nil || len(q) == 0 {
+		return pq, err
+	}
+	for _, p := range q {
+		if since, ok := providerParameters[p.key]; !ok || !v.Has(since) {
+			return pq, badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(p.key), v)
+		}
+	}
+	pq.name, _ = q.last("name")
+	for _, f := range [...]struct {
+		key  string
+		into *string
+	}{{"uuid", &pq.uuid}, {"in_tree", &pq.inTree}} {
+		value, ok := q.last(f.key)
+		if ok && !wire.IsUUID(value) {
+			return pq, badRequest("Invalid query string parameters: %s must be a UUID. Got: %s.", f.key, shortened(value))
+		}
+		*f.into = value
+	}
+	pq.conditions, err = readConditions(q, "", v)
+	return pq, err
+}
+
+// listProviders is GET /resource_providers.
+// Cost: that of the providers that the most selective of in_tree, uuid, name and member_of leaves; without any, of all.
+func listProviders(x *exchange) error {
+	pq, err := readProviderQuery(x.r.URL.RawQuery, x.v)
+	if err != nil {
+		return err
+	}
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	var modified time.Time
+	b := append(x.buffer(), `{"resource_providers":[`...)
+	first := true
+	add := func(p *ledger.Provider) {
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = appendProvider(b, p, x.v)
+		modified = later(modified, changed(p.CreatedAt, p.UpdatedAt))
+	}
+	empty, err := pq.check(s)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		pq.find(s, add)
+	}
+	b = append(b, "]}"...)
+	return x.json(http.StatusOK, b, modified)
+}
+
+// check looks for names that do not exist. As in Placement, which looks condition by condition, a name that does not exist
+// is an error (status 400) only when no earlier condition has left nothing; empty is true when one has.
+func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
+	if pq.inTree != "" {
+		if _, ok := s.Provider(pq.inTree); !ok {
+			return true, nil
+		}
+	}
+	noTrait := func(name string) error {
+		return badRequest("Invalid trait(s) in \"required\" parameter: No such trait(s): %s.", shortened(name))
+	}
+	for _, set := range pq.required {
+		if name, missing := unknownTrait(s, set); missing {
+			return false, noTrait(name)
+		}
+	}
+	none := func(meets func(*ledger.Provider) bool) bool {
+		for p := range s.Providers() {
+			if meets(p) {
+				return false
+			}
+		}
+		return true
+	}
+	if name, missing := unknownTrait(s, pq.forbidden); missing {
+		if len(pq.required) > 0 && none(func(p *ledger.Provider) bool { return hasTraits(p, pq.required) }) {
+			return true, nil
+		}
+		return false, noTrait(name)
+	}
+	for _, a := range pq.resources {
+		if _, ok := s.Class(a.class); ok {
+			continue
+		}
+		if len(pq.required) > 0 && none(func(p *ledger.Provider) bool { return hasTraits(p, pq.required) }) ||
+			len(pq.memberOf) > 0 && none(func(p *ledger.Provider) bool { return inAggregates(p, pq.memberOf) }) {
+			return true, nil
+		}
+		return false, badRequest("Invalid resource class in resources parameter: No such resource class %s.", shortened(a.class))
+	}
+	return false, nil
+}
+
+// find gives all providers that the query asks for, in order of their creation.
+func (pq *providerQuery) find(s *ledger.Snapshot, give func(*ledger.Provider)) {
+	filter := func(p *ledger.Provider) {
+		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || p.Name == pq.name) && pq.metBy(s, p) {
+			give(p)
+		}
+	}
+	var some []*ledger.Provider
+	switch {
+	case pq.inTree != "":
+		within, ok := s.Provider(pq.inTree)
+		if !ok {
+			return
+		}
+		some = slices.Clone(s.Tree(within.Root))
+	case pq.uuid != "":
+		if p, ok := s.Provider(pq.uuid); ok {
+			filter(p)
+		}
+		return
+	case pq.name != "":
+		if p, ok := s.ProviderByName(pq.name); ok {
+			filter(p)
+		}
+		return
+	case len(pq.memberOf) > 0:
+		for _, aggregate := range pq.memberOf[0] {
+			some = append(some, s.ProvidersInAggregate(aggregate)...)
+		}
+	default:
+		for p := range s.Providers() {
+			filter(p)
+		}
+		return
+	}
+	slices.SortFunc(some, func(a, b *ledger.Provider) int { return cmp.Compare(a.ID, b.ID) })
+	for _, p := range slices.CompactFunc(some, func(a, b *ledger.Provider) bool { return a.ID == b.ID }) {
+		filter(p)
+	}
+}

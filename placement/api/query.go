@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// parameters are the parameters of a query string, in their order.
+type parameters []parameter
+
+type parameter struct{ key, value string }
+
+// maxParameters bounds how many parameters a query may have. A request for candidates with 64 granular groups has 300.
+const maxParameters = 2000
+
+// readQuery reads a query string as Placement's framework does: parameters are separated by & or ;, a key can stand without
+// a value, + is a space, and a % that no two hexadecimal digits follow is a % sign. All must be UTF-8.
+func readQuery(raw string) (parameters, error) {
+	if raw == "" {
+		return nil, nil
+	}
+	all := make(parameters, 0, 1+strings.Count(raw, "&"))
+	for raw != "" {
+		part := raw
+		if end := strings.IndexAny(raw, "&;"); end >= 0 {
+			part, raw = raw[:end], raw[end+1:]
+		} else {
+			raw = ""
+		}
+		if part == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(part, "=")
+		p := parameter{unquote(key), unquote(value)}
+		if !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+			return nil, badRequest("Invalid query string parameters: %s is not in UTF-8.", shortened(part))
+		}
+		if all = append(all, p); len(all) > maxParameters {
+			return nil, badRequest("Invalid query string parameters: there are more than %d of them.", maxParameters)
+		}
+	}
+	return all, nil
+}
+
+// unquote undoes the quoting of a key or a value.
+func unquote(s string) string {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '+':
+			b = append(b, ' ')
+		case c == '%' && i+2 < len(s) && unhex(s[i+1]) >= 0 && unhex(s[i+2]) >= 0:
+			b = append(b, byte(unhex(s[i+1])<<4|unhex(s[i+2])))
+			i += 2
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+func unhex(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// last is the value of the last parameter of that key, which counts where a key can be given once.
+func (p parameters) last(key string) (value string, ok bool) {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i].key == key {
+			return p[i].value, true
+		}
+	}
+	return "", false
+}
+
+// every is the values of all parameters of that key.
+func (p parameters) every(key string) []string {
+	var values []string
+	for i := range p {
+		if p[i].key == key {
+			values = append(values, p[i].value)
+		}
+	}
+	return values
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// handler answers one request that has passed all checks of its endpoint. Whatever it returns as an error becomes the
+// answer; see failureOf.
+type handler func(x *exchange) error
+
+// endpoint is one method of one path.
+type endpoint struct {
+	method string
+	// since is the feature that brought the endpoint. Before it, the answer is 404, or what absent says.
+	since  wire.Feature
+	absent int
+	// needs is what the headers of the request must say.
+	needs need
+	// needsFirst says that the headers are looked at before the version: it decides between 406 or 415 and 404.
+	needsFirst bool
+	// action is what the policy must allow; a handler with an empty one asks the policy itself.
+	action Action
+	handle handler
+}
+
+// need is what an endpoint needs of the headers of a request.
+type need uint8
+
+const (
+	nothing    need = iota
+	acceptJSON      // Accept must allow application/json, or else 406
+	sendsJSON       // Content-Type must be application/json, or else 415
+)
+
+// route is one path and its methods. In the path, {name} stands for one segment.
+type route struct {
+	path      string
+	endpoints []endpoint
+}
+
+// routes are all calls of the API.
+var routes = []route{
+	{"/{$}", []endpoint{
+		{method: http.MethodGet, handle: showVersions},
+	}},
+	{"/resource_providers", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, handle: listProviders},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, handle: createProvider},
+	}},
+	{"/resource_providers/{uuid}", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, handle: showProvider},
+		{method: http.MethodDelete, action: DeleteProvider, handle: deleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, handle: updateProvider},
+	}},
+	{"/resource_providers/{uuid}/inventories", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ListInventories, handle: listInventories},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, handle: createInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, handle: setInventories},
+		{method: http.MethodDelete, since: wire.DeleteInventories, absent: http.StatusMethodNotAllowed, action: DeleteInventory, handle: deleteInventories},
+	}},
+	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, handle: showInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, handle: setInventory},
+		{method: http.MethodDelete, action: DeleteInventory, handle: deleteInventory},
+	}},
+	{"/resource_providers/{uuid}/usages", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, handle: showProviderUsages},
+	}},
+	{"/resource_providers/{uuid}/aggregates", []endpoint{
+		{method: http.MethodGet, since: wire.ProviderAggregates, needs: acceptJSON, needsFirst: true, action: ListProviderAggregates, handle: listAggregates},
+		{method: http.MethodPut, since: wire.ProviderAggregates, needs: sendsJSON, needsFirst: true, action: UpdateProviderAggregates, handle: setAggregates},
+	}},
+	{"/resource_providers/{uuid}/traits", []endpoint{
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, handle: listProviderTraits},
+		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, handle: setProviderTraits},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, handle: deleteProviderTraits},
+	}},
+	{"/resource_providers/{uuid}/allocations", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, handle: listProviderAllocations},
+	}},
+	{"/resource_classes", []endpoint{
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, handle: listClasses},
+		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, handle: createClass},
+	}},
+	{"/resource_classes/{name}", []endpoint{
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, handle: showClass},
+		{method: http.MethodPut, since: wire.ResourceClasses, handle: putClass},
+		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass, handle: deleteClass},
+	}},
+	{"/traits", []endpoint{
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, handle: listTraits},
+	}},
+	{"/traits/{name}", []endpoint{
+		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, handle: showTrait},
+		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, handle: putTrait},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteTrait, handle: deleteTrait},
+	}},
+	{"/allocations", []endpoint{
+		{method: http.MethodPost, since: wire.PostAllocations, needs: sendsJSON, action: ManageAllocations, handle: postAllocations},
+	}},
+	{"/allocations/{consumer}", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, handle: showAllocations},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, handle: putAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, handle: deleteAllocations},
+	}},
+	{"/usages", []endpoint{
+		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages},
+	}},
+	{"/reshaper", []endpoint{
+		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, handle: reshape},
+	}},
+}
+
+// newMux makes a ServeMux of the routes. Its patterns have no methods: each path finds its method in its own table, so that
+// a 405 has the Allow header and the body of Placement, and HEAD is not taken for GET.
+func newMux(a *API, routes []route) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { exchangeOf(w).fail(noRoute()) })
+	for _, rt := range routes {
+		methods := make(map[string]*endpoint, len(rt.endpoints))
+		names := make([]string, 0, len(rt.endpoints))
+		for i := range rt.endpoints {
+			e := &rt.endpoints[i]
+			methods[e.method] = e
+			names = append(names, e.method)
+		}
+		allow := strings.Join(names, ", ")
+		mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			x.r = r // With the values of the path.
+			e := methods[r.Method]
+			if e == nil {
+				x.fail(methodNotAllowed(r.Method, allow))
+				return
+			}
+			if err := a.serve(x, e, allow); err != nil {
+				x.fail(err)
+			}
+		})
+	}
+	return mux
+}
+
+// exchangeOf is the exchange that came through ServeMux.
+func exchangeOf(w http.ResponseWriter) *exchange {
+	x, ok := w.(*exchange)
+	if !ok {
+		panic("api: a handler was called around the API")
+	}
+	return x
+}
+
+func methodNotAllowed(method, allow string) *failure {
+	f := fail(http.StatusMethodNotAllowed, wire.CodeUndefined, "The method %s is not allowed for this resource.", shortened(method))
+	f.allow = allow
+	return f
+}
+
+// serve makes the checks of the endpoint, in Placement's order, and calls its handler.
+func (a *API) serve(x *exchange, e *endpoint, allow string) error {
+	if e.needsFirst {
+		if err := x.require(e.needs); err != nil {
+			return err
+		}
+	}
+	if !x.v.Has(e.since) {
+		if e.absent == http.StatusMethodNotAllowed {
+			return methodNotAllowed(e.method, withoutMethod(allow, e.method))
+		}
+		return noRoute()
+	}
+	if !e.needsFirst {
+		if err := x.require(e.needs); err != nil {
+			return err
+		}
+	}
+	if e.action != "" {
+		if err := x.authorize(e.action, ""); err != nil {
+			return err
+		}
+	}
+	return e.handle(x)
+}
+
+func withoutMethod(allow, method string) string {
+	var kept []string
+	for name := range strings.SplitSeq(allow, ", ") {
+		if name != method {
+			kept = append(kept, name)
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+// require checks what the headers of the request must say.
+func (x *exchange) require(n need) error {
+	switch n {
+	case acceptJSON:
+		if readAccept(x.r.Header.Get("Accept")).json <= 0 {
+			return fail(http.StatusNotAcceptable, wire.CodeUndefined, "Only application/json is provided.")
+		}
+	case sendsJSON:
+		sent := x.r.Header.Get("Content-Type")
+		if sent == wire.MediaType {
+			return nil
+		}
+		media, _, _ := strings.Cut(sent, ";")
+		if media = strings.TrimSpace(media); !strings.EqualFold(media, wire.MediaType) {
+			if media == "" {
+				media = "None"
+			}
+			return fail(http.StatusUnsupportedMediaType, wire.CodeUndefined, "The media type %s is not supported, use application/json.", shortened(media))
+		}
+	}
+	return nil
+}
+
+// authorize asks the policy. project is the project that the request is about, "" for none.
+func (x *exchange) authorize(action Action, project string) error {
+	if x.api.policy.Allows(action, &x.who, project) {
+		return nil
+	}
+	return fail(http.StatusForbidden, wire.CodeUndefined, "Policy does not allow %s to be performed.", action)
+}

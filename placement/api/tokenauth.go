@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which keystoneauth's
+// admin_token plugin does, or as "Authorization: Bearer TOKEN".
+type TokenAuth struct {
+	tokens []knownToken
+}
+
+type knownToken struct {
+	sum       [sha256.Size]byte
+	principal Principal
+}
+
+// maxTokens bounds a token file: each request is compared with all of its tokens.
+const maxTokens = 1000
+
+// ReadTokens reads a token file: one token a line, as
+//
+//	SHA256 ROLE[,ROLE…] USER [PROJECT]
+//
+// where SHA256 is 64 hexadecimal digits, as printed by "printf %s TOKEN | sha256sum". Empty lines and lines that begin
+// with # do not count. name is what errors call the file.
+func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
+	auth := &TokenAuth{}
+	lines := bufio.NewScanner(file)
+	for number := 1; lines.Scan(); number++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if len(fields) < 3 || len(fields) > 4 {
+			return nil, fmt.Errorf("%s line %d: %d fields, not SHA256 ROLES USER [PROJECT]", name, number, len(fields))
+		}
+		var token knownToken
+		if n, err := hex.Decode(token.sum[:], []byte(fields[0])); err != nil || n != sha256.Size || len(fields[0]) != 2*sha256.Size {
+			return nil, fmt.Errorf("%s line %d: the first field is no SHA-256 (64 hexadecimal digits); make it with: printf %%s TOKEN | sha256sum", name, number)
+		}
+		token.principal = Principal{User: fields[2], Project: fields[2], Roles: readRoles(fields[1])}
+		if len(fields) == 4 {
+			token.principal.Project = fields[3]
+		}
+		if auth.tokens = append(auth.tokens, token); len(auth.tokens) > maxTokens {
+			return nil, fmt.Errorf("%s line %d: more than %d tokens", name, number, maxTokens)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the token file %s: %w", name, err)
+	}
+	if len(auth.tokens) == 0 {
+		return nil, fmt.Errorf("%s has no tokens: nobody could use the server", name)
+	}
+	return auth, nil
+}
+
+// Authenticate looks for the token of the request. The time it takes tells nothing of the tokens that are known: all are
+// compared, each in constant time. Cost: one SHA-256 and a few nanoseconds for each known token.
+func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
+	const challenge = `Bearer realm="placement"`
+	token := r.Header.Get(wire.HeaderAuthToken)
+	if token == "" {
+		scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if strings.EqualFold(scheme, "bearer") {
+			token = strings.TrimSpace(rest)
+		}
+	}
+	if token == "" {
+		return Principal{}, &Unauthenticated{Reason: "The request has no token: neither X-Auth-Token nor Authorization: Bearer.", Challenge: challenge}
+	}
+	sum := sha256.Sum256([]byte(token))
+	found := -1
+	for i := range a.tokens {
+		if subtle.ConstantTimeCompare(sum[:], a.tokens[i].sum[:]) == 1 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return Principal{}, &Unauthenticated{Reason: "The token is not known here.", Challenge: challenge}
+	}
+	return a.tokens[found].principal, nil
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// showProviderUsages is GET /resource_providers/{uuid}/usages. It is what is used now: so it changed now.
+func showProviderUsages(x *exchange) error {
+	s, p, err := x.provider()
+	if err != nil {
+		return err
+	}
+	b := append(x.buffer(), '{')
+	b = wire.AppendGeneration(b, p.Generation)
+	b = append(b, `"usages":{`...)
+	for i := range p.Inventories {
+		class := p.Inventories[i].Class
+		b = wire.AppendResource(b, class, s.Used(p, class), i == 0)
+	}
+	b = append(b, "}}"...)
+	return x.json(http.StatusOK, b, time.Time{})
+}
+
+// usageQuery is what GET /usages asks for. user and consumerType are "" for all.
+type usageQuery struct {
+	project, user, consumerType string
+}
+
+func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
+	for _, p := range q {
+		switch {
+		case p.key == "project_id", p.key == "user_id", p.key == "consumer_type" && v.Has(wire.ConsumerTypes):
+		default:
+			return u, badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(p.key), v)
+		}
+	}
+	for _, f := range [...]struct {
+		key      string
+		required bool
+		into     *string
+	}{{"project_id", true, &u.project}, {"user_id", false, &u.user}, {"consumer_type", false, &u.consumerType}} {
+		value, ok := q.last(f.key)
+		switch n := utf8.RuneCountInString(value); {
+		case !ok && f.required:
+			return u, badRequest("Invalid query string parameters: %s is required.", f.key)
+		case !ok:
+		case n < 1 || n > wire.MaxName:
+			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.", f.key, wire.MaxName, n)
+		}
+		*f.into = value
+	}
+	// Placement takes everything that begins with "all" for a consumer type; none has such a name.
+	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown && !strings.HasPrefix(t, wire.ConsumerTypeAll) && !wire.IsName(t) {
+		return u, badRequest("Invalid query string parameters: consumer_type must be all, unknown, or a name of A-Z, 0-9 and _. Got: %s.", shortened(t))
+	}
+	return u, nil
+}
+
+// matches says whether the usages of the consumer are asked for.
+func (u *usageQuery) matches(c *ledger.Consumer) bool {
+	if c.Project != u.project || u.user != "" && c.User != u.user {
+		return false
+	}
+	return u.consumerType == "" || u.consumerType == wire.ConsumerTypeAll || u.consumerType == consumerType(c)
+}
+
+// usageSum is what the consumers of one type use.
+type usageSum struct {
+	consumerType string
+	consumers    int64
+	classes      []amount // by class name
+}
+
+func (s *usageSum) add(c *ledger.Consumer) {
+	s.consumers++
+	for i := range c.Allocations {
+		a := &c.Allocations[i]
+		at, found := slices.BinarySearchFunc(s.classes, a.Class, func(e amount, class string) int { return cmp.Compare(e.class, class) })
+		if !found {
+			s.classes = slices.Insert(s.classes, at, amount{class: a.Class})
+		}
+		s.classes[at].count += a.Used
+	}
+}
+
+// showUsages is GET /usages. Cost: a look at every consumer that there is, and the allocations of those that match.
+func showUsages(x *exchange) error {
+	q, bad := readQuery(x.r.URL.RawQuery)
+	project, _ := q.last("project_id")
+	if err := x.authorize(ShowUsages, project); err != nil {
+		return err
+	}
+	if bad != nil {
+		return bad
+	}
+	wanted, err := readUsageQuery(q, x.v)
+	if err != nil {
+		return err
+	}
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	// Before 1.38, and for "all", there is one sum; else one for each type.
+	byType := x.v.Has(wire.ConsumerTypes) && wanted.consumerType != wire.ConsumerTypeAll
+	var sums []*usageSum
+	for c := range s.Consumers() {
+		if !wanted.matches(c) {
+			continue
+		}
+		kind := wire.ConsumerTypeAll
+		if byType {
+			kind = consumerType(c)
+		}
+		at := slices.IndexFunc(sums, func(s *usageSum) bool { return s.consumerType == kind })
+		if at < 0 {
+			at = len(sums)
+			sums = append(sums, &usageSum{consumerType: kind})
+		}
+		sums[at].add(c)
+	}
+	b := append(x.buffer(), `{"usages":{`...)
+	for i, sum := range sums {
+		if x.v.Has(wire.ConsumerTypes) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = wire.AppendString(b, sum.consumerType)
+			b = append(b, `:{"`+wire.ConsumerCount+`":`...)
+			b = strconv.AppendInt(b, sum.consumers, 10)
+		}
+		for j, c := range sum.classes {
+			b = wire.AppendResource(b, c.class, c.count, j == 0 && !x.v.Has(wire.ConsumerTypes))
+		}
+		if x.v.Has(wire.ConsumerTypes) {
+			b = append(b, '}')
+		}
+	}
+	b = append(b, "}}"...)
+	return x.json(http.StatusOK, b, time.Time{})
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/store/sqlite"
+)
+
+// Config is what a Placement service is made of. A StateDir or a Database, and an Auth, are required.
+type Config struct {
+	// StateDir is where the embedded database lives, as placement.db. It is made when it is not there.
+	StateDir string
+	// Database is the DSN of a database and goes before StateDir: sqlite:///PATH, with an absolute PATH.
+	Database string
+	// Exclusive keeps other processes away from the database, which saves asking it for their commits before each read.
+	Exclusive bool
+	// Listen is the address that ListenAndServe binds, HOST:PORT.
+	Listen string
+	// Auth is how the service knows who sends a request. Direct does not need it.
+	Auth Auth
+	// Policy is the set of rules that says who may do what: api.Secure when empty.
+	Policy api.Defaults
+	// CORS are the origins whose pages may use the API. None by default.
+	CORS api.CORS
+	// Placement are Placement's own options.
+	Placement api.Options
+	// Limits bound what requests may take. The zero Limits are the defaults.
+	Limits api.Limits
+	// ShutdownGrace is how long requests under way may take to end when the service stops. 10 s when zero.
+	ShutdownGrace time.Duration
+	Logger        zerolog.Logger
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Strategy names how a service knows who sends a request.
+type Strategy string
+
+// The strategies.
+const (
+	// NoAuth believes what a request says of itself. A service with it serves on loopback and unix sockets only.
+	NoAuth Strategy = "noauth"
+	// Token knows a fixed set of tokens, from a file.
+	Token Strategy = "token"
+)
+
+// Auth says how a service knows who sends a request.
+type Auth struct {
+	Strategy Strategy
+	// TokenFile is the file of the Token strategy; api.ReadTokens says how it looks.
+	TokenFile string
+	// Authenticator goes before Strategy, for strategies that are made elsewhere.
+	Authenticator api.Authenticator
+}
+
+// Errors that a caller may want to tell apart.
+var (
+	// ErrConfig is wrapped by all errors about a Config that cannot work.
+	ErrConfig = errors.New("invalid Placement configuration")
+	// ErrNotLoopback is wrapped by the error about a service that asks nobody who they are and would be open to a network.
+	ErrNotLoopback = errors.New("the noauth strategy serves on loopback addresses only")
+)
+
+func (a Auth) authenticator() (api.Authenticator, error) {
+	switch {
+	case a.Authenticator != nil:
+		return a.Authenticator, nil
+	case a.Strategy == NoAuth:
+		return api.NoAuth{}, nil
+	case a.Strategy != Token:
+		return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s or %s", ErrConfig, a.Strategy, NoAuth, Token)
+	case a.TokenFile == "":
+		return nil, fmt.Errorf("%w: the auth strategy %s needs a token file", ErrConfig, Token)
+	}
+	file, err := os.Open(a.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: open the token file: %w", ErrConfig, err)
+	}
+	defer func() { _ = file.Close() }() // It was only read.
+	tokens, err := api.ReadTokens(file, a.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return tokens, nil
+}
+
+// open says that the service asks nobody who they are.
+func (a Auth) open() bool {
+	if a.Authenticator == nil {
+		return a.Strategy == NoAuth
+	}
+	_, open := a.Authenticator.(api.NoAuth)
+	return open
+}
+
+// checkListen refuses an address that everybody on the network could use without a token.
+func (a Auth) checkListen(address string) error {
+	if !a.open() {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s", ErrConfig, ErrNotLoopback, address, Token)
+	}
+	return nil
+}
+
+// checkListener is checkListen for a listener that is there already.
+func (a Auth) checkListener(l net.Listener) error {
+	if !a.open() || l.Addr().Network() == "unix" {
+		return nil
+	}
+	return a.checkListen(l.Addr().String())
+}
+
+// databaseFile is the path of the SQLite database that the configuration names.
+func (c *Config) databaseFile() (string, error) {
+	if c.Database == "" {
+		if c.StateDir == "" {
+			return "", fmt.Errorf("%w: neither a state directory nor a database is given", ErrConfig)
+		}
+		return filepath.Join(c.StateDir, "placement.db"), nil
+	}
+	if scheme, _, ok := strings.Cut(c.Database, "://"); !ok || scheme != "sqlite" {
+		// Nothing of the rest is shown: it may hold a password.
+		return "", fmt.Errorf("%w: databases of the kind %q are not supported; the database should be sqlite:///PATH", ErrConfig, scheme)
+	}
+	file, err := sqlite.PathOf(c.Database)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return filepath.Clean(file), nil
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
+)
+
+// draft is a snapshot in the making: a copy of one, whose containers are
+// changed under an owner of its own. Dropping a draft undoes all of it; when
+// it is published its owner ends and nothing of it changes any more.
+//
+// A draft keeps the indexes right; the rules of Placement are the Tx's.
+type draft struct {
+	*Snapshot
+	owner *pmap.Owner
+}
+
+func newDraft(base *Snapshot) draft {
+	s := *base
+	return draft{Snapshot: &s, owner: new(pmap.Owner)}
+}
+
+// providerChange replaces a provider: old is nil when it is new, now when it goes.
+type providerChange struct{ old, now *Provider }
+
+// putProvider replaces one provider that stays where it is in its tree.
+func (d draft) putProvider(old, now *Provider) {
+	d.indexProvider(old, now)
+	d.replaceInTree(now)
+}
+
+// indexProvider keeps everything but the forest. Cost: what differs.
+func (d draft) indexProvider(old, now *Provider) {
+	var was, is Provider
+	if old != nil {
+		was = *old
+	}
+	if now != nil {
+		is = *now
+	}
+	if was.UUID != is.UUID {
+		if old != nil {
+			d.providerIDs = d.providerIDs.Delete(d.owner, was.UUID)
+		}
+		if now != nil {
+			d.providerIDs = d.providerIDs.Set(d.owner, is.UUID, is.ID)
+		}
+	}
+	if was.Name != is.Name {
+		// The name can have gone to another provider of the same lot already.
+		if id, ok := d.providerNames.Get(was.Name); was.Name != "" && ok && id == was.ID {
+			d.providerNames = d.providerNames.Delete(d.owner, was.Name)
+		}
+		if is.Name != "" {
+			d.providerNames = d.providerNames.Set(d.owner, is.Name, is.ID)
+		}
+	}
+	id := max(was.ID, is.ID)
+	d.indexStrings(&d.withTrait, id, was.Traits, is.Traits, d.traitID)
+	d.indexStrings(&d.inAggregate, id, was.Aggregates, is.Aggregates, d.aggregateID)
+	for _, inv := range was.Inventories {
+		if _, keeps := inventoryOf(is.Inventories, inv.class); !keeps {
+			d.link(&d.withClass, inv.class, id, false)
+		}
+	}
+	for _, inv := range is.Inventories {
+		if _, had := inventoryOf(was.Inventories, inv.class); !had {
+			d.link(&d.withClass, inv.class, id, true)
+		}
+	}
+	if now == nil {
+		d.providers = d.providers.Delete(d.owner, id)
+		d.consumersOn = d.consumersOn.Delete(d.owner, id)
+		return
+	}
+	d.providers = d.providers.Set(d.owner, id, now)
+	d.next.provider = max(d.next.provider, id+1)
+}
+
+func (d draft) traitID(name string) int64 {
+	t, _ := d.traits.Get(name)
+	return t.ID
+}
+
+func (d draft) aggregateID(uuid string) int64 {
+	id, _ := d.aggregates.ids.Get(uuid)
+	return id
+}
+
+// indexStrings links and unlinks what differs between two sorted lists.
+func (d draft) indexStrings(index *pmap.IntMap[pmap.IDSet], id int64, was, is []string, number func(string) int64) {
+	gone, come := diffSorted(was, is)
+	for _, name := range gone {
+		d.link(index, number(name), id, false)
+	}
+	for _, name := range come {
+		d.link(index, number(name), id, true)
+	}
+}
+
+// link puts member into the set under key or takes it out.
+func (d draft) link(index *pmap.IntMap[pmap.IDSet], key, member int64, in bool) {
+	set, _ := index.Get(key)
+	if in {
+		set = set.Add(member)
+	} else {
+		set = set.Remove(member)
+	}
+	if set.Len() == 0 {
+		*index = index.Delete(d.owner, key)
+		return
+	}
+	*index = index.Set(d.owner, key, set)
+}
+
+// replaceInTree puts a changed provider into its place. Cost: the tree's size,
+// once for each tree of a draft.
+func (d draft) replaceInTree(p *Provider) {
+	t, _ := d.trees.Get(p.slot)
+	if t.owner != d.owner {
+		t = &tree{owner: d.owner, nodes: slices.Clone(t.nodes)}
+		d.trees = d.trees.Set(d.owner, p.slot, t)
+	}
+	for i, n := range t.nodes {
+		if n.ID == p.ID {
+			t.nodes[i] = p
+			return
+		}
+	}
+	panic(fmt.Sprintf("ledger: provider %s is not in its tree %d", p.UUID, p.slot))
+}
+
+// moveProviders makes changes that make, end or move providers: it gives each
+// its tree and builds those trees anew. The changed providers' slots are set
+// here, so they must not be shared yet.
+// Cost: the sizes of the trees touched.
+func (d draft) moveProviders(changes []providerChange) error {
+	members := map[int64][]*Provider{} // the trees touched, by number
+	touch := func(slot int64) {
+		if _, ok := members[slot]; !ok {
+			members[slot] = nil
+			if t, ok := d.trees.Get(slot); ok {
+				members[slot] = slices.Clone(t.nodes)
+			}
+		}
+	}
+	for _, c := range changes {
+		if c.old != nil {
+			touch(c.old.slot)
+			members[c.old.slot] = slices.DeleteFunc(members[c.old.slot], func(p *Provider) bool { return p.ID == c.old.ID })
+		}
+	}
+	// Roots first: the others find their tree by them.
+	roots := map[string]int64{}
+	for _, c := range changes {
+		if c.now == nil || c.now.Parent != "" {
+			continue
+		}
+		if c.old != nil && c.old.Parent == "" {
+			c.now.slot = c.old.slot
+		} else {
+			c.now.slot = d.takeSlot()
+		}
+		roots[c.now.UUID] = c.now.slot
+		touch(c.now.slot)
+		members[c.now.slot] = append(members[c.now.slot], c.now)
+	}
+	for _, c := range changes {
+		if c.now == nil || c.now.Parent == "" {
+			continue
+		}
+		slot, ok := roots[c.now.Root]
+		if !ok {
+			root, found := d.Provider(c.now.Root)
+			if !found || root.Parent != "" {
+				return fmt.Errorf("resource provider %s: its root %s is no root", c.now.UUID, c.now.Root)
+			}
+			slot = root.slot
+		}
+		c.now.slot = slot
+		touch(slot)
+		members[slot] = append(members[slot], c.now)
+	}
+	for _, c := range changes {
+		d.indexProvider(c.old, c.now)
+	}
+	for slot, nodes := range members {
+		if len(nodes) == 0 {
+			d.trees = d.trees.Delete(d.owner, slot)
+			d.freeSlots = &slotList{slot: slot, next: d.freeSlots}
+			continue
+		}
+		ordered, err := preOrder(nodes)
+		if err != nil {
+			return err
+		}
+		d.trees = d.trees.Set(d.owner, slot, &tree{owner: d.owner, nodes: ordered})
+	}
+	return nil
+}
+
+func (d draft) takeSlot() int64 {
+	if d.freeSlots != nil {
+		slot := d.freeSlots.slot
+		d.freeSlots = d.freeSlots.next
+		return slot
+	}
+	d.nextSlot++
+	return d.nextSlot - 1
+}
+
+// preOrder sorts the members of one tree: parents before children, siblings
+// by ID.
+func preOrder(members []*Provider) ([]*Provider, error) {
+	slices.SortFunc(members, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
+	children := make(map[string][]*Provider, len(members))
+	for _, p := range members {
+		children[p.Parent] = append(children[p.Parent], p)
+	}
+	if len(children[""]) != 1 {
+		return nil, fmt.Errorf("the tree of resource provider %s has %d roots", members[0].UUID, len(children[""]))
+	}
+	out := make([]*Provider, 0, len(members))
+	stack := []*Provider{children[""][0]}
+	for len(stack) > 0 {
+		p := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		out = append(out, p)
+		for _, kid := range slices.Backward(children[p.UUID]) {
+			stack = append(stack, kid)
+		}
+	}
+	if len(out) != len(members) {
+		return nil, fmt.Errorf("the tree of resource provider %s has %d members that no path leads to", out[0].UUID, len(members)-len(out))
+	}
+	return out, nil
+}
+
+// diffSorted returns what only a and what only b has.
+func diffSorted(a, b []string) (onlyA, onlyB []string) {
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0] < b[0]:
+			onlyA, a = append(onlyA, a[0]), a[1:]
+		case len(a) == 0 || b[0] < a[0]:
+			onlyB, b = append(onlyB, b[0]), b[1:]
+		default:
+			a, b = a[1:], b[1:]
+		}
+	}
+	return onlyA, onlyB
+}
+
+func containsSorted(sorted []string, v string) bool {
+	_, ok := slices.BinarySearch(sorted, v)
+	return ok
+}
+
+// inventoryOf finds the inventory of a class.
+func inventoryOf(inventories []Inventory, class int64) (Inventory, bool) {
+	for _, inv := range inventories {
+		if inv.class == class {
+			return inv, true
+		}
+	}
+	return Inventory{}, false
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
+)
+
+// consumerChange replaces a consumer: old is nil when it is new, now when it goes.
+type consumerChange struct{ old, now *Consumer }
+
+// putConsumers replaces consumers and moves the usage of the providers they
+// hold allocations of; each provider touched is copied once.
+func (d draft) putConsumers(changes []consumerChange) {
+	moved := map[[2]int64]int64{} // by provider and class ID
+	for _, c := range changes {
+		if c.old != nil {
+			for _, a := range c.old.Allocations {
+				moved[[2]int64{a.provider, a.class}] -= a.Used
+			}
+		}
+		if c.now != nil {
+			for _, a := range c.now.Allocations {
+				moved[[2]int64{a.provider, a.class}] += a.Used
+			}
+		}
+		d.indexConsumer(c.old, c.now)
+	}
+	byProvider := map[int64][]usage{}
+	for key, amount := range moved {
+		if amount != 0 {
+			byProvider[key[0]] = append(byProvider[key[0]], usage{key[1], amount})
+		}
+	}
+	for id, amounts := range byProvider {
+		// A provider that goes in the same lot takes its usage along.
+		if p, ok := d.providers.Get(id); ok {
+			d.replace(p.withUsage(amounts))
+		}
+	}
+}
+
+// replace puts a provider in place of the one with its ID, where nothing but
+// generation, times or usage differ.
+func (d draft) replace(p *Provider) {
+	d.providers = d.providers.Set(d.owner, p.ID, p)
+	d.replaceInTree(p)
+}
+
+// withUsage returns a copy of the provider with the amounts added.
+func (p *Provider) withUsage(amounts []usage) *Provider {
+	c := *p
+	c.used = slices.Clone(p.used)
+	for _, m := range amounts {
+		at, ok := slices.BinarySearchFunc(c.used, m.class, func(u usage, class int64) int { return cmp.Compare(u.class, class) })
+		if !ok {
+			c.used = slices.Insert(c.used, at, m)
+		} else if c.used[at].used += m.used; c.used[at].used == 0 {
+			c.used = slices.Delete(c.used, at, at+1)
+		}
+	}
+	return &c
+}
+
+func (d draft) indexConsumer(old, now *Consumer) {
+	if old != nil && (now == nil || now.ID != old.ID || now.UUID != old.UUID) {
+		if old.ID == 0 {
+			d.strays = d.strays.Delete(d.owner, old.UUID)
+		} else {
+			d.consumers = d.consumers.Delete(d.owner, old.ID)
+			// The uuid can belong to another record of the same lot already.
+			if id, ok := d.consumerIDs.Get(old.UUID); ok && id == old.ID {
+				d.consumerIDs = d.consumerIDs.Delete(d.owner, old.UUID)
+			}
+		}
+	}
+	if now != nil {
+		if now.ID == 0 {
+			d.strays = d.strays.Set(d.owner, now.UUID, now)
+		} else {
+			d.consumers = d.consumers.Set(d.owner, now.ID, now)
+			if old == nil || old.ID != now.ID || old.UUID != now.UUID {
+				d.consumerIDs = d.consumerIDs.Set(d.owner, now.UUID, now.ID)
+			}
+			d.next.consumer = max(d.next.consumer, now.ID+1)
+		}
+	}
+	if old != nil && old.ID != 0 {
+		for _, id := range holds(old) {
+			if now == nil || now.ID != old.ID || !holdsOf(now, id) {
+				d.link(&d.consumersOn, id, old.ID, false)
+			}
+		}
+	}
+	if now != nil && now.ID != 0 {
+		for _, id := range holds(now) {
+			if old == nil || now.ID != old.ID || !holdsOf(old, id) {
+				d.link(&d.consumersOn, id, now.ID, true)
+			}
+		}
+	}
+}
+
+// holds returns the IDs of the providers that a consumer holds allocations of.
+func holds(c *Consumer) []int64 {
+	var out []int64
+	for _, a := range c.Allocations {
+		if len(out) == 0 || out[len(out)-1] != a.provider {
+			out = append(out, a.provider)
+		}
+	}
+	return out
+}
+
+func holdsOf(c *Consumer, provider int64) bool {
+	_, ok := slices.BinarySearchFunc(c.Allocations, provider, func(a Allocation, id int64) int { return cmp.Compare(a.provider, id) })
+	return ok
+}
+
+// number returns the number of a name, and whether it is there at all.
+func (n *names) number(name string) (int64, bool) { return n.ids.Get(name) }
+
+// put adds a name.
+func (n *names) put(owner *pmap.Owner, id int64, name string) {
+	n.ids = n.ids.Set(owner, name, id)
+	n.byID = n.byID.Set(owner, id, name)
+}
+
+// putClass and the like keep the tables of names.
+func (d draft) putClass(c *ResourceClass) {
+	d.classes = d.classes.Set(d.owner, c.Name, c)
+	d.classByID = d.classByID.Set(d.owner, c.ID, c)
+	if !c.Standard() {
+		d.next.class = max(d.next.class, c.ID+1)
+	}
+}
+
+func (d draft) dropClass(c *ResourceClass) {
+	d.classes = d.classes.Delete(d.owner, c.Name)
+	d.classByID = d.classByID.Delete(d.owner, c.ID)
+}
+
+// putTrait costs the number of traits: the sorted list is copied.
+func (d draft) putTrait(t *Trait) {
+	d.traits = d.traits.Set(d.owner, t.Name, t)
+	d.traitByID = d.traitByID.Set(d.owner, t.ID, t)
+	at, ok := slices.BinarySearchFunc(d.traitList, t.Name, compareTrait)
+	list := slices.Clone(d.traitList)
+	if ok {
+		list[at] = t
+	} else {
+		list = slices.Insert(list, at, t)
+	}
+	d.traitList = list
+	d.next.trait = max(d.next.trait, t.ID+1)
+}
+
+func (d draft) dropTrait(t *Trait) {
+	d.traits = d.traits.Delete(d.owner, t.Name)
+	d.traitByID = d.traitByID.Delete(d.owner, t.ID)
+	if at, ok := slices.BinarySearchFunc(d.traitList, t.Name, compareTrait); ok {
+		d.traitList = slices.Delete(slices.Clone(d.traitList), at, at+1)
+	}
+}
+
+func compareTrait(t *Trait, name string) int { return cmp.Compare(t.Name, name) }

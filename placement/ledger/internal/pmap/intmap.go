@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pmap
+
+import "iter"
+
+// IntMap is a persistent map from non-negative numbers, kept in their order.
+// Numbers close to each other share nodes; gaps cost nothing. The zero
+// IntMap is empty.
+type IntMap[V any] struct {
+	root   *intNode[V]
+	n      int
+	levels uint // of nodes above the leaves
+}
+
+// intNode is an inner node (kids) or a leaf (vals), packed as present says.
+type intNode[V any] struct {
+	owner   *Owner
+	present uint32
+	kids    []*intNode[V]
+	vals    []V
+}
+
+// Len returns the number of keys.
+func (m IntMap[V]) Len() int { return m.n }
+
+// fits says whether the key lies in the range that the trie's height covers.
+func (m IntMap[V]) fits(key int64) bool {
+	return key >= 0 && uint64(key)>>((m.levels+1)*bits) == 0
+}
+
+// Get returns what is stored under key.
+func (m IntMap[V]) Get(key int64) (v V, ok bool) {
+	if m.root == nil || !m.fits(key) {
+		return v, false
+	}
+	n := m.root
+	for shift := m.levels * bits; ; shift -= bits {
+		bit := uint32(1) << (uint64(key) >> shift & mask)
+		if n.present&bit == 0 {
+			return v, false
+		}
+		if shift == 0 {
+			return n.vals[place(n.present, bit)], true
+		}
+		n = n.kids[place(n.present, bit)]
+	}
+}
+
+// Set returns the map with val under key, which must not be negative.
+func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
+	if key < 0 {
+		panic("pmap: negative key")
+	}
+	if m.root == nil {
+		m.levels = 0
+		for !m.fits(key) {
+			m.levels++
+		}
+	}
+	for !m.fits(key) {
+		m.root = &intNode[V]{owner: owner, present: 1, kids: []*intNode[V]{m.root}}
+		m.levels++
+	}
+	root, added := m.root.set(owner, uint64(key), val, m.levels*bits)
+	m.root = root
+	if added {
+		m.n++
+	}
+	return m
+}
+
+func (n *intNode[V]) editable(owner *Owner) *intNode[V] {
+	if n == nil {
+		return &intNode[V]{owner: owner}
+	}
+	if owner != nil && n.owner == owner {
+		return n
+	}
+	c := &intNode[V]{owner: owner, present: n.present}
+	if n.kids != nil {
+		c.kids = append(make([]*intNode[V], 0, len(n.kids)+1), n.kids...)
+	}
+	if n.vals != nil {
+		c.vals = append(make([]V, 0, len(n.vals)+1), n.vals...)
+	}
+	return c
+}
+
+func (n *intNode[V]) set(owner *Owner, key uint64, val V, shift uint) (*intNode[V], bool) {
+	c := n.editable(owner)
+	bit := uint32(1) << (key >> shift & mask)
+	at := place(c.present, bit)
+	there := c.present&bit != 0
+	c.present |= bit
+	if shift == 0 {
+		if there {
+			c.vals[at] = val
+		} else {
+			c.vals = inserted(c.vals, at, val, true)
+		}
+		return c, !there
+	}
+	var kid *intNode[V]
+	if there {
+		kid = c.kids[at]
+	}
+	kid, added := kid.set(owner, key, val, shift-bits)
+	if there {
+		c.kids[at] = kid
+	} else {
+		c.kids = inserted(c.kids, at, kid, true)
+	}
+	return c, added
+}
+
+// Delete returns the map without key.
+func (m IntMap[V]) Delete(owner *Owner, key int64) IntMap[V] {
+	if _, ok := m.Get(key); !ok {
+		return m
+	}
+	m.root = m.root.delete(owner, uint64(key), m.levels*bits)
+	m.n--
+	return m
+}
+
+func (n *intNode[V]) delete(owner *Owner, key uint64, shift uint) *intNode[V] {
+	c := n.editable(owner)
+	bit := uint32(1) << (key >> shift & mask)
+	at := place(c.present, bit)
+	if shift == 0 {
+		c.vals = removed(c.vals, at, true)
+		c.present &^= bit
+	} else if kid := c.kids[at].delete(owner, key, shift-bits); kid != nil {
+		c.kids[at] = kid
+	} else {
+		c.kids = removed(c.kids, at, true)
+		c.present &^= bit
+	}
+	if c.present == 0 {
+		return nil
+	}
+	return c
+}
+
+// All iterates in order of the keys.
+func (m IntMap[V]) All() iter.Seq2[int64, V] {
+	return func(yield func(int64, V) bool) { m.root.each(0, m.levels*bits, yield) }
+}
+
+func (n *intNode[V]) each(prefix uint64, shift uint, yield func(int64, V) bool) bool {
+	if n == nil {
+		return true
+	}
+	at := 0
+	for digit := range uint64(width) {
+		if n.present&(1<<digit) == 0 {
+			continue
+		}
+		key := prefix | digit<<shift
+		if shift == 0 {
+			if !yield(int64(key), n.vals[at]) {
+				return false
+			}
+		} else if !n.kids[at].each(key, shift-bits, yield) {
+			return false
+		}
+		at++
+	}
+	return true
+}

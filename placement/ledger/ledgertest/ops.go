@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledgertest
+
+import (
+	"maps"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// Op is one write, for a ledger and for the model alike.
+type Op struct {
+	Name string
+	// Which of the fields count follows from Name.
+	UUID, Class, New string
+	Generation       *int64
+	Create           ledger.NewProvider
+	Update           ledger.ProviderUpdate
+	Inventories      []ledger.Inventory
+	Names            []string
+	Allocations      []ledger.ConsumerAllocations
+	Reshape          ledger.Reshape
+}
+
+// Run does the write in a transaction.
+func (op Op) Run(tx *ledger.Tx) error {
+	gen := int64(0)
+	if op.Generation != nil {
+		gen = *op.Generation
+	}
+	var err error
+	switch op.Name {
+	case "CreateProvider":
+		_, err = tx.CreateProvider(op.Create)
+	case "UpdateProvider":
+		_, err = tx.UpdateProvider(op.UUID, op.Update)
+	case "DeleteProvider":
+		err = tx.DeleteProvider(op.UUID)
+	case "SetInventories":
+		_, err = tx.SetInventories(op.UUID, gen, op.Inventories)
+	case "AddInventory":
+		_, err = tx.AddInventory(op.UUID, op.Inventories[0])
+	case "SetInventory":
+		_, err = tx.SetInventory(op.UUID, gen, op.Inventories[0])
+	case "DeleteInventory":
+		err = tx.DeleteInventory(op.UUID, op.Class)
+	case "DeleteInventories":
+		err = tx.DeleteInventories(op.UUID)
+	case "SetTraits":
+		_, err = tx.SetTraits(op.UUID, gen, op.Names)
+	case "ClearTraits":
+		err = tx.ClearTraits(op.UUID)
+	case "SetAggregates":
+		_, err = tx.SetAggregates(op.UUID, op.Generation, op.Names)
+	case "CreateClass":
+		_, _, err = tx.CreateClass(op.Class)
+	case "RenameClass":
+		err = tx.RenameClass(op.Class, op.New)
+	case "DeleteClass":
+		err = tx.DeleteClass(op.Class)
+	case "CreateTrait":
+		_, _, err = tx.CreateTrait(op.Class)
+	case "DeleteTrait":
+		err = tx.DeleteTrait(op.Class)
+	case "ReplaceAllocations":
+		err = tx.ReplaceAllocations(op.Allocations)
+	case "DeleteAllocations":
+		err = tx.DeleteAllocations(op.UUID)
+	case "Reshape":
+		err = tx.Reshape(op.Reshape)
+	default:
+		panic("ledgertest: no such write: " + op.Name)
+	}
+	return err
+}
+
+var (
+	providers  = []string{"p0", "p1", "p2", "p3", "p4", "p5"}
+	names      = []string{"n0", "n1", "n2", "n3", "n4", "n5"}
+	classes    = []string{"VCPU", "MEMORY_MB", "CUSTOM_A", "CUSTOM_B", "CUSTOM_NONE"}
+	traits     = []string{"COMPUTE_NODE", "HW_CPU_X86_AVX", "CUSTOM_T", "CUSTOM_U", "CUSTOM_NONE"}
+	aggregates = []string{"g0", "g1", "g2"}
+	consumers  = []string{"c0", "c1", "c2", "c3"}
+	opNames    = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
+		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventories",
+		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass", "CreateTrait", "DeleteTrait",
+		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape"}
+)
+
+// Start is a write that most interesting states need first: custom names, and
+// two providers with something to give.
+func Start() []Op {
+	zero := int64(0)
+	inv := func(class string, total int64) ledger.Inventory {
+		return ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
+	}
+	return []Op{
+		{Name: "CreateClass", Class: "CUSTOM_A"}, {Name: "CreateClass", Class: "CUSTOM_B"}, {Name: "CreateTrait", Class: "CUSTOM_T"},
+		{Name: "CreateProvider", Create: ledger.NewProvider{UUID: "p0", Name: "n0"}},
+		{Name: "CreateProvider", Create: ledger.NewProvider{UUID: "p1", Name: "n1", Parent: "p0"}},
+		{Name: "SetInventories", UUID: "p0", Generation: &zero, Inventories: []ledger.Inventory{inv("VCPU", 8), inv("MEMORY_MB", 16)}},
+		{Name: "SetInventories", UUID: "p1", Generation: &zero, Inventories: []ledger.Inventory{inv("CUSTOM_A", 8)}},
+	}
+}
+
+// Draw draws a random write that has a fair chance to succeed on the model's state.
+func Draw(t *rapid.T, m *Model) Op {
+	op := Op{Name: rapid.SampledFrom(opNames).Draw(t, "op")}
+	op.UUID = someProvider(t, m)
+	if op.Name == "DeleteAllocations" {
+		op.UUID = rapid.SampledFrom(consumers).Draw(t, "consumer")
+	}
+	op.Class = rapid.SampledFrom(classes).Draw(t, "class")
+	op.New = rapid.SampledFrom(classes).Draw(t, "new class")
+	switch op.Name {
+	case "CreateProvider":
+		op.Create = ledger.NewProvider{UUID: rapid.SampledFrom(providers).Draw(t, "new provider"), Name: rapid.SampledFrom(names).Draw(t, "name"), Parent: drawParent(t)}
+	case "UpdateProvider":
+		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(names).Draw(t, "name"), AllowReparent: rapid.Bool().Draw(t, "1.37")}
+		if rapid.Bool().Draw(t, "move") {
+			parent := drawParent(t)
+			op.Update.Parent = &parent
+		}
+	case "SetInventories":
+		op.Inventories = drawInventories(t)
+	case "AddInventory", "SetInventory":
+		op.Inventories = []ledger.Inventory{drawInventory(t, op.Class)}
+	case "SetTraits":
+		op.Names = drawSome(t, traits, "traits")
+	case "SetAggregates":
+		op.Names = drawSome(t, aggregates, "aggregates")
+	case "CreateTrait", "DeleteTrait":
+		op.Class = rapid.SampledFrom(traits).Draw(t, "trait")
+	case "ReplaceAllocations":
+		op.Allocations = drawAllocations(t, m, 1)
+	case "Reshape":
+		op.Reshape.Inventories = map[string]ledger.ProviderInventories{}
+		for _, uuid := range drawSome(t, slices.Compact(append(sortedKeys(m.Providers), "p5")), "reshaped") {
+			op.Reshape.Inventories[uuid] = ledger.ProviderInventories{Generation: drawGeneration(t, m, uuid), Inventories: drawInventories(t)}
+		}
+		op.Reshape.Allocations = drawAllocations(t, m, 0)
+	}
+	if op.Name != "SetAggregates" || rapid.Bool().Draw(t, "1.19") {
+		gen := drawGeneration(t, m, op.UUID)
+		op.Generation = &gen
+	}
+	return op
+}
+
+// someProvider draws a provider that mostly exists.
+func someProvider(t *rapid.T, m *Model) string {
+	from := providers
+	if len(m.Providers) > 0 && rapid.IntRange(0, 3).Draw(t, "existing") > 0 {
+		from = sortedKeys(m.Providers)
+	}
+	return rapid.SampledFrom(from).Draw(t, "provider")
+}
+
+func drawParent(t *rapid.T) string {
+	return rapid.SampledFrom(append([]string{"", ""}, providers...)).Draw(t, "parent")
+}
+
+func drawGeneration(t *rapid.T, m *Model, uuid string) int64 {
+	gen := int64(0)
+	if p, ok := m.Providers[uuid]; ok {
+		gen = p.Generation
+	}
+	if rapid.IntRange(0, 9).Draw(t, "stale") == 0 {
+		gen--
+	}
+	return gen
+}
+
+func drawSome(t *rapid.T, of []string, label string) []string {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 0, 3, rapid.ID[string]).Draw(t, label)
+}
+
+func drawInventory(t *rapid.T, class string) ledger.Inventory {
+	return ledger.Inventory{
+		Class: class, Total: rapid.Int64Range(1, 10).Draw(t, "total"), Reserved: rapid.Int64Range(0, 3).Draw(t, "reserved"),
+		MinUnit: rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "min"), MaxUnit: rapid.SampledFrom([]int64{10, 10, 3}).Draw(t, "max"),
+		StepSize: rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "step"), AllocationRatio: rapid.SampledFrom([]float64{1, 1.5, 0.3, 16}).Draw(t, "ratio"),
+	}
+}
+
+func drawInventories(t *rapid.T) []ledger.Inventory {
+	var out []ledger.Inventory
+	for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(classes[:4]), 0, 4, rapid.ID[string]).Draw(t, "classes") {
+		out = append(out, drawInventory(t, class))
+	}
+	return out
+}
+
+func drawAllocations(t *rapid.T, m *Model, least int) []ledger.ConsumerAllocations {
+	var out []ledger.ConsumerAllocations
+	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(consumers), least, 3, rapid.ID[string]).Draw(t, "consumers") {
+		req := ledger.ConsumerAllocations{Consumer: uuid, Project: rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "project"), User: "u0",
+			CheckGeneration: rapid.Bool().Draw(t, "1.28"), Resources: map[string]map[string]int64{}}
+		if c, ok := m.Consumers[uuid]; ok && rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
+			gen := c.Generation
+			req.Generation = &gen
+		}
+		if rapid.Bool().Draw(t, "1.38") {
+			typ := rapid.SampledFrom([]string{"INSTANCE", "MIGRATION"}).Draw(t, "type")
+			req.Type = &typ
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "resources") {
+			// Mostly of what there is.
+			on := someProvider(t, m)
+			offers := classes
+			if p, ok := m.Providers[on]; ok && len(p.Inventories) > 0 && rapid.IntRange(0, 9).Draw(t, "sane") > 0 {
+				offers = slices.Sorted(maps.Keys(p.Inventories))
+			}
+			if req.Resources[on] == nil {
+				req.Resources[on] = map[string]int64{}
+			}
+			req.Resources[on][rapid.SampledFrom(offers).Draw(t, "class")] = rapid.Int64Range(1, 5).Draw(t, "amount")
+		}
+		out = append(out, req)
+	}
+	return out
+}

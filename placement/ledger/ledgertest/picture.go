@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledgertest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// Picture is all that a snapshot shows, in plain values.
+type Picture struct {
+	Providers map[string]Provider
+	Consumers map[string]Consumer
+	// Members, Traited and Offering are provider uuids, by aggregate, trait and class.
+	Members, Traited, Offering map[string][]string
+	Classes, Traits            []string // the custom ones, sorted
+}
+
+// Provider is a resource provider in a Picture.
+type Provider struct {
+	Name, Parent, Root string
+	Generation         int64
+	Inventories        map[string]Inventory
+	Traits, Aggregates []string
+	Used               map[string]int64
+	Consumers          []string // sorted
+	Children           []string // sorted
+}
+
+// Inventory is an inventory in a Picture.
+type Inventory struct {
+	Total, Reserved, MinUnit, MaxUnit, StepSize int64
+	Ratio                                       float64
+}
+
+// Consumer is a consumer in a Picture.
+type Consumer struct {
+	Generation          int64
+	Project, User, Type string
+	Allocations         map[string]map[string]int64
+}
+
+// PictureOf draws a snapshot, and checks on the way that its ways to the same
+// thing agree; the error says where they do not.
+func PictureOf(s *ledger.Snapshot) (Picture, error) {
+	pic := Picture{Providers: map[string]Provider{}, Consumers: map[string]Consumer{}, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{}}
+	last := int64(0)
+	for p := range s.Providers() {
+		if p.ID <= last {
+			return pic, fmt.Errorf("providers are not in order of creation at %s", p.UUID)
+		}
+		last = p.ID
+		drawn, err := drawProvider(s, p)
+		if err != nil {
+			return pic, err
+		}
+		pic.Providers[p.UUID] = drawn
+	}
+	for c := range s.Consumers() {
+		again, ok := s.Consumer(c.UUID)
+		if !ok || again != c {
+			return pic, fmt.Errorf("consumer %s is not found by its uuid", c.UUID)
+		}
+		drawn := Consumer{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: map[string]map[string]int64{}}
+		for _, a := range c.Allocations {
+			if drawn.Allocations[a.Provider] == nil {
+				drawn.Allocations[a.Provider] = map[string]int64{}
+			}
+			drawn.Allocations[a.Provider][a.Class] = a.Used
+		}
+		pic.Consumers[c.UUID] = drawn
+	}
+	if err := drawIndexes(s, &pic); err != nil {
+		return pic, err
+	}
+	return pic, checkTrees(s)
+}
+
+func drawProvider(s *ledger.Snapshot, p *ledger.Provider) (Provider, error) {
+	byUUID, _ := s.Provider(p.UUID)
+	byName, _ := s.ProviderByName(p.Name)
+	if byUUID != p || byName != p {
+		return Provider{}, fmt.Errorf("provider %s is not found by its uuid and name", p.UUID)
+	}
+	drawn := Provider{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: slices.Clone(p.Traits), Aggregates: slices.Clone(p.Aggregates),
+		Inventories: map[string]Inventory{}, Used: map[string]int64{}}
+	for _, i := range p.Inventories {
+		drawn.Inventories[i.Class] = Inventory{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
+	}
+	for _, c := range s.Classes() {
+		if used := s.Used(p, c.Name); used != 0 {
+			drawn.Used[c.Name] = used
+		}
+	}
+	for _, c := range s.ConsumersOn(p.UUID) {
+		drawn.Consumers = append(drawn.Consumers, c.UUID)
+	}
+	for _, c := range s.Children(p.UUID) {
+		drawn.Children = append(drawn.Children, c.UUID)
+	}
+	slices.Sort(drawn.Consumers)
+	slices.Sort(drawn.Children)
+	return drawn, nil
+}
+
+func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
+	aggregates := map[string]bool{}
+	for p := range s.Providers() {
+		for _, a := range p.Aggregates {
+			aggregates[a] = true
+		}
+	}
+	uuids := func(providers []*ledger.Provider) (out []string) {
+		for _, p := range providers {
+			out = append(out, p.UUID)
+		}
+		slices.Sort(out)
+		return out
+	}
+	for a := range aggregates {
+		pic.Members[a] = uuids(s.ProvidersInAggregate(a))
+	}
+	for _, t := range s.Traits() {
+		if with := uuids(s.ProvidersWithTrait(t.Name)); len(with) > 0 {
+			pic.Traited[t.Name] = with
+		}
+		if s.TraitInUse(t.Name) != (len(pic.Traited[t.Name]) > 0) {
+			return fmt.Errorf("TraitInUse(%s) is wrong", t.Name)
+		}
+		if !t.Standard() {
+			pic.Traits = append(pic.Traits, t.Name)
+		}
+	}
+	for _, c := range s.Classes() {
+		if with := uuids(s.ProvidersWithClass(c.Name)); len(with) > 0 {
+			pic.Offering[c.Name] = with
+		}
+		if !c.Standard() {
+			pic.Classes = append(pic.Classes, c.Name)
+		}
+	}
+	slices.Sort(pic.Classes)
+	return nil
+}
+
+// checkTrees checks that every provider is in the tree of its root, once,
+// after its parent, and the same object as elsewhere.
+func checkTrees(s *ledger.Snapshot) error {
+	seen := map[string]bool{}
+	for nodes := range s.Trees() {
+		for i, p := range nodes {
+			elsewhere, _ := s.Provider(p.UUID)
+			switch {
+			case elsewhere != p:
+				return fmt.Errorf("provider %s in its tree is not the one found by uuid", p.UUID)
+			case seen[p.UUID]:
+				return fmt.Errorf("provider %s is in the forest twice", p.UUID)
+			case p.Root != nodes[0].UUID:
+				return fmt.Errorf("provider %s has root %s and stands in the tree of %s", p.UUID, p.Root, nodes[0].UUID)
+			case (i == 0) != (p.Parent == ""):
+				return fmt.Errorf("provider %s with parent %q is number %d of its tree", p.UUID, p.Parent, i)
+			case i > 0 && !seen[p.Parent]:
+				return fmt.Errorf("provider %s comes before its parent", p.UUID)
+			}
+			seen[p.UUID] = true
+		}
+		if tree := s.Tree(nodes[0].UUID); !slices.Equal(tree, nodes) {
+			return fmt.Errorf("Tree(%s) is not the tree in the forest", nodes[0].UUID)
+		}
+	}
+	if len(seen) != s.ProviderCount() {
+		return fmt.Errorf("%d providers stand in trees, of %d", len(seen), s.ProviderCount())
+	}
+	return nil
+}
+
+// Rows is what a Picture leaves out: numbers and times, for comparing a
+// snapshot with the same one loaded from a store.
+func Rows(s *ledger.Snapshot) []string {
+	at := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
+	var out []string
+	for p := range s.Providers() {
+		out = append(out, fmt.Sprintf("provider %d %s %d %s %s", p.ID, p.UUID, p.Generation, at(p.CreatedAt), at(p.UpdatedAt)))
+		for _, i := range p.Inventories {
+			out = append(out, fmt.Sprintf("inventory %s %s %s %s", p.UUID, i.Class, at(i.CreatedAt), at(i.UpdatedAt)))
+		}
+	}
+	for c := range s.Consumers() {
+		out = append(out, fmt.Sprintf("consumer %d %s %s %s", c.ID, c.UUID, at(c.CreatedAt), at(c.UpdatedAt)))
+		for _, a := range c.Allocations {
+			out = append(out, fmt.Sprintf("allocation %s %s %s %s %s", c.UUID, a.Provider, a.Class, at(a.CreatedAt), at(a.UpdatedAt)))
+		}
+	}
+	for _, c := range s.Classes() {
+		out = append(out, fmt.Sprintf("class %d %s %s %s", c.ID, c.Name, at(c.CreatedAt), at(c.UpdatedAt)))
+	}
+	for _, t := range s.Traits() {
+		out = append(out, fmt.Sprintf("trait %d %s %s %s", t.ID, t.Name, at(t.CreatedAt), at(t.UpdatedAt)))
+	}
+	return append(out, fmt.Sprintf("consumer types %q", s.ConsumerTypes()))
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
+)
+
+// ErrBadState is a stored state that breaks Placement's own invariants, so
+// that serving it would be worse than not starting.
+var ErrBadState = errors.New("the stored state is not consistent")
+
+func badState(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrBadState, fmt.Sprintf(format, args...))
+}
+
+// NewSnapshot makes the snapshot of a whole state. Errors are ErrBadState.
+// Cost: about 2 µs for each row.
+func NewSnapshot(state *State) (*Snapshot, error) {
+	d := newDraft(&Snapshot{next: nextIDs{class: MinCustomClassID, provider: 1, trait: 1, consumer: 1, aggregate: 1, project: 1, user: 1, typ: 1}})
+	d.version = state.Version
+	d.putNames(state)
+	for _, r := range state.Classes {
+		d.putClass(&ResourceClass{ID: r.ID, Name: r.Name, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt})
+	}
+	for _, r := range state.Traits {
+		t := &Trait{ID: r.ID, Name: r.Name, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+		d.traits = d.traits.Set(d.owner, t.Name, t)
+		d.traitByID = d.traitByID.Set(d.owner, t.ID, t)
+		d.traitList = append(d.traitList, t)
+		d.next.trait = max(d.next.trait, t.ID+1)
+	}
+	slices.SortFunc(d.traitList, func(a, b *Trait) int { return cmp.Compare(a.Name, b.Name) })
+
+	providers, err := d.assembleProviders(state)
+	if err != nil {
+		return nil, err
+	}
+	if err := findRoots(providers); err != nil {
+		return nil, err
+	}
+	consumers, err := d.assembleConsumers(state, func(id int64) (*Provider, bool) { p, ok := providers[id]; return p, ok })
+	if err != nil {
+		return nil, err
+	}
+	sumUsage(providers, consumers)
+	if err := d.plant(providers); err != nil {
+		return nil, err
+	}
+	d.indexAll(providers, consumers)
+	return d.Snapshot, nil
+}
+
+// putNames adds the tables of names that only ever grow.
+func (d draft) putNames(state *State) {
+	for _, table := range []struct {
+		rows []NamedRow
+		to   *names
+		next *int64
+	}{
+		{state.Aggregates, &d.aggregates, &d.next.aggregate}, {state.Projects, &d.projects, &d.next.project},
+		{state.Users, &d.users, &d.next.user}, {state.ConsumerTypes, &d.types, &d.next.typ},
+	} {
+		for _, r := range table.rows {
+			table.to.put(d.owner, r.ID, r.Name)
+			*table.next = max(*table.next, r.ID+1)
+		}
+	}
+}
+
+// assembleProviders joins the rows of providers, by ID. Roots are not set yet.
+func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
+	providers := make(map[int64]*Provider, len(state.Providers))
+	for _, r := range state.Providers {
+		providers[r.ID] = &Provider{ID: r.ID, UUID: r.UUID, Name: r.Name, Generation: r.Generation, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+	}
+	find := func(id int64) (*Provider, bool) {
+		if p, ok := providers[id]; ok {
+			return p, true
+		}
+		return d.providers.Get(id)
+	}
+	for _, r := range state.Providers {
+		if r.Parent != 0 {
+			parent, ok := find(r.Parent)
+			if !ok {
+				return nil, badState("resource provider %s has a parent, number %d, that does not exist", r.UUID, r.Parent)
+			}
+			providers[r.ID].Parent = parent.UUID
+		}
+	}
+	for _, r := range state.Inventories {
+		p, ok := providers[r.Provider]
+		c, okClass := d.classByID.Get(r.Class)
+		if !ok || !okClass {
+			return nil, badState("an inventory is of resource provider number %d and resource class number %d, which do not both exist", r.Provider, r.Class)
+		}
+		p.Inventories = append(p.Inventories, Inventory{Class: c.Name, Total: r.Total, Reserved: r.Reserved, MinUnit: r.MinUnit, MaxUnit: r.MaxUnit,
+			StepSize: r.StepSize, AllocationRatio: r.AllocationRatio, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, class: c.ID})
+	}
+	for _, r := range state.ProviderTraits {
+		p, ok := providers[r.Provider]
+		t, okTrait := d.traitByID.Get(r.Target)
+		if !ok || !okTrait {
+			return nil, badState("trait number %d is set on resource provider number %d, which do not both exist", r.Target, r.Provider)
+		}
+		p.Traits = append(p.Traits, t.Name)
+	}
+	for _, r := range state.ProviderAggregates {
+		p, ok := providers[r.Provider]
+		uuid, okAggregate := d.aggregates.byID.Get(r.Target)
+		if !ok || !okAggregate {
+			return nil, badState("resource provider number %d is in aggregate number %d, which do not both exist", r.Provider, r.Target)
+		}
+		p.Aggregates = append(p.Aggregates, uuid)
+	}
+	for _, p := range providers {
+		slices.SortFunc(p.Inventories, func(a, b Inventory) int { return cmp.Compare(a.class, b.class) })
+		slices.Sort(p.Traits)
+		slices.Sort(p.Aggregates)
+		p.Inventories, p.Traits, p.Aggregates = slices.Clip(p.Inventories), slices.Clip(p.Traits), slices.Clip(p.Aggregates)
+	}
+	return providers, nil
+}
+
+// findRoots follows the parents. The column root_provider_id is not believed:
+// it is NULL in rows that an old Placement wrote.
+func findRoots(providers map[int64]*Provider) error {
+	byUUID := make(map[string]*Provider, len(providers))
+	for _, p := range providers {
+		byUUID[p.UUID] = p
+	}
+	var path []*Provider
+	for _, p := range providers {
+		path = path[:0]
+		at := p
+		for at.Root == "" && at.Parent != "" {
+			if len(path) > len(providers) {
+				return badState("the parents of resource provider %s form a loop", p.UUID)
+			}
+			path = append(path, at)
+			at = byUUID[at.Parent]
+		}
+		if at.Root == "" {
+			at.Root = at.UUID
+		}
+		for _, q := range path {
+			q.Root = at.Root
+		}
+	}
+	return nil
+}
+
+// assembleConsumers joins the rows of consumers and allocations, in order of ID.
+func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, bool)) ([]*Consumer, error) {
+	byUUID := make(map[string]*Consumer, len(state.Consumers))
+	consumers := make([]*Consumer, 0, len(state.Consumers))
+	for _, r := range state.Consumers {
+		project, okProject := d.projects.byID.Get(r.Project)
+		user, okUser := d.users.byID.Get(r.User)
+		if !okProject || !okUser {
+			return nil, badState("consumer %s is of project number %d and user number %d, which do not both exist", r.UUID, r.Project, r.User)
+		}
+		typ, ok := d.types.byID.Get(r.Type)
+		if r.Type != 0 && !ok {
+			return nil, badState("consumer %s has consumer type number %d, which does not exist", r.UUID, r.Type)
+		}
+		c := &Consumer{ID: r.ID, UUID: r.UUID, Generation: r.Generation, Project: project, User: user, Type: typ, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+		byUUID[c.UUID] = c
+		consumers = append(consumers, c)
+	}
+	for _, r := range state.Allocations {
+		p, ok := provider(r.Provider)
+		class, okClass := d.classByID.Get(r.Class)
+		if !ok || !okClass {
+			return nil, badState("consumer %s holds an allocation of resource provider number %d and resource class number %d, which do not both exist", r.Consumer, r.Provider, r.Class)
+		}
+		c := byUUID[r.Consumer]
+		if c == nil {
+			c = &Consumer{UUID: r.Consumer}
+			byUUID[c.UUID] = c
+			consumers = append(consumers, c)
+		}
+		c.Allocations = append(c.Allocations, Allocation{Provider: p.UUID, Class: class.Name, Used: r.Used, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, provider: p.ID, class: class.ID})
+	}
+	for _, c := range consumers {
+		slices.SortFunc(c.Allocations, compareAllocations)
+		c.Allocations = slices.Clip(c.Allocations)
+	}
+	slices.SortFunc(consumers, func(a, b *Consumer) int { return cmp.Compare(a.ID, b.ID) })
+	return consumers, nil
+}
+
+func compareAllocations(a, b Allocation) int {
+	return cmp.Or(cmp.Compare(a.provider, b.provider), cmp.Compare(a.class, b.class))
+}
+
+func sumUsage(providers map[int64]*Provider, consumers []*Consumer) {
+	for _, c := range consumers {
+		for _, a := range c.Allocations {
+			p := providers[a.provider]
+			at, ok := slices.BinarySearchFunc(p.used, a.class, func(u usage, class int64) int { return cmp.Compare(u.class, class) })
+			if ok {
+				p.used[at].used += a.Used
+			} else {
+				p.used = slices.Insert(p.used, at, usage{a.class, a.Used})
+			}
+		}
+	}
+}
+
+// plant groups the providers of an empty draft into trees.
+func (d draft) plant(providers map[int64]*Provider) error {
+	trees := map[string][]*Provider{}
+	var roots []*Provider
+	for _, p := range providers {
+		trees[p.Root] = append(trees[p.Root], p)
+		if p.Parent == "" {
+			roots = append(roots, p)
+		}
+	}
+	slices.SortFunc(roots, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
+	for _, root := range roots {
+		nodes, err := preOrder(trees[root.UUID])
+		if err != nil {
+			return badState("%v", err)
+		}
+		slot := d.takeSlot()
+		for _, p := range nodes {
+			p.slot = slot
+		}
+		d.trees = d.trees.Set(d.owner, slot, &tree{nodes: nodes})
+	}
+	return nil
+}
+
+// indexAll fills the indexes of an empty draft; sets of numbers are built at
+// once instead of one by one.
+func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
+	ordered := make([]*Provider, 0, len(providers))
+	for _, p := range providers {
+		ordered = append(ordered, p)
+	}
+	slices.SortFunc(ordered, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
+	withClass, withTrait, inAggregate, consumersOn := map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}
+	for _, p := range ordered {
+		d.providers = d.providers.Set(d.owner, p.ID, p)
+		d.providerIDs = d.providerIDs.Set(d.owner, p.UUID, p.ID)
+		if p.Name != "" {
+			d.providerNames = d.providerNames.Set(d.owner, p.Name, p.ID)
+		}
+		d.next.provider = max(d.next.provider, p.ID+1)
+		for _, inv := range p.Inventories {
+			withClass[inv.class] = append(withClass[inv.class], p.ID)
+		}
+		for _, name := range p.Traits {
+			withTrait[d.traitID(name)] = append(withTrait[d.traitID(name)], p.ID)
+		}
+		for _, uuid := range p.Aggregates {
+			inAggregate[d.aggregateID(uuid)] = append(inAggregate[d.aggregateID(uuid)], p.ID)
+		}
+	}
+	for _, c := range consumers {
+		if c.ID == 0 {
+			d.strays = d.strays.Set(d.owner, c.UUID, c)
+			continue
+		}
+		d.consumers = d.consumers.Set(d.owner, c.ID, c)
+		d.consumerIDs = d.consumerIDs.Set(d.owner, c.UUID, c.ID)
+		d.next.consumer = max(d.next.consumer, c.ID+1)
+		for _, id := range holds(c) {
+			consumersOn[id] = append(consumersOn[id], c.ID)
+		}
+	}
+	for _, index := range []struct {
+		sets map[int64][]int64
+		to   *pmap.IntMap[pmap.IDSet]
+	}{{withClass, &d.withClass}, {withTrait, &d.withTrait}, {inAggregate, &d.inAggregate}, {consumersOn, &d.consumersOn}} {
+		for key, ids := range index.sets {
+			*index.to = index.to.Set(d.owner, key, pmap.IDSetOf(ids))
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+)
+
+func open(t testing.TB, store ledger.Store) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(context.Background(), store, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// TestAgainstModel: along a random history of writes, right ones and wrong
+// ones, the ledger agrees with the naive model in what it refuses and why, in
+// every generation and sum, and in what old snapshots show.
+func TestAgainstModel(t *testing.T) {
+	outcomes := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		l := open(t, new(ledgertest.Memory))
+		model := ledgertest.NewModel()
+		do := func(op ledgertest.Op) {
+			before := l.Current()
+			picture, err := ledgertest.PictureOf(before)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			want := model.Apply(op)
+			s, err := l.Update(context.Background(), op.Run)
+			if err != nil && ledger.KindOf(err) == 0 || !ledgertest.SameRefusal(want, ledger.KindOf(err)) {
+				rt.Fatalf("%+v: the ledger says %v, the model %q", op, err, want)
+			}
+			if err != nil {
+				s = l.Current()
+			}
+			outcomes[op.Name+": "+want.String()]++
+			got, err := ledgertest.PictureOf(s)
+			if err != nil {
+				rt.Fatalf("after %+v: %v", op, err)
+			}
+			if diff := cmp.Diff(model.Picture(), got, cmpopts.EquateEmpty()); diff != "" {
+				rt.Fatalf("after %+v (refused: %v): model -, ledger +\n%s", op, err, diff)
+			}
+			again, err := ledgertest.PictureOf(before)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if diff := cmp.Diff(picture, again); diff != "" {
+				rt.Fatalf("%+v changed an old snapshot:\n%s", op, diff)
+			}
+		}
+		for _, op := range ledgertest.Start() {
+			do(op)
+		}
+		for range rapid.IntRange(20, 80).Draw(rt, "writes") {
+			do(ledgertest.Draw(rt, model))
+		}
+	})
+	// A model test is worth what it reaches.
+	for _, name := range []string{
+		"Reshape: kind 0", "Reshape: capacity would be exceeded", "Reshape: inventory has allocations", "Reshape: resource provider generation conflict",
+		"ReplaceAllocations: kind 0", "ReplaceAllocations: capacity would be exceeded", "ReplaceAllocations: consumer generation conflict",
+		"UpdateProvider: kind 0", "UpdateProvider: parent is not possible", "DeleteProvider: kind 0", "DeleteProvider: resource provider has allocations",
+		"RenameClass: kind 0", "SetTraits: kind 0", "SetAggregates: kind 0", "DeleteInventory: inventory has allocations",
+	} {
+		if outcomes[name] == 0 && !t.Failed() && !testing.Short() {
+			t.Errorf("the random histories never came to %q", name)
+		}
+	}
+}

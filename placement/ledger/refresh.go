@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"slices"
+)
+
+// refresh makes the snapshot that follows base by a delta. ErrReload when the
+// delta does not fit: then only a whole load is safe.
+// Cost: what the delta names, and the trees of moved providers.
+func refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
+	// A renamed class stands in every inventory and allocation of it.
+	for _, r := range delta.Classes {
+		if c, ok := base.classByID.Get(r.ID); ok && c.Name != r.Name {
+			return nil, fmt.Errorf("resource class %s was renamed to %s: %w", c.Name, r.Name, ErrReload)
+		}
+	}
+	d := newDraft(base)
+	d.version = delta.Version
+	d.putNames(&delta.State)
+	for _, r := range delta.Classes {
+		d.putClass(&ResourceClass{ID: r.ID, Name: r.Name, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt})
+	}
+	for _, r := range delta.Traits {
+		if t, ok := d.traitByID.Get(r.ID); ok && t.Name != r.Name {
+			return nil, fmt.Errorf("the number of trait %s was given to %s: %w", t.Name, r.Name, ErrReload)
+		}
+		d.putTrait(&Trait{ID: r.ID, Name: r.Name, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt})
+	}
+	if err := d.refreshProviders(delta); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrReload)
+	}
+	if err := d.refreshConsumers(delta); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrReload)
+	}
+	// What went is dropped last: until here the old providers named it.
+	for _, id := range delta.ClassIDs {
+		if c, ok := d.classByID.Get(id); ok && !slices.ContainsFunc(delta.Classes, func(r NamedRow) bool { return r.ID == id }) {
+			d.dropClass(c)
+		}
+	}
+	for _, id := range delta.TraitIDs {
+		if t, ok := d.traitByID.Get(id); ok && !slices.ContainsFunc(delta.Traits, func(r NamedRow) bool { return r.ID == id }) {
+			d.dropTrait(t)
+		}
+	}
+	return d.Snapshot, nil
+}
+
+func (d draft) refreshProviders(delta *Delta) error {
+	fresh, err := d.assembleProviders(&delta.State)
+	if err != nil {
+		return err
+	}
+	byUUID := make(map[string]*Provider, len(fresh))
+	for _, p := range fresh {
+		byUUID[p.UUID] = p
+	}
+	var moves []providerChange
+	for _, id := range delta.ProviderIDs {
+		old, _ := d.providers.Get(id)
+		now := fresh[id]
+		if old == nil && now == nil {
+			continue // made and gone between the two versions
+		}
+		if now != nil {
+			if err := d.findRoot(now, byUUID); err != nil {
+				return err
+			}
+			if old != nil {
+				now.used = old.used // corrected by the consumers named
+				now.slot = old.slot
+			}
+		}
+		if old != nil && now != nil && old.UUID == now.UUID && old.Parent == now.Parent && old.Root == now.Root {
+			d.putProvider(old, now)
+			continue
+		}
+		moves = append(moves, providerChange{old, now})
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	return d.moveProviders(moves)
+}
+
+// findRoot follows the parents of a fresh provider through fresh and known ones.
+func (d draft) findRoot(p *Provider, fresh map[string]*Provider) error {
+	at := p
+	for steps := 0; at.Parent != ""; steps++ {
+		parent, ok := fresh[at.Parent]
+		if !ok {
+			parent, ok = d.Provider(at.Parent)
+		}
+		if !ok || steps > d.providers.Len()+len(fresh) {
+			return badState("the parents of resource provider %s lead nowhere", p.UUID)
+		}
+		at = parent
+	}
+	p.Root = at.UUID
+	return nil
+}
+
+func (d draft) refreshConsumers(delta *Delta) error {
+	fresh, err := d.assembleConsumers(&delta.State, d.providers.Get)
+	if err != nil {
+		return err
+	}
+	byID := map[int64]*Consumer{}
+	strays := map[string]*Consumer{}
+	for _, c := range fresh {
+		if c.ID == 0 {
+			strays[c.UUID] = c
+		} else {
+			byID[c.ID] = c
+		}
+	}
+	var changes []consumerChange
+	uuids := slices.Clone(delta.ConsumerUUIDs)
+	for _, id := range delta.ConsumerIDs {
+		old, _ := d.consumers.Get(id)
+		if now := byID[id]; old != nil || now != nil {
+			changes = append(changes, consumerChange{old, now})
+			if now != nil {
+				uuids = append(uuids, now.UUID) // it has a record now, if it had none
+			}
+		}
+	}
+	slices.Sort(uuids)
+	for _, uuid := range slices.Compact(uuids) {
+		old, _ := d.strays.Get(uuid)
+		if now := strays[uuid]; old != nil || now != nil {
+			changes = append(changes, consumerChange{old, now})
+		}
+	}
+	d.putConsumers(changes)
+	return nil
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
+)
+
+// Snapshot is the whole state at one version. It is immutable: any number of
+// goroutines may read it, for as long as they like, and what they reach from
+// it must not be modified.
+//
+// Look-ups by uuid or name cost about 0.2 µs at any size.
+type Snapshot struct {
+	version int64
+
+	providers     pmap.IntMap[*Provider] // by ID
+	providerIDs   pmap.Map[int64]        // by uuid
+	providerNames pmap.Map[int64]        // by name
+
+	// The forest: trees by their number. A provider knows the number of its
+	// tree, numbers of trees that went are used again, so that they stay
+	// dense: sets of trees can be plain bit maps.
+	trees     pmap.IntMap[*tree]
+	freeSlots *slotList
+	nextSlot  int64
+
+	classes   pmap.Map[*ResourceClass]
+	classByID pmap.IntMap[*ResourceClass]
+	traits    pmap.Map[*Trait]
+	traitByID pmap.IntMap[*Trait]
+	traitList []*Trait // by name
+
+	// Which providers have an inventory of a class, a trait, an aggregate:
+	// IDs of providers by the number of the class, trait, aggregate.
+	withClass, withTrait, inAggregate pmap.IntMap[pmap.IDSet]
+
+	aggregates, projects, users, types names
+
+	consumers   pmap.IntMap[*Consumer]  // those with a record, by ID
+	consumerIDs pmap.Map[int64]         // by uuid
+	strays      pmap.Map[*Consumer]     // allocations without a consumer record, by uuid
+	consumersOn pmap.IntMap[pmap.IDSet] // consumer IDs by provider ID
+
+	next nextIDs
+}
+
+// names is a table of numbered names, looked up either way.
+type names struct {
+	ids  pmap.Map[int64]
+	byID pmap.IntMap[string]
+}
+
+// nextIDs are the numbers that the next new rows get.
+type nextIDs struct {
+	provider, class, trait, consumer int64
+	aggregate, project, user, typ    int64
+}
+
+// tree is one tree of providers.
+type tree struct {
+	owner *pmap.Owner
+	// nodes are in pre-order, siblings in order of their IDs.
+	nodes []*Provider
+}
+
+// slotList is a list of free tree numbers.
+type slotList struct {
+	slot int64
+	next *slotList
+}
+
+// Version is the store's version that the snapshot shows.
+func (s *Snapshot) Version() int64 { return s.version }
+
+// Provider returns the resource provider with the uuid.
+func (s *Snapshot) Provider(uuid string) (*Provider, bool) {
+	id, ok := s.providerIDs.Get(uuid)
+	if !ok {
+		return nil, false
+	}
+	return s.providers.Get(id)
+}
+
+// ProviderByName returns the resource provider with the name.
+func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
+	id, ok := s.providerNames.Get(name)
+	if !ok {
+		return nil, false
+	}
+	return s.providers.Get(id)
+}
+
+// ProviderCount returns how many resource providers there are.
+func (s *Snapshot) ProviderCount() int { return s.providers.Len() }
+
+// Providers iterates over all resource providers in order of creation.
+func (s *Snapshot) Providers() iter.Seq[*Provider] {
+	return func(yield func(*Provider) bool) {
+		for _, p := range s.providers.All() {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// Tree returns the providers of a tree in pre-order, the root first; nil when
+// the uuid is not that of a root.
+func (s *Snapshot) Tree(rootUUID string) []*Provider {
+	p, ok := s.Provider(rootUUID)
+	if !ok || p.Parent != "" {
+		return nil
+	}
+	t, _ := s.trees.Get(p.slot)
+	return slices.Clip(t.nodes)
+}
+
+// Trees iterates over the trees, each as Tree returns it, in no order that
+// means something.
+func (s *Snapshot) Trees() iter.Seq[[]*Provider] {
+	return func(yield func([]*Provider) bool) {
+		for _, t := range s.trees.All() {
+			if !yield(slices.Clip(t.nodes)) {
+				return
+			}
+		}
+	}
+}
+
+// Children returns the direct children of a provider in order of creation.
+// Cost: the size of the tree.
+func (s *Snapshot) Children(uuid string) []*Provider {
+	p, ok := s.Provider(uuid)
+	if !ok {
+		return nil
+	}
+	var out []*Provider
+	t, _ := s.trees.Get(p.slot)
+	for _, n := range t.nodes {
+		if n.Parent == uuid {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// ProvidersInAggregate returns the members of an aggregate in order of creation.
+func (s *Snapshot) ProvidersInAggregate(aggregate string) []*Provider {
+	id, ok := s.aggregates.ids.Get(aggregate)
+	if !ok {
+		return nil
+	}
+	return s.providersIn(s.inAggregate, id)
+}
+
+// ProvidersWithTrait returns the providers that have a trait in order of creation.
+func (s *Snapshot) ProvidersWithTrait(trait string) []*Provider {
+	t, ok := s.traits.Get(trait)
+	if !ok {
+		return nil
+	}
+	return s.providersIn(s.withTrait, t.ID)
+}
+
+// ProvidersWithClass returns the providers that have an inventory of a class
+// in order of creation.
+func (s *Snapshot) ProvidersWithClass(class string) []*Provider {
+	c, ok := s.classes.Get(class)
+	if !ok {
+		return nil
+	}
+	return s.providersIn(s.withClass, c.ID)
+}
+
+func (s *Snapshot) providersIn(index pmap.IntMap[pmap.IDSet], key int64) []*Provider {
+	set, _ := index.Get(key)
+	if set.Len() == 0 {
+		return nil
+	}
+	out := make([]*Provider, 0, set.Len())
+	for id := range set.All() {
+		p, _ := s.providers.Get(id)
+		out = append(out, p)
+	}
+	return out
+}
+
+// Used returns how much of a class is allocated of a provider, as this
+// snapshot knows it, whichever snapshot the provider came from.
+func (s *Snapshot) Used(p *Provider, class string) int64 {
+	c, ok := s.classes.Get(class)
+	if !ok {
+		return 0
+	}
+	now, ok := s.providers.Get(p.ID)
+	if !ok {
+		return 0
+	}
+	return now.usedOf(c.ID)
+}
+
+// Class returns the resource class with the name.
+func (s *Snapshot) Class(name string) (*ResourceClass, bool) { return s.classes.Get(name) }
+
+// Classes returns all resource classes in order of their IDs.
+func (s *Snapshot) Classes() []*ResourceClass {
+	out := make([]*ResourceClass, 0, s.classByID.Len())
+	for _, c := range s.classByID.All() {
+		out = append(out, c)
+	}
+	return out
+}
+
+// ClassInUse says whether any provider has an inventory of the class.
+func (s *Snapshot) ClassInUse(name string) bool {
+	c, ok := s.classes.Get(name)
+	if !ok {
+		return false
+	}
+	set, _ := s.withClass.Get(c.ID)
+	return set.Len() > 0
+}
+
+// Trait returns the trait with the name.
+func (s *Snapshot) Trait(name string) (*Trait, bool) { return s.traits.Get(name) }
+
+// Traits returns all traits in order of their names.
+func (s *Snapshot) Traits() []*Trait { return slices.Clip(s.traitList) }
+
+// TraitInUse says whether any provider has the trait.
+func (s *Snapshot) TraitInUse(name string) bool {
+	t, ok := s.traits.Get(name)
+	if !ok {
+		return false
+	}
+	set, _ := s.withTrait.Get(t.ID)
+	return set.Len() > 0
+}
+
+// ConsumerTypes returns the names of all consumer types in order of creation.
+func (s *Snapshot) ConsumerTypes() []string {
+	var out []string
+	for _, name := range s.types.byID.All() {
+		out = append(out, name)
+	}
+	return out
+}
+
+// Consumer returns the consumer with the uuid. Only consumers that hold
+// allocations exist.
+func (s *Snapshot) Consumer(uuid string) (*Consumer, bool) {
+	c, ok := s.consumer(uuid)
+	if !ok || !c.visible() {
+		return nil, false
+	}
+	return c, true
+}
+
+// consumer is Consumer with those that the API does not show.
+func (s *Snapshot) consumer(uuid string) (*Consumer, bool) {
+	if id, ok := s.consumerIDs.Get(uuid); ok {
+		return s.consumers.Get(id)
+	}
+	return s.strays.Get(uuid)
+}
+
+// ConsumersOn returns the consumers that hold allocations of a provider, in
+// order of their creation.
+func (s *Snapshot) ConsumersOn(providerUUID string) []*Consumer {
+	id, ok := s.providerIDs.Get(providerUUID)
+	if !ok {
+		return nil
+	}
+	set, _ := s.consumersOn.Get(id)
+	if set.Len() == 0 {
+		return nil
+	}
+	out := make([]*Consumer, 0, set.Len())
+	for cid := range set.All() {
+		c, _ := s.consumers.Get(cid)
+		out = append(out, c)
+	}
+	return out
+}
+
+// Consumers iterates over all consumers in order of creation.
+func (s *Snapshot) Consumers() iter.Seq[*Consumer] {
+	return func(yield func(*Consumer) bool) {
+		for _, c := range s.consumers.All() {
+			if c.visible() && !yield(c) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"time"
+)
+
+// Store is where a ledger's state lives durably: rows in Placement's own
+// schema, and a version that every commit moves by one.
+//
+// Implementations are used by one ledger at a time, but must allow Version
+// and Changes to run beside Commit.
+type Store interface {
+	// Load reads the whole state in one consistent read.
+	Load(ctx context.Context) (*State, error)
+	// Version reads the newest committed version.
+	Version(ctx context.Context) (int64, error)
+	// Commit writes the changes, in their order, and moves the version from
+	// base to base+1, all or nothing and durable when it returns. Errors:
+	// ErrVersionConflict (someone else moved the version, nothing was written),
+	// ErrReload (a row was not as the ledger knew it, nothing was written),
+	// ErrOutcomeUnknown, or the storage's own, in which case nothing was written.
+	Commit(ctx context.Context, base int64, changes []Change) error
+	// Changes reads, consistently, the rows that changed after the version
+	// since; ErrReload when that is too long ago or cannot be told.
+	Changes(ctx context.Context, since int64) (*Delta, error)
+	// Exclusive says that no other process can commit while this store is
+	// open, so that Version need not be asked.
+	Exclusive() bool
+	Close() error
+}
+
+// Rows, as Placement's tables have them. Times are UTC with microseconds, and
+// the zero time is NULL.
+type (
+	// NamedRow is a row of resource_classes, traits, placement_aggregates,
+	// projects, users or consumer_types: a number and what it stands for.
+	NamedRow struct {
+		ID                   int64
+		Name                 string
+		CreatedAt, UpdatedAt time.Time
+	}
+	// ProviderRow is a row of resource_providers; Parent 0 is NULL.
+	ProviderRow struct {
+		ID, Generation       int64
+		UUID, Name           string
+		Root, Parent         int64
+		CreatedAt, UpdatedAt time.Time
+	}
+	// InventoryRow is a row of inventories.
+	InventoryRow struct {
+		Provider, Class            int64
+		Total, Reserved            int64
+		MinUnit, MaxUnit, StepSize int64
+		AllocationRatio            float64
+		CreatedAt, UpdatedAt       time.Time
+	}
+	// LinkRow is a row of resource_provider_traits or resource_provider_aggregates.
+	LinkRow struct {
+		Provider, Target int64
+	}
+	// ConsumerRow is a row of consumers; Type 0 is NULL.
+	ConsumerRow struct {
+		ID, Generation       int64
+		UUID                 string
+		Project, User, Type  int64
+		CreatedAt, UpdatedAt time.Time
+	}
+	// AllocationRow is a row of allocations; Consumer is the consumer's uuid,
+	// as in the table.
+	AllocationRow struct {
+		Provider, Class      int64
+		Consumer             string
+		Used                 int64
+		CreatedAt, UpdatedAt time.Time
+	}
+)
+
+// State is the rows of all tables at one version. The order of the rows is of
+// no importance.
+type State struct {
+	Version int64
+
+	Classes, Traits, Aggregates    []NamedRow
+	Projects, Users, ConsumerTypes []NamedRow
+	Providers                      []ProviderRow
+	Inventories                    []InventoryRow
+	ProviderTraits                 []LinkRow
+	ProviderAggregates             []LinkRow
+	Consumers                      []ConsumerRow
+	Allocations                    []AllocationRow
+}
+
+// Delta is what changed between two versions: the present rows of everything
+// named, and the names themselves, since what is named and has no row is gone.
+type Delta struct {
+	// State holds the named providers with their inventories and links, the
+	// named consumers with their allocations, and named rows of the rest.
+	State
+	// ProviderIDs, ConsumerIDs, ClassIDs and TraitIDs are named as changed.
+	// Aggregates, projects, users and consumer types are only ever added.
+	ProviderIDs, ConsumerIDs, ClassIDs, TraitIDs []int64
+	// ConsumerUUIDs are consumers that have allocations but no record, named
+	// by uuid since they have no number.
+	ConsumerUUIDs []string
+}
+
+// Table names a table of NamedRow rows.
+type Table uint8
+
+// The tables of NamedRow rows.
+const (
+	Classes Table = iota + 1
+	Traits
+	Aggregates
+	Projects
+	Users
+	ConsumerTypes
+)
+
+// Change is one change of rows: one of the types below, in the order in which
+// they must be applied.
+type Change interface{ change() }
+
+type (
+	// InsertNamed adds a row to one of the tables of names.
+	InsertNamed struct {
+		Table Table
+		Row   NamedRow
+	}
+	// RenameNamed changes the name in a row of classes.
+	RenameNamed struct {
+		Table Table
+		Row   NamedRow
+	}
+	// DeleteNamed removes a row of classes or traits.
+	DeleteNamed struct {
+		Table Table
+		ID    int64
+	}
+	// InsertProvider adds a provider.
+	InsertProvider struct{ Row ProviderRow }
+	// UpdateProvider changes name, parent, root and time of a provider, not
+	// its generation.
+	UpdateProvider struct{ Row ProviderRow }
+	// BumpProvider moves a provider's generation. From is what the row must
+	// hold before.
+	BumpProvider struct {
+		ID, From, To int64
+		UpdatedAt    time.Time
+	}
+	// DeleteProvider removes a provider with its inventories and links.
+	DeleteProvider struct{ ID int64 }
+	// InsertInventory adds an inventory.
+	InsertInventory struct{ Row InventoryRow }
+	// UpdateInventory changes an inventory.
+	UpdateInventory struct{ Row InventoryRow }
+	// DeleteInventory removes an inventory.
+	DeleteInventory struct{ Provider, Class int64 }
+	// AddTrait gives a provider a trait.
+	AddTrait struct {
+		Link      LinkRow
+		CreatedAt time.Time
+	}
+	// RemoveTrait takes a trait from a provider.
+	RemoveTrait struct{ Link LinkRow }
+	// AddAggregate makes a provider a member of an aggregate.
+	AddAggregate struct {
+		Link      LinkRow
+		CreatedAt time.Time
+	}
+	// RemoveAggregate ends a membership.
+	RemoveAggregate struct{ Link LinkRow }
+	// InsertConsumer adds a consumer.
+	InsertConsumer struct{ Row ConsumerRow }
+	// UpdateConsumer changes a consumer's generation, owners and type.
+	UpdateConsumer struct{ Row ConsumerRow }
+	// DeleteConsumer removes a consumer that holds nothing.
+	DeleteConsumer struct{ ID int64 }
+	// DeleteAllocations removes all that a consumer holds. ID is the
+	// consumer's number, 0 when it has no record.
+	DeleteAllocations struct {
+		ID       int64
+		Consumer string
+	}
+	// InsertAllocation adds an allocation.
+	InsertAllocation struct{ Row AllocationRow }
+)
+
+func (InsertNamed) change()       {}
+func (RenameNamed) change()       {}
+func (DeleteNamed) change()       {}
+func (InsertProvider) change()    {}
+func (UpdateProvider) change()    {}
+func (BumpProvider) change()      {}
+func (DeleteProvider) change()    {}
+func (InsertInventory) change()   {}
+func (UpdateInventory) change()   {}
+func (DeleteInventory) change()   {}
+func (AddTrait) change()          {}
+func (RemoveTrait) change()       {}
+func (AddAggregate) change()      {}
+func (RemoveAggregate) change()   {}
+func (InsertConsumer) change()    {}
+func (UpdateConsumer) change()    {}
+func (DeleteConsumer) change()    {}
+func (DeleteAllocations) change() {}
+func (InsertAllocation) change()  {}

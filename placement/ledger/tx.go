@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"time"
+)
+
+// Tx is one transaction: the reads of a Snapshot, which see its own writes,
+// and Placement's writes. It is valid only inside the function it was given
+// to and must not be used by several goroutines.
+//
+// A write that returns an error may have changed part of what it was to
+// change: return the error, and nothing of the transaction is applied.
+type Tx struct {
+	draft
+	now     time.Time
+	changes []Change
+	// broken is why an operation of several steps stopped midway: the
+	// transaction cannot be applied, whatever its function returns.
+	broken error
+}
+
+func newTx(base *Snapshot, now time.Time) *Tx {
+	return &Tx{draft: newDraft(base), now: now.UTC().Truncate(time.Microsecond)}
+}
+
+// note records a change of rows.
+func (tx *Tx) note(c Change) { tx.changes = append(tx.changes, c) }
+
+// bump moves the provider's generation by one.
+func (tx *Tx) bump(p *Provider) *Provider {
+	c := *p
+	c.Generation++
+	c.UpdatedAt = tx.now
+	tx.replace(&c)
+	tx.note(BumpProvider{ID: c.ID, From: p.Generation, To: c.Generation, UpdatedAt: tx.now})
+	return &c
+}
+
+// provider returns the provider with the uuid or the error that it is not there.
+func (tx *Tx) provider(uuid string) (*Provider, error) {
+	p, ok := tx.Provider(uuid)
+	if !ok {
+		return nil, &Error{Kind: ProviderNotFound, Provider: uuid}
+	}
+	return p, nil
+}
+
+// providerAt is provider with a check of the generation that the caller knew.
+func (tx *Tx) providerAt(uuid string, generation int64) (*Provider, error) {
+	p, err := tx.provider(uuid)
+	if err != nil {
+		return nil, err
+	}
+	if p.Generation != generation {
+		return nil, &Error{Kind: GenerationConflict, Provider: uuid, Expected: p.Generation, Given: generation}
+	}
+	return p, nil
+}
+
+// name returns the number of a name in one of the tables that only grow, and
+// adds the name when it is new.
+func (tx *Tx) name(table Table, name string) int64 {
+	var in *names
+	var next *int64
+	switch table {
+	case Aggregates:
+		in, next = &tx.aggregates, &tx.next.aggregate
+	case Projects:
+		in, next = &tx.projects, &tx.next.project
+	case Users:
+		in, next = &tx.users, &tx.next.user
+	case ConsumerTypes:
+		in, next = &tx.types, &tx.next.typ
+	default:
+		panic("ledger: not a table of names that only grow")
+	}
+	if id, ok := in.ids.Get(name); ok {
+		return id
+	}
+	id := *next
+	*next++
+	in.put(tx.owner, id, name)
+	tx.note(InsertNamed{table, NamedRow{ID: id, Name: name, CreatedAt: tx.now}})
+	return id
+}
+
+// coalesce leaves one BumpProvider for each provider, at the place of the
+// last: a batch that moves a generation fifty times writes the row once.
+func coalesce(changes []Change) []Change {
+	first := map[int64]int64{}
+	last := map[int64]int{}
+	bumps := 0
+	for i, c := range changes {
+		if b, ok := c.(BumpProvider); ok {
+			if _, seen := first[b.ID]; !seen {
+				first[b.ID] = b.From
+			}
+			last[b.ID] = i
+			bumps++
+		}
+	}
+	if bumps == len(first) {
+		return changes
+	}
+	out := make([]Change, 0, len(changes)-bumps+len(first))
+	for i, c := range changes {
+		if b, ok := c.(BumpProvider); ok {
+			if last[b.ID] != i {
+				continue
+			}
+			b.From = first[b.ID]
+			c = b
+		}
+		out = append(out, c)
+	}
+	return out
+}

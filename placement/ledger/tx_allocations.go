@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// claim is a request to replace what one consumer holds, with the consumer as
+// it is: nil, or a record without allocations, or allocations without a
+// record, when the API knows no such consumer.
+type claim struct {
+	ConsumerAllocations
+	old *Consumer
+	// asked is what it will hold, in order of provider ID and class ID.
+	asked []Allocation
+}
+
+// ReplaceAllocations replaces all that the named consumers hold, in one step
+// (PUT /allocations/{consumer}, POST /allocations).
+//
+// As in Placement, the generation moves of each provider that a consumer is
+// given something of, and of each that an emptied consumer held something of;
+// a provider that a consumer merely moves away from keeps its generation. The
+// generation of each consumer moves; one that holds nothing any more is gone.
+// A provider that is over-committed takes allocations as long as what is used
+// of the class does not grow by them.
+//
+// Kinds: DuplicateConsumer, ConsumerGenerationConflict, ProviderNotFound,
+// ClassNotFound, InvalidAllocation, InventoryNotFound, AllocationConstraint,
+// CapacityExceeded.
+func (tx *Tx) ReplaceAllocations(list []ConsumerAllocations) error {
+	claims, err := tx.claims(list)
+	if err != nil {
+		return err
+	}
+	return tx.allocate(claims)
+}
+
+// claims checks who asks, and that the providers exist.
+func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
+	claims := make([]claim, len(list))
+	seen := make(map[string]bool, len(list))
+	for i, req := range list {
+		if seen[req.Consumer] {
+			return nil, &Error{Kind: DuplicateConsumer, Consumer: req.Consumer}
+		}
+		seen[req.Consumer] = true
+		if req.Consumer == "" || req.Project == "" || req.User == "" {
+			return nil, &Error{Kind: InvalidAllocation, Consumer: req.Consumer, Detail: "a consumer, its project and its user must be named"}
+		}
+		old, _ := tx.consumer(req.Consumer)
+		claims[i] = claim{ConsumerAllocations: req, old: old}
+		if req.CheckGeneration {
+			given, expected := int64(-1), int64(-1)
+			if req.Generation != nil {
+				given = *req.Generation
+			}
+			if old != nil && old.visible() {
+				expected = old.Generation
+			}
+			if given != expected {
+				return nil, &Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
+			}
+		}
+	}
+	for _, c := range claims {
+		for _, uuid := range slices.Sorted(maps.Keys(c.Resources)) {
+			if _, ok := tx.Provider(uuid); !ok {
+				return nil, &Error{Kind: ProviderNotFound, Provider: uuid, Consumer: c.Consumer}
+			}
+		}
+	}
+	return claims, nil
+}
+
+// allocate does what checked claims ask for.
+func (tx *Tx) allocate(claims []claim) error {
+	for i := range claims {
+		if err := tx.resolve(&claims[i]); err != nil {
+			return err
+		}
+	}
+	if err := tx.fits(claims); err != nil {
+		return err
+	}
+	changes := make([]consumerChange, 0, len(claims))
+	touched := map[int64]bool{}
+	for _, c := range claims {
+		held := c.asked
+		if len(c.asked) == 0 {
+			if c.old == nil || len(c.old.Allocations) == 0 {
+				continue // nothing held, nothing asked for
+			}
+			held = c.old.Allocations
+		}
+		for _, a := range held {
+			touched[a.provider] = true
+		}
+		changes = append(changes, consumerChange{c.old, tx.consumerOf(c)})
+	}
+	tx.noteConsumers(changes)
+	tx.putConsumers(changes)
+	for _, id := range slices.Sorted(maps.Keys(touched)) {
+		p, _ := tx.providers.Get(id)
+		tx.bump(p)
+	}
+	return nil
+}
+
+// resolve turns a claim's names into allocations.
+func (tx *Tx) resolve(c *claim) error {
+	for uuid, resources := range c.Resources {
+		p, _ := tx.Provider(uuid)
+		if len(resources) == 0 {
+			return &Error{Kind: InvalidAllocation, Provider: uuid, Consumer: c.Consumer, Detail: "it names no resources"}
+		}
+		for _, name := range slices.Sorted(maps.Keys(resources)) {
+			class, ok := tx.Class(name)
+			if !ok {
+				return &Error{Kind: ClassNotFound, Class: name, Provider: uuid, Consumer: c.Consumer}
+			}
+			if resources[name] < 1 || resources[name] > maxInt {
+				return &Error{Kind: InvalidAllocation, Provider: uuid, Class: name, Consumer: c.Consumer,
+					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d", resources[name], maxInt)}
+			}
+			c.asked = append(c.asked, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name], CreatedAt: tx.now, provider: p.ID, class: class.ID})
+		}
+	}
+	slices.SortFunc(c.asked, compareAllocations)
+	return nil
+}
+
+// fits checks units and capacity, with what the consumers hold now given back.
+func (tx *Tx) fits(claims []claim) error {
+	type key struct{ provider, class int64 }
+	freed, asked := map[key]int64{}, map[key]int64{}
+	for _, c := range claims {
+		if c.old != nil {
+			for _, a := range c.old.Allocations {
+				freed[key{a.provider, a.class}] += a.Used
+			}
+		}
+		for _, a := range c.asked {
+			asked[key{a.provider, a.class}] += a.Used
+		}
+	}
+	for _, c := range claims {
+		for _, a := range c.asked {
+			p, _ := tx.providers.Get(a.provider)
+			inv, ok := inventoryOf(p.Inventories, a.class)
+			if !ok {
+				return &Error{Kind: InventoryNotFound, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer}
+			}
+			if a.Used < inv.MinUnit || a.Used > inv.MaxUnit || a.Used%max(inv.StepSize, 1) != 0 {
+				return &Error{Kind: AllocationConstraint, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer,
+					Detail: fmt.Sprintf("requested %d, min_unit %d, max_unit %d, step_size %d", a.Used, inv.MinUnit, inv.MaxUnit, inv.StepSize)}
+			}
+			k := key{a.provider, a.class}
+			before := p.usedOf(a.class)
+			after := before - freed[k] + asked[k]
+			if after > inv.Capacity() && after > before {
+				return &Error{Kind: CapacityExceeded, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer,
+					Detail: fmt.Sprintf("needed %d, used by others %d, capacity %d", asked[k], before-freed[k], inv.Capacity())}
+			}
+		}
+	}
+	return nil
+}
+
+// consumerOf returns the consumer that a claim leaves; nil when it holds nothing.
+func (tx *Tx) consumerOf(c claim) *Consumer {
+	if len(c.asked) == 0 {
+		return nil
+	}
+	now := &Consumer{UUID: c.Consumer, Generation: 1, Project: c.Project, User: c.User, Allocations: c.asked, CreatedAt: tx.now, UpdatedAt: tx.now}
+	if c.old != nil && c.old.ID != 0 {
+		now.ID, now.Type, now.CreatedAt = c.old.ID, c.old.Type, c.old.CreatedAt
+		if c.old.visible() {
+			now.Generation = c.old.Generation + 1
+		}
+	} else {
+		now.ID = tx.next.consumer
+		tx.next.consumer++
+	}
+	if c.Type != nil {
+		now.Type = *c.Type
+	}
+	// The names are kept once, however many consumers share them.
+	now.Project, _ = tx.projects.byID.Get(tx.name(Projects, now.Project))
+	now.User, _ = tx.users.byID.Get(tx.name(Users, now.User))
+	if now.Type != "" {
+		now.Type, _ = tx.types.byID.Get(tx.name(ConsumerTypes, now.Type))
+	}
+	return now
+}
+
+// noteConsumers records the changes of rows, the same kinds together, so that
+// a store can write many rows in one statement.
+func (tx *Tx) noteConsumers(changes []consumerChange) {
+	for _, c := range changes {
+		if c.old != nil && len(c.old.Allocations) > 0 {
+			tx.note(DeleteAllocations{c.old.ID, c.old.UUID})
+		}
+	}
+	for _, c := range changes {
+		switch {
+		case c.now == nil:
+		case c.old == nil || c.old.ID == 0:
+			tx.note(InsertConsumer{tx.consumerRow(c.now)})
+		default:
+			tx.note(UpdateConsumer{tx.consumerRow(c.now)})
+		}
+	}
+	for _, c := range changes {
+		if c.now != nil {
+			for _, a := range c.now.Allocations {
+				tx.note(InsertAllocation{AllocationRow{Provider: a.provider, Class: a.class, Consumer: c.now.UUID, Used: a.Used, CreatedAt: a.CreatedAt}})
+			}
+		}
+	}
+	for _, c := range changes {
+		if c.now == nil && c.old.ID != 0 {
+			tx.note(DeleteConsumer{c.old.ID})
+		}
+	}
+}
+
+func (tx *Tx) consumerRow(c *Consumer) ConsumerRow {
+	r := ConsumerRow{ID: c.ID, Generation: c.Generation, UUID: c.UUID, CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt}
+	r.Project, _ = tx.projects.ids.Get(c.Project)
+	r.User, _ = tx.users.ids.Get(c.User)
+	if c.Type != "" {
+		r.Type, _ = tx.types.ids.Get(c.Type)
+	}
+	return r
+}
+
+// DeleteAllocations gives back all that a consumer holds, and its record
+// goes. No provider's generation moves by that, as in Placement. Kind: AllocationNotFound.
+func (tx *Tx) DeleteAllocations(consumer string) error {
+	c, ok := tx.Consumer(consumer)
+	if !ok {
+		return &Error{Kind: AllocationNotFound, Consumer: consumer}
+	}
+	changes := []consumerChange{{old: c}}
+	tx.noteConsumers(changes)
+	tx.putConsumers(changes)
+	return nil
+}
+
+// AddMissingConsumers makes the records that are missing for allocations
+// which an old Placement wrote without, at most limit of them, owned by the
+// project and user given (Placement's incomplete consumers), and returns how
+// many it made.
+func (tx *Tx) AddMissingConsumers(project, user string, limit int) int {
+	var changes []consumerChange
+	for _, old := range tx.strays.All() {
+		changes = append(changes, consumerChange{old: old})
+	}
+	slices.SortFunc(changes, func(a, b consumerChange) int { return cmp.Compare(a.old.UUID, b.old.UUID) })
+	changes = changes[:min(max(limit, 0), len(changes))]
+	for i, c := range changes {
+		now := *c.old
+		now.ID, now.CreatedAt = tx.next.consumer, tx.now
+		tx.next.consumer++
+		now.Project, _ = tx.projects.byID.Get(tx.name(Projects, project))
+		now.User, _ = tx.users.byID.Get(tx.name(Users, user))
+		changes[i].now = &now
+		tx.note(InsertConsumer{tx.consumerRow(&now)})
+	}
+	tx.putConsumers(changes)
+	return len(changes)
+}
+
+// Reshape replaces inventories of providers and allocations of consumers in
+// one step (POST /reshaper), in Placement's order: each provider first offers
+// what it offered and what it shall, then allocations are replaced as in
+// ReplaceAllocations, then each provider offers what it shall. Generations
+// move as they do there: of a provider in Inventories by 2 (by 1 when its new
+// inventories are none), and by 1 more when allocations touch it.
+//
+// Kinds: those of SetInventories and ReplaceAllocations.
+func (tx *Tx) Reshape(req Reshape) (err error) {
+	defer func() {
+		if err != nil {
+			tx.broken = err
+		}
+	}()
+	uuids := slices.Sorted(maps.Keys(req.Inventories))
+	for _, uuid := range uuids {
+		if _, err := tx.providerAt(uuid, req.Inventories[uuid].Generation); err != nil {
+			return err
+		}
+	}
+	claims, err := tx.claims(req.Allocations)
+	if err != nil {
+		return err
+	}
+	was, is := make([][]Inventory, len(uuids)), make([][]Inventory, len(uuids))
+	for i, uuid := range uuids {
+		p, _ := tx.Provider(uuid)
+		was[i] = p.Inventories
+		if is[i], err = tx.inventories(uuid, req.Inventories[uuid].Inventories); err != nil {
+			return err
+		}
+		// New rows are written twice by Placement, too: the second sets updated_at.
+		for k := range is[i] {
+			is[i][k].UpdatedAt = tx.now
+		}
+		tx.stamp(was[i], is[i])
+		if len(is[i]) == 0 {
+			continue
+		}
+		both := slices.Clone(is[i])
+		for _, inv := range was[i] {
+			if _, ok := inventoryOf(is[i], inv.class); !ok {
+				both = append(both, inv)
+			}
+		}
+		slices.SortFunc(both, func(a, b Inventory) int { return cmp.Compare(a.class, b.class) })
+		interim, err := tx.place(p, both)
+		if err != nil {
+			return err
+		}
+		tx.bump(interim)
+	}
+	if err := tx.allocate(claims); err != nil {
+		return err
+	}
+	for i, uuid := range uuids {
+		p, _ := tx.Provider(uuid)
+		final, err := tx.place(p, is[i])
+		if err != nil {
+			return err
+		}
+		tx.noteInventories(p, was[i], is[i])
+		tx.bump(final)
+	}
+	return nil
+}

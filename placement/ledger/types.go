@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// CustomPrefix starts the name of every resource class and trait that is not
+// a standard one.
+const CustomPrefix = "CUSTOM_"
+
+// MinCustomClassID is the smallest ID of a custom resource class; the IDs of
+// the standard classes are their places in os-resource-classes.
+const MinCustomClassID = 10000
+
+// Provider is a resource provider as one snapshot shows it. It is immutable,
+// and so is all that its fields reach.
+type Provider struct {
+	// ID is the database's number of the provider; it follows the order of creation.
+	ID   int64
+	UUID string
+	Name string
+	// Generation grows by one with each change of inventories, traits,
+	// aggregates (1.19) or allocations, and with nothing else.
+	Generation int64
+	// Parent is the uuid of the parent provider, "" on a root.
+	Parent string
+	// Root is the uuid of the root of the provider's tree, its own on a root.
+	Root string
+	// Inventories are in order of the class ID.
+	Inventories []Inventory
+	// Traits and Aggregates are sorted.
+	Traits, Aggregates []string
+	// CreatedAt and UpdatedAt are UTC with microseconds; the zero time is SQL's NULL.
+	CreatedAt, UpdatedAt time.Time
+
+	// slot is the number of the provider's tree in the forest.
+	slot int64
+	// used holds what is allocated of the provider, by class ID, without zeros.
+	used []usage
+}
+
+// usage is the sum of the allocations of one class on one provider.
+type usage struct {
+	class int64
+	used  int64
+}
+
+// Inventory returns the provider's inventory of the class, if it has one.
+// Cost: the number of the provider's inventories.
+func (p *Provider) Inventory(class string) (Inventory, bool) {
+	for _, inv := range p.Inventories {
+		if inv.Class == class {
+			return inv, true
+		}
+	}
+	return Inventory{}, false
+}
+
+// HasTrait says whether the provider has the trait.
+func (p *Provider) HasTrait(trait string) bool { return containsSorted(p.Traits, trait) }
+
+// InAggregate says whether the provider is a member of the aggregate.
+func (p *Provider) InAggregate(aggregate string) bool { return containsSorted(p.Aggregates, aggregate) }
+
+// usedOf returns what is allocated of the class.
+func (p *Provider) usedOf(class int64) int64 {
+	for _, u := range p.used {
+		if u.class == class {
+			return u.used
+		}
+	}
+	return 0
+}
+
+// Inventory is an amount of one resource class that a provider offers.
+type Inventory struct {
+	Class                string
+	Total, Reserved      int64
+	MinUnit, MaxUnit     int64
+	StepSize             int64
+	AllocationRatio      float64
+	CreatedAt, UpdatedAt time.Time
+
+	class int64 // the ID of Class
+}
+
+// Capacity is what may be allocated in all: (total-reserved)*allocation_ratio,
+// cut to a whole number towards zero, as Placement's int() does.
+func (i Inventory) Capacity() int64 {
+	c := float64(i.Total-i.Reserved) * i.AllocationRatio
+	switch {
+	case c >= math.MaxInt64:
+		return math.MaxInt64
+	case c <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(c)
+}
+
+// ResourceClass is a kind of resource.
+type ResourceClass struct {
+	ID                   int64
+	Name                 string
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Standard says whether the class is one of os-resource-classes.
+func (c *ResourceClass) Standard() bool { return c.ID < MinCustomClassID }
+
+// Trait is a quality that a provider can have.
+type Trait struct {
+	ID                   int64
+	Name                 string
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Standard says whether the trait is one of os-traits.
+func (t *Trait) Standard() bool { return !strings.HasPrefix(t.Name, CustomPrefix) }
+
+// Consumer is whoever holds allocations: an instance, a migration, a volume.
+type Consumer struct {
+	ID         int64
+	UUID       string
+	Generation int64
+	// Project and User are Keystone's IDs.
+	Project, User string
+	// Type is the consumer type (1.38), "" when it has none: shown as "unknown".
+	Type string
+	// Allocations are in order of provider ID, then class ID.
+	Allocations          []Allocation
+	CreatedAt, UpdatedAt time.Time
+}
+
+// visible says whether the API may show the consumer: it has a record and it
+// holds something. A database that an old Placement wrote can hold
+// allocations whose consumer has no record (ID 0 here): they count as used
+// and are shown nowhere; and records without allocations, which no one sees.
+func (c *Consumer) visible() bool { return c.ID != 0 && len(c.Allocations) > 0 }
+
+// Allocation is an amount of one class of one provider that a consumer holds.
+type Allocation struct {
+	Provider             string // uuid
+	Class                string
+	Used                 int64
+	CreatedAt, UpdatedAt time.Time
+
+	provider, class int64 // the IDs of Provider and Class
+}

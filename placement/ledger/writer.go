@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxBatch is how many writes share one commit at most.
+	maxBatch = 256
+	// bigWrite is how many changed rows make a write one that gets a commit
+	// of its own, so that it keeps nobody waiting but those behind it.
+	bigWrite = 1000
+	// maxTries bounds how often a batch is run again since others committed first.
+	maxTries = 10
+	// firstPause is the mean pause before the second try; it doubles.
+	firstPause = 2 * time.Millisecond
+)
+
+// The states of a write: whoever moves it from waiting has it.
+const (
+	waiting int32 = iota
+	taken         // by the writer
+	given         // up, by its caller
+)
+
+// write is a call of Update.
+type write struct {
+	fn     func(*Tx) error
+	state  atomic.Int32
+	answer chan answer // of capacity 1
+}
+
+type answer struct {
+	snapshot *Snapshot
+	err      error
+}
+
+// run is the writer.
+func (l *Ledger) run() {
+	defer close(l.done)
+	// A commit is never cut short: it serves many, and half of it is no use to anyone.
+	ctx := context.Background()
+	for {
+		select {
+		case <-l.closing:
+			return
+		case w := <-l.queue:
+			batch := l.collect(w)
+			for len(batch) > 0 {
+				batch = l.commit(ctx, batch)
+			}
+		}
+	}
+}
+
+// collect takes what waits in the queue, without waiting for more.
+func (l *Ledger) collect(first *write) []*write {
+	batch := make([]*write, 0, len(l.queue)+1)
+	for w := first; ; {
+		if w.state.CompareAndSwap(waiting, taken) {
+			batch = append(batch, w)
+		}
+		if len(batch) == maxBatch {
+			return batch
+		}
+		select {
+		case w = <-l.queue:
+		default:
+			return batch
+		}
+	}
+}
+
+// commit runs the writes, commits and answers; it returns those at the end of
+// the batch that it left for a commit of their own.
+func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
+	var lastErr error
+	for try := range maxTries {
+		if try > 0 {
+			l.pause(try)
+		}
+		// What fn refuses it must refuse on the newest state.
+		if !l.store.Exclusive() {
+			if err := l.refresh(ctx); err != nil {
+				answerAll(batch, nil, fmt.Errorf("asking the store for its version: %w", err))
+				return nil
+			}
+		}
+		base := l.current.Load()
+		run := l.runBatch(base, batch)
+		if len(run.changes) == 0 {
+			run.answer(base)
+			return batch[run.n:]
+		}
+		next := *run.top
+		next.version = base.version + 1
+		// No reader refreshes between the commit and its publication.
+		l.refreshing.Lock()
+		err := l.store.Commit(ctx, base.version, coalesce(run.changes))
+		if err == nil {
+			l.current.Store(&next)
+		}
+		l.refreshing.Unlock()
+		switch {
+		case err == nil:
+			run.answer(&next)
+			return batch[run.n:]
+		case errors.Is(err, ErrVersionConflict):
+			lastErr = err
+		case errors.Is(err, ErrReload):
+			lastErr = err
+			if err := l.reload(ctx); err != nil {
+				answerAll(batch, nil, fmt.Errorf("loading the state again: %w", err))
+				return nil
+			}
+		case errors.Is(err, ErrOutcomeUnknown):
+			// Whatever happened, the next write must see it.
+			if reloadErr := l.reload(ctx); reloadErr != nil {
+				err = errors.Join(err, fmt.Errorf("loading the state again: %w", reloadErr))
+			}
+			run.fail(err)
+			return batch[run.n:]
+		default:
+			run.fail(fmt.Errorf("writing to the store: %w", err))
+			return batch[run.n:]
+		}
+	}
+	answerAll(batch, nil, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
+	return nil
+}
+
+// pause waits before try number try, longer each time, at random so that two
+// servers do not keep in step; Close ends it.
+func (l *Ledger) pause(try int) {
+	mean := firstPause << min(try-1, 6)
+	timer := time.NewTimer(mean/2 + rand.N(mean))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.closing:
+	}
+}
+
+// ran is what became of the first n writes of a batch.
+type ran struct {
+	batch   []*write // the n writes
+	errs    []error  // of each
+	n       int
+	top     *Snapshot // with all that succeeded
+	changes []Change
+}
+
+// runBatch runs the writes one on top of the other, each alone in its draft.
+func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
+	r := ran{top: base}
+	for _, w := range batch {
+		tx := newTx(r.top, l.now())
+		err := call(w.fn, tx)
+		if err == nil {
+			err = tx.broken
+		}
+		if err == nil && len(tx.changes) > bigWrite && r.n > 0 {
+			break // it goes with the next commit, alone
+		}
+		r.n++
+		r.errs = append(r.errs, err)
+		if err == nil {
+			r.top = tx.Snapshot
+			r.changes = append(r.changes, tx.changes...)
+			if len(r.changes) > bigWrite {
+				break
+			}
+		}
+	}
+	r.batch = batch[:r.n]
+	return r
+}
+
+// call runs fn and turns a panic into an error.
+func call(fn func(*Tx) error, tx *Tx) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return fn(tx)
+}
+
+// answer gives each write its own error or the snapshot.
+func (r ran) answer(s *Snapshot) {
+	for i, w := range r.batch {
+		if r.errs[i] != nil {
+			w.answer <- answer{err: r.errs[i]}
+		} else {
+			w.answer <- answer{snapshot: s}
+		}
+	}
+}
+
+// fail gives the writes that succeeded the commit's error, the others their own.
+func (r ran) fail(err error) {
+	for i, w := range r.batch {
+		if r.errs[i] != nil {
+			w.answer <- answer{err: r.errs[i]}
+		} else {
+			w.answer <- answer{err: err}
+		}
+	}
+}
+
+func answerAll(batch []*write, s *Snapshot, err error) {
+	for _, w := range batch {
+		w.answer <- answer{s, err}
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/store/sqlite"
+)
+
+// How long a request may take to arrive, an answer to be taken (counted from the request's headers), and an idle connection
+// may stay.
+const (
+	headerTimeout   = 10 * time.Second
+	requestTimeout  = 60 * time.Second
+	answerTimeout   = 120 * time.Second
+	idleTimeout     = 120 * time.Second
+	defaultGrace    = 10 * time.Second
+	maxHeaderBytes  = 256 << 10
+	serverLogPrefix = "http: "
+)
+
+// Server is a Placement service. Make one with New, and Close it.
+type Server struct {
+	ledger *ledger.Ledger
+	api    *api.API
+	auth   Auth
+	listen string
+	grace  time.Duration
+	log    zerolog.Logger
+}
+
+// New opens the database of a Placement service, loads its state and puts the service together. The context bounds the
+// opening only. An error about the configuration wraps ErrConfig.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	authenticator, err := cfg.Auth.authenticator()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Listen != "" {
+		if err := cfg.Auth.checkListen(cfg.Listen); err != nil {
+			return nil, err
+		}
+	}
+	policy, err := api.NewPolicy(cfg.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	l, err := openLedger(ctx, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ShutdownGrace <= 0 {
+		cfg.ShutdownGrace = defaultGrace
+	}
+	return &Server{
+		ledger: l,
+		api: api.New(api.Config{
+			Ledger:        l,
+			Authenticator: authenticator,
+			Policy:        policy,
+			CORS:          cfg.CORS,
+			Options:       cfg.Placement,
+			Limits:        cfg.Limits,
+			Logger:        cfg.Logger,
+			Now:           cfg.Now,
+		}),
+		auth:   cfg.Auth,
+		listen: cfg.Listen,
+		grace:  cfg.ShutdownGrace,
+		log:    cfg.Logger,
+	}, nil
+}
+
+func openLedger(ctx context.Context, cfg *Config) (*ledger.Ledger, error) {
+	file, err := cfg.databaseFile()
+	if err != nil {
+		return nil, err
+	}
+	var options []sqlite.Option
+	if cfg.Exclusive {
+		options = append(options, sqlite.Exclusive())
+	}
+	store, err := sqlite.Open(ctx, file, options...)
+	if err != nil {
+		return nil, fmt.Errorf("open the Placement database %s: %w", file, err)
+	}
+	l, err := ledger.Open(ctx, store, ledger.Options{Now: cfg.Now})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), store.Close())
+	}
+	return l, nil
+}
+
+// Handler is the HTTP side of the service.
+func (s *Server) Handler() http.Handler { return s.api }
+
+// ListenAndServe binds Config.Listen and serves there; see Serve.
+func (s *Server) ListenAndServe(ctx context.Context) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("bind the Placement service: %w", err)
+	}
+	return s.Serve(ctx, l)
+}
+
+// Serve answers requests on the listener until the context ends. Then it takes no new connections, lets the requests under
+// way end for at most Config.ShutdownGrace, and returns nil. It closes the listener in any case. The service stays open: a
+// handler can serve on several listeners, and Close ends it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if err := s.auth.checkListener(l); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	server := &http.Server{
+		Handler:           s.api,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          log.New(serverLog{s.log}, serverLogPrefix, 0),
+	}
+	s.log.Info().Stringer("address", l.Addr()).Msg("The Placement service answers requests.")
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve Placement on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
+	defer cancel()
+	err := server.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn().Dur("grace", s.grace).Msg("Requests were still under way when the time to end them was over. Their connections are cut; what was acknowledged is safe.")
+		err = server.Close()
+	}
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return fmt.Errorf("stop the Placement service: %w", err)
+	}
+	s.log.Info().Stringer("address", l.Addr()).Msg("The Placement service has stopped answering.")
+	return nil
+}
+
+// Close ends the service: writes under way are finished, and its database is closed. Stop serving first.
+func (s *Server) Close() error {
+	if err := s.ledger.Close(); err != nil {
+		return fmt.Errorf("close the Placement database: %w", err)
+	}
+	return nil
+}
+
+// serverLog takes the lines that net/http logs, which are about single connections.
+type serverLog struct{ log zerolog.Logger }
+
+func (l serverLog) Write(line []byte) (int, error) {
+	l.log.Debug().Msg(strings.TrimSpace(strings.TrimPrefix(string(line), serverLogPrefix)))
+	return len(line), nil
+}

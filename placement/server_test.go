@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// config is a service on a fresh state directory where the user "admin" may do everything.
+func config(t *testing.T) placement.Config {
+	t.Helper()
+	return placement.Config{
+		StateDir: filepath.Join(t.TempDir(), "state"),
+		Auth:     placement.Auth{Strategy: placement.NoAuth},
+		Policy:   api.Legacy,
+		Logger:   zerolog.Nop(),
+	}
+}
+
+// send sends a request as the admin, at 1.39, and checks the status.
+func send(t *testing.T, client *http.Client, method, url, body string, status int) []byte {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("OpenStack-API-Version", "placement latest")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != status {
+		t.Fatalf("%s %s: status %d, want %d: %s", method, url, resp.StatusCode, status, answer)
+	}
+	return answer
+}
+
+func providers(t *testing.T, client *http.Client, url string) []string {
+	t.Helper()
+	var list wire.ResourceProviders
+	if err := json.Unmarshal(send(t, client, "GET", url+"/resource_providers", "", 200), &list); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range list.ResourceProviders {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func listen(t *testing.T) (l net.Listener, url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, "http://" + l.Addr().String()
+}
+
+func TestServeUntilTheContextEnds(t *testing.T) {
+	server, err := placement.New(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, url := listen(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	send(t, client, "POST", url+"/resource_providers", `{"name":"node"}`, 200)
+	if got := providers(t, client, url); len(got) != 1 || got[0] != "node" {
+		t.Errorf("the providers are %v", got)
+	}
+	client.CloseIdleConnections()
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the listener is still open")
+	}
+	if err := server.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestARequestUnderWayIsFinished(t *testing.T) {
+	held := &holding{entered: make(chan struct{}), leave: make(chan struct{})}
+	cfg := config(t)
+	cfg.Auth = placement.Auth{Authenticator: held}
+	server, err := placement.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	l, url := listen(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	status := make(chan int, 1)
+	go func() {
+		req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, url+"/resource_providers", nil)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			status <- -1
+			return
+		}
+		_ = resp.Body.Close()
+		status <- resp.StatusCode
+	}()
+	<-held.entered
+	stop()
+	for { // Until no new connection is taken, the server has not seen the end of the context.
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+	}
+	close(held.leave)
+	if got := <-status; got != 200 {
+		t.Errorf("the request under way: status %d", got)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// holding keeps a request until it may leave.
+type holding struct {
+	entered, leave chan struct{}
+	once           sync.Once
+}
+
+func (h *holding) Authenticate(*http.Request) (api.Principal, error) {
+	h.once.Do(func() { close(h.entered) })
+	<-h.leave
+	return api.Principal{User: "admin", Roles: []string{"admin"}}, nil
+}
+
+func TestConfigurationsThatCannotWork(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("not a token file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*placement.Config)
+		says   string
+	}{
+		"no database":        {func(c *placement.Config) { c.StateDir = "" }, "state directory"},
+		"another database":   {func(c *placement.Config) { c.Database = "mysql://root:s3cret@host/placement" }, "mysql"},
+		"no path":            {func(c *placement.Config) { c.Database = "sqlite://placement.db" }, "sqlite:///PATH"},
+		"no strategy":        {func(c *placement.Config) { c.Auth = placement.Auth{} }, "strategy"},
+		"no token file":      {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token} }, "token file"},
+		"a missing file":     {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens + "x"} }, tokens + "x"},
+		"a bad token file":   {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens} }, "line 1"},
+		"an odd policy":      {func(c *placement.Config) { c.Policy = "strict" }, "strict"},
+		"noauth for all":     {func(c *placement.Config) { c.Listen = "0.0.0.0:8778" }, "loopback"},
+		"noauth by name":     {func(c *placement.Config) { c.Listen = "example.com:8778" }, "loopback"},
+		"noauth on any":      {func(c *placement.Config) { c.Listen = ":8778" }, "loopback"},
+		"an address of none": {func(c *placement.Config) { c.Listen = "127.0.0.1" }, "HOST:PORT"},
+	} {
+		cfg := config(t)
+		c.change(&cfg)
+		server, err := placement.New(t.Context(), cfg)
+		if err == nil {
+			t.Errorf("%s: it is taken", name)
+			_ = server.Close()
+			continue
+		}
+		if !errors.Is(err, placement.ErrConfig) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
+func TestNoAuthServesLoopbackOnly(t *testing.T) {
+	server, err := placement.New(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	l := &elsewhere{}
+	if err := server.Serve(t.Context(), l); !errors.Is(err, placement.ErrNotLoopback) || !l.closed {
+		t.Errorf("Serve: %v; the listener is closed: %v", err, l.closed)
+	}
+}
+
+// elsewhere is a listener on an address of a network.
+type elsewhere struct{ closed bool }
+
+func (*elsewhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (*elsewhere) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8778} }
+func (l *elsewhere) Close() error            { l.closed = true; return nil }
+
+// startServer starts this test program as a server process and waits until it answers.
+func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
+	t.Helper()
+	l, url := listen(t)
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command(os.Args[0], stateDir)
+	cmd.Env = append(os.Environ(), "PLACEMENT_TEST_SERVE="+address, "PLACEMENT_TEST_POLICY=legacy")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		if c, err := net.Dial("tcp", address); err == nil {
+			_ = c.Close()
+			return cmd, url
+		}
+	}
+	t.Fatal("the server process does not answer")
+	return nil, ""
+}
+
+func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	var want []string
+	for round := range 3 {
+		cmd, url := startServer(t, state)
+		if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("round %d: the providers are %v, want %v", round, got, want)
+		}
+		name := fmt.Sprintf("node%d", round)
+		send(t, client, "POST", url+"/resource_providers", fmt.Sprintf(`{"name":%q}`, name), 200)
+		want = append(want, name)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Fatal("a killed server ended well")
+		}
+	}
+	cmd, url := startServer(t, state)
+	if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("at last the providers are %v, want %v", got, want)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("a server that was asked to end: %v", err)
+	}
+}
+
+func TestDirect(t *testing.T) {
+	cfg := config(t)
+	cfg.Auth, cfg.Policy = placement.Auth{}, api.Secure
+	cfg.Database = "sqlite://" + filepath.Join(t.TempDir(), "placement.db")
+	direct, err := placement.Direct(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: direct}
+	const url = "http://placement.invalid"
+	send(t, client, "GET", url, "", 200)
+	send(t, client, "POST", url+"/resource_providers", `{"name":"node"}`, 200)
+	send(t, client, "POST", url+"/resource_providers", `{"name":"node"}`, 409)
+	send(t, client, "POST", url+"/reshaper", `{}`, 400) // Allowed: the caller is a service.
+	send(t, client, "GET", url+"/nothing", "", 404)
+	if got := providers(t, client, url); len(got) != 1 || got[0] != "node" {
+		t.Errorf("the providers are %v", got)
+	}
+	// A server on the same database sees what was written, and the other way round.
+	cfg.Auth, cfg.Policy = placement.Auth{Strategy: placement.NoAuth}, api.Legacy
+	server, err := placement.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, beside := listen(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	network := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	send(t, network, "POST", beside+"/resource_providers", `{"name":"other"}`, 200)
+	if got := providers(t, client, url); len(got) != 2 {
+		t.Errorf("beside a server the providers are %v", got)
+	}
+	stop()
+	if err := errors.Join(<-served, server.Close()); err != nil {
+		t.Error(err)
+	}
+
+	ended, end := context.WithCancel(t.Context())
+	end()
+	req, err := http.NewRequestWithContext(ended, http.MethodGet, url+"/traits", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := direct.RoundTrip(req); !errors.Is(err, context.Canceled) {
+		t.Errorf("a request that was given up: %v, %v", resp, err)
+	}
+	if err := direct.Close(); err != nil {
+		t.Error(err)
+	}
+	if resp, err := direct.RoundTrip(req.WithContext(t.Context())); err == nil {
+		t.Errorf("a closed service answers %v", resp)
+	}
+}

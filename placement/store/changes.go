@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// The kinds of things that ledger_changes names. They are in the database:
+// never give one another meaning.
+const (
+	kindProvider     = 1
+	kindConsumer     = 2
+	kindClass        = 3
+	kindTrait        = 4
+	kindAggregate    = 5
+	kindProject      = 6
+	kindUser         = 7
+	kindConsumerType = 8
+	// kindStray is a consumer without a record, named by its uuid.
+	kindStray = 9
+)
+
+const (
+	// keepVersions is how many versions ledger_changes goes back.
+	keepVersions = 4096
+	// pruneEvery is how many versions pass between two prunings.
+	pruneEvery = 256
+	// maxFollow is how many things a refresh may name before loading
+	// everything is no dearer.
+	maxFollow = 50_000
+)
+
+// thing is what a row of ledger_changes names.
+type thing struct {
+	kind int
+	id   int64
+	uuid string
+}
+
+// things returns what the changes touch, each once.
+func things(changes []ledger.Change) []thing {
+	seen := make(map[thing]bool, len(changes))
+	out := make([]thing, 0, len(changes))
+	add := func(kind int, id int64, uuid string) {
+		t := thing{kind, id, uuid}
+		if !seen[t] {
+			seen[t] = true
+			out = append(out, t)
+		}
+	}
+	for _, c := range changes {
+		switch c := c.(type) {
+		case ledger.InsertNamed:
+			add(tableOf(c.Table).kind, c.Row.ID, "")
+		case ledger.RenameNamed:
+			add(tableOf(c.Table).kind, c.Row.ID, "")
+		case ledger.DeleteNamed:
+			add(tableOf(c.Table).kind, c.ID, "")
+		case ledger.InsertProvider:
+			add(kindProvider, c.Row.ID, "")
+		case ledger.UpdateProvider:
+			add(kindProvider, c.Row.ID, "")
+		case ledger.BumpProvider:
+			add(kindProvider, c.ID, "")
+		case ledger.DeleteProvider:
+			add(kindProvider, c.ID, "")
+		case ledger.InsertInventory:
+			add(kindProvider, c.Row.Provider, "")
+		case ledger.UpdateInventory:
+			add(kindProvider, c.Row.Provider, "")
+		case ledger.DeleteInventory:
+			add(kindProvider, c.Provider, "")
+		case ledger.AddTrait:
+			add(kindProvider, c.Link.Provider, "")
+		case ledger.RemoveTrait:
+			add(kindProvider, c.Link.Provider, "")
+		case ledger.AddAggregate:
+			add(kindProvider, c.Link.Provider, "")
+		case ledger.RemoveAggregate:
+			add(kindProvider, c.Link.Provider, "")
+		case ledger.InsertConsumer:
+			add(kindConsumer, c.Row.ID, "")
+		case ledger.UpdateConsumer:
+			add(kindConsumer, c.Row.ID, "")
+		case ledger.DeleteConsumer:
+			add(kindConsumer, c.ID, "")
+		case ledger.DeleteAllocations:
+			if c.ID != 0 {
+				add(kindConsumer, c.ID, "")
+			} else {
+				add(kindStray, 0, c.Consumer)
+			}
+		case ledger.InsertAllocation:
+			// Its consumer is inserted or updated in the same commit.
+		default:
+			panic(fmt.Sprintf("store: no such change %T", c))
+		}
+	}
+	return out
+}
+
+// Changes implements ledger.Store.
+func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error) {
+	delta := new(ledger.Delta)
+	err := s.reading(ctx, func(r reader) error {
+		if err := r.version(&delta.Version); err != nil {
+			return err
+		}
+		if delta.Version <= since {
+			return nil
+		}
+		named, err := r.namedSince(since)
+		if err != nil {
+			return err
+		}
+		return r.follow(delta, named)
+	})
+	if err != nil {
+		return nil, s.failed("following", err)
+	}
+	return delta, nil
+}
+
+// namedSince returns what was named after a version, by kind.
+func (r reader) namedSince(since int64) (map[int][]any, error) {
+	var count int
+	var oldest sql.NullInt64
+	query := r.dialect.rebind("SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?")
+	if err := r.tx.QueryRowContext(r.ctx, query, shard, since).Scan(&count, &oldest); err != nil {
+		return nil, err
+	}
+	if !oldest.Valid || oldest.Int64 != since+1 || count > maxFollow {
+		return nil, fmt.Errorf("the changes since version %d are not all kept, or too many: %w", since, ledger.ErrReload)
+	}
+	named := map[int][]any{}
+	err := r.query("SELECT DISTINCT kind, id, COALESCE(uuid, '') FROM ledger_changes WHERE shard = ? AND version > ?", []any{shard, since}, func(rows *sql.Rows) error {
+		var t thing
+		if err := rows.Scan(&t.kind, &t.id, &t.uuid); err != nil {
+			return err
+		}
+		if t.kind == kindStray {
+			named[t.kind] = append(named[t.kind], t.uuid)
+		} else {
+			named[t.kind] = append(named[t.kind], t.id)
+		}
+		return nil
+	})
+	return named, err
+}
+
+// follow reads the present rows of what was named.
+func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
+	for _, t := range namedTables {
+		if ids := named[t.kind]; len(ids) > 0 {
+			if err := r.named(t, t.in(&delta.State), ids); err != nil {
+				return err
+			}
+		}
+	}
+	delta.ProviderIDs, delta.ConsumerIDs = numbers(named[kindProvider]), numbers(named[kindConsumer])
+	delta.ClassIDs, delta.TraitIDs = numbers(named[kindClass]), numbers(named[kindTrait])
+	if len(delta.ProviderIDs) > 0 {
+		if err := r.providers(&delta.State, named[kindProvider]); err != nil {
+			return err
+		}
+	}
+	for _, uuid := range named[kindStray] {
+		delta.ConsumerUUIDs = append(delta.ConsumerUUIDs, uuid.(string))
+	}
+	if len(delta.ConsumerIDs)+len(delta.ConsumerUUIDs) == 0 {
+		return nil
+	}
+	ids := named[kindConsumer]
+	if ids == nil {
+		ids = []any{}
+	}
+	return r.consumers(&delta.State, ids, named[kindStray]...)
+}
+
+func numbers(ids []any) []int64 {
+	var out []int64
+	for _, id := range ids {
+		out = append(out, id.(int64))
+	}
+	return out
+}

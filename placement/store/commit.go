@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"reflect"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// rowsPerInsert is how many rows an INSERT of many takes: enough to make the
+// statement's own cost small, few enough that one prepared form serves all.
+const rowsPerInsert = 50
+
+// Commit implements ledger.Store. Cost on SQLite: about 20 µs of CPU for each
+// row and one fsync.
+func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
+	const op = "committing to"
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	session, err := s.session(ctx)
+	if err != nil {
+		return s.failed(op, err)
+	}
+	tx, err := session.conn.BeginTx(ctx, nil)
+	if err != nil {
+		s.dropLost(err)
+		return s.failed(op, err)
+	}
+	w := &writer{ctx: ctx, session: session, store: s}
+	if err := w.write(base, changes); err != nil {
+		_ = tx.Rollback() // nothing of it counts, whatever this says
+		s.dropLost(err)
+		return s.commitFailed(op, err)
+	}
+	if err := tx.Commit(); err != nil {
+		s.dropLost(err)
+		if s.cfg.Dialect.CommitUnknown(err) {
+			return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(op, err))
+		}
+		return s.commitFailed(op, err)
+	}
+	return nil
+}
+
+// commitFailed makes what a conflict of rows is for the ledger of an error:
+// somebody who does not know ledger_version wrote to the database.
+func (s *Store) commitFailed(op string, err error) error {
+	classified, conflict := s.cfg.Dialect.Classify(op, err)
+	if conflict {
+		return fmt.Errorf("%w: %w", ledger.ErrReload, classified)
+	}
+	return classified
+}
+
+// writer writes one commit.
+type writer struct {
+	ctx     context.Context
+	session *session // in a transaction
+	store   *Store
+}
+
+func (w *writer) write(base int64, changes []ledger.Change) error {
+	// Find out early that it is in vain; the last statement is what decides.
+	var version int64
+	stmt, err := w.stmt(versionQuery)
+	if err != nil {
+		return err
+	}
+	if err := stmt.QueryRowContext(w.ctx, shard).Scan(&version); err != nil {
+		return err
+	}
+	if version != base {
+		return fmt.Errorf("the version is %d, not %d: %w", version, base, ledger.ErrVersionConflict)
+	}
+	for rest := changes; len(rest) > 0; {
+		n := run(rest)
+		if err := w.apply(rest[:n]); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if !w.store.cfg.Exclusive {
+		if err := w.name(base+1, things(changes)); err != nil {
+			return err
+		}
+	}
+	moved, err := w.exec("UPDATE ledger_version SET version = version + 1 WHERE shard = ? AND version = ?", shard, base)
+	if err != nil {
+		return err
+	}
+	if moved != 1 {
+		return fmt.Errorf("the version is not %d: %w", base, ledger.ErrVersionConflict)
+	}
+	return nil
+}
+
+// name writes what the new version changed, and forgets old versions.
+func (w *writer) name(version int64, named []thing) error {
+	err := w.insert("INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) VALUES ", 6, len(named), func(i int, args []any) []any {
+		var uuid any
+		if named[i].uuid != "" {
+			uuid = named[i].uuid
+		}
+		return append(args, shard, version, i, named[i].kind, named[i].id, uuid)
+	})
+	if err == nil && version%pruneEvery == 0 {
+		_, err = w.exec("DELETE FROM ledger_changes WHERE shard = ? AND version <= ?", shard, version-keepVersions)
+	}
+	return err
+}
+
+// run returns how many changes at the start are of one kind.
+func run(changes []ledger.Change) int {
+	kind := reflect.TypeOf(changes[0])
+	for i, c := range changes {
+		if reflect.TypeOf(c) != kind {
+			return i
+		}
+	}
+	return len(changes)
+}
+
+// apply writes changes that are all of one kind.
+func (w *writer) apply(changes []ledger.Change) error {
+	at := w.store.cfg.Dialect.timeArg
+	switch changes[0].(type) {
+	case ledger.InsertAllocation:
+		return w.insert("INSERT INTO allocations (created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used) VALUES ", 6, len(changes),
+			func(i int, args []any) []any {
+				r := changes[i].(ledger.InsertAllocation).Row
+				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Consumer, r.Class, r.Used)
+			})
+	case ledger.InsertConsumer:
+		return w.insert("INSERT INTO consumers (created_at, updated_at, id, uuid, project_id, user_id, generation, consumer_type_id) VALUES ", 8, len(changes),
+			func(i int, args []any) []any {
+				r := changes[i].(ledger.InsertConsumer).Row
+				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project, r.User, r.Generation, null(r.Type))
+			})
+	case ledger.InsertInventory:
+		return w.insert("INSERT INTO inventories (created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES ", 10, len(changes),
+			func(i int, args []any) []any {
+				r := changes[i].(ledger.InsertInventory).Row
+				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Class, r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio)
+			})
+	case ledger.AddTrait:
+		return w.insert("INSERT INTO resource_provider_traits (created_at, trait_id, resource_provider_id) VALUES ", 3, len(changes),
+			func(i int, args []any) []any {
+				c := changes[i].(ledger.AddTrait)
+				return append(args, at(c.CreatedAt), c.Link.Target, c.Link.Provider)
+			})
+	case ledger.AddAggregate:
+		return w.insert("INSERT INTO resource_provider_aggregates (created_at, aggregate_id, resource_provider_id) VALUES ", 3, len(changes),
+			func(i int, args []any) []any {
+				c := changes[i].(ledger.AddAggregate)
+				return append(args, at(c.CreatedAt), c.Link.Target, c.Link.Provider)
+			})
+	case ledger.DeleteAllocations:
+		return w.many("DELETE FROM allocations WHERE consumer_id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteAllocations).Consumer })
+	case ledger.DeleteConsumer:
+		return w.many("DELETE FROM consumers WHERE id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteConsumer).ID })
+	}
+	for _, c := range changes {
+		if err := w.one(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one writes one change of a kind that does not come in crowds.
+func (w *writer) one(change ledger.Change) error {
+	at := w.store.cfg.Dialect.timeArg
+	switch c := change.(type) {
+	case ledger.InsertNamed:
+		t := tableOf(c.Table)
+		return w.must("INSERT INTO "+t.name+" (created_at, id, "+t.column+") VALUES (?, ?, ?)", at(c.Row.CreatedAt), c.Row.ID, c.Row.Name)
+	case ledger.RenameNamed:
+		t := tableOf(c.Table)
+		return w.must("UPDATE "+t.name+" SET "+t.column+" = ?, updated_at = ? WHERE id = ?", c.Row.Name, at(c.Row.UpdatedAt), c.Row.ID)
+	case ledger.DeleteNamed:
+		return w.must("DELETE FROM "+tableOf(c.Table).name+" WHERE id = ?", c.ID)
+	case ledger.InsertProvider:
+		r := c.Row
+		return w.must("INSERT INTO resource_providers (created_at, updated_at, id, uuid, name, generation, root_provider_id, parent_provider_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Name, r.Generation, r.Root, null(r.Parent))
+	case ledger.UpdateProvider:
+		r := c.Row
+		return w.must("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, updated_at = ? WHERE id = ?",
+			r.Name, r.Root, null(r.Parent), at(r.UpdatedAt), r.ID)
+	case ledger.BumpProvider:
+		return w.must("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND COALESCE(generation, 0) = ?", c.To, at(c.UpdatedAt), c.ID, c.From)
+	case ledger.DeleteProvider:
+		for _, table := range []string{"inventories", "resource_provider_traits", "resource_provider_aggregates"} {
+			if _, err := w.exec("DELETE FROM "+table+" WHERE resource_provider_id = ?", c.ID); err != nil {
+				return err
+			}
+		}
+		return w.must("DELETE FROM resource_providers WHERE id = ?", c.ID)
+	case ledger.UpdateInventory:
+		r := c.Row
+		return w.must("UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
+			r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio, at(r.UpdatedAt), r.Provider, r.Class)
+	case ledger.DeleteInventory:
+		return w.must("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?", c.Provider, c.Class)
+	case ledger.RemoveTrait:
+		return w.must("DELETE FROM resource_provider_traits WHERE resource_provider_id = ? AND trait_id = ?", c.Link.Provider, c.Link.Target)
+	case ledger.RemoveAggregate:
+		return w.must("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = ? AND aggregate_id = ?", c.Link.Provider, c.Link.Target)
+	case ledger.UpdateConsumer:
+		r := c.Row
+		return w.must("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, updated_at = ? WHERE id = ?",
+			r.Project, r.User, r.Generation, null(r.Type), at(r.UpdatedAt), r.ID)
+	}
+	panic(fmt.Sprintf("store: no such change %T", change))
+}
+
+// null is NULL for the number 0.
+func null(id int64) any {
+	if id == 0 {
+		return nil
+	}
+	return id
+}
+
+// stmt returns a prepared statement on the connection of the transaction.
+func (w *writer) stmt(query string) (*sql.Stmt, error) {
+	return w.session.prepared(w.ctx, &w.store.cfg.Dialect, query)
+}
+
+// exec runs a statement and returns how many rows it touched.
+func (w *writer) exec(query string, args ...any) (int64, error) {
+	stmt, err := w.stmt(query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := stmt.ExecContext(w.ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// must runs a statement that touches one row, or else the rows are not as the
+// ledger knows them.
+func (w *writer) must(query string, args ...any) error {
+	n, err := w.exec(query, args...)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%q touched %d rows instead of 1, somebody who does not know ledger_version wrote to the database: %w", query, n, ledger.ErrReload)
+	}
+	return err
+}
+
+// insert runs an INSERT of n rows, many in each statement.
+func (w *writer) insert(head string, columns, n int, row func(i int, args []any) []any) error {
+	group := "(" + marks(columns) + ")"
+	for done := 0; done < n; {
+		size := 1
+		query := head + group
+		if n-done >= rowsPerInsert {
+			size = rowsPerInsert
+			query = manyRows(head, group)
+		}
+		args := make([]any, 0, size*columns)
+		for i := range size {
+			args = row(done+i, args)
+		}
+		if _, err := w.exec(query, args...); err != nil {
+			return err
+		}
+		done += size
+	}
+	return nil
+}
+
+func manyRows(head, group string) string {
+	query := make([]byte, 0, len(head)+rowsPerInsert*(len(group)+2))
+	query = append(query, head...)
+	for i := range rowsPerInsert {
+		if i > 0 {
+			query = append(query, ", "...)
+		}
+		query = append(query, group...)
+	}
+	return string(query)
+}
+
+// many runs a DELETE by keys, many in each statement.
+func (w *writer) many(head string, n int, key func(int) any) error {
+	for done := 0; done < n; {
+		size := 1
+		if n-done >= rowsPerInsert {
+			size = rowsPerInsert
+		}
+		args := make([]any, size)
+		for i := range args {
+			args[i] = key(done + i)
+		}
+		if _, err := w.exec(head+"("+marks(size)+")", args...); err != nil {
+			return err
+		}
+		done += size
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+)
+
+// session is the one connection that commits, with its prepared statements.
+// It is made when it is first needed, and again after it was lost.
+type session struct {
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+// session returns the writing session. The caller holds s.committing.
+func (s *Store) session(ctx context.Context) (*session, error) {
+	if s.writer != nil {
+		return s.writer, nil
+	}
+	conn, err := s.cfg.Writer.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.writer = &session{conn: conn, stmts: map[string]*sql.Stmt{}}
+	return s.writer, nil
+}
+
+// dropLost gives the session up when err says that its connection is gone.
+func (s *Store) dropLost(err error) {
+	if s.writer != nil && (errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)) {
+		_ = s.writer.close() // it is gone already
+		s.writer = nil
+	}
+}
+
+// prepared returns the statement for a query; queries are few and written in
+// this package.
+func (s *session) prepared(ctx context.Context, d *Dialect, query string) (*sql.Stmt, error) {
+	if stmt, ok := s.stmts[query]; ok {
+		return stmt, nil
+	}
+	stmt, err := s.conn.PrepareContext(ctx, d.rebind(query))
+	if err != nil {
+		return nil, err
+	}
+	s.stmts[query] = stmt
+	return stmt, nil
+}
+
+func (s *session) close() error {
+	var errs []error
+	for _, stmt := range s.stmts {
+		errs = append(errs, stmt.Close())
+	}
+	return errors.Join(append(errs, s.conn.Close())...)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/compute-agent/compute-agent/placement/store"
+)
+
+//go:embed sql/*.sql
+var migrations embed.FS
+
+// Option changes how Open opens. Without any, other processes may have the
+// file open as well.
+type Option func(*options)
+
+type options struct {
+	exclusive   bool
+	busyTimeout time.Duration
+	maxPages    int
+}
+
+// Exclusive keeps other processes out while the store is open, and saves
+// asking for their commits.
+func Exclusive() Option { return func(o *options) { o.exclusive = true } }
+
+// BusyTimeout is how long to wait for another process's transaction to end; 5 s
+// by default.
+func BusyTimeout(d time.Duration) Option { return func(o *options) { o.busyTimeout = d } }
+
+// MaxPages is how large the database may become, in pages of 4 KiB; writes
+// beyond that fail with store.ErrFull. No limit by default.
+func MaxPages(n int) Option { return func(o *options) { o.maxPages = n } }
+
+// Open opens the database file, and makes it (mode 0600) and its directory
+// (0700) when they are not there. It brings the schema up to date, or adopts
+// the file when OpenStack Placement made it. Errors are *store.Error.
+func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error) {
+	const op = "opening"
+	o := options{busyTimeout: 5 * time.Second}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, &store.Error{Op: op, Where: path, Kind: store.ErrUnreachable, Err: err}
+	}
+	if err := prepare(path); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(path, o.exclusive)
+	if err != nil {
+		return nil, err
+	}
+	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}
+	if o.maxPages > 0 {
+		pragmas = append(pragmas, "max_page_count("+strconv.Itoa(o.maxPages)+")")
+	}
+	writer, err := open(path, o, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	writer.SetMaxOpenConns(1)
+	reader, err := open(path, o, url.Values{"_pragma": {"query_only(1)"}})
+	if err != nil {
+		return nil, errors.Join(err, writer.Close(), unlock())
+	}
+	reader.SetMaxOpenConns(4)
+	reader.SetMaxIdleConns(4)
+	files, err := fs.Sub(migrations, "sql")
+	if err != nil {
+		panic(err) // the embedded directory is part of the program
+	}
+	// The writer first: it turns the write-ahead log on.
+	if err := writer.PingContext(ctx); err != nil {
+		failed, _ := classify(path)(op, err)
+		return nil, errors.Join(failed, reader.Close(), writer.Close(), unlock())
+	}
+	return store.New(ctx, store.Config{
+		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnClose: unlock,
+		Dialect: store.Dialect{
+			TimeColumn: func(column string) string { return "CAST(" + column + " AS TEXT)" },
+			TimeArg:    func(t time.Time) any { return t.UTC().Format(store.TimeText) },
+			MaxParams:  900,
+			Migrations: files,
+			HasTable:   "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+			Classify:   classify(path), CommitUnknown: commitUnknown,
+		},
+	})
+}
+
+// PathOf returns the path in a URL of the form sqlite:///PATH.
+func PathOf(dsn string) (string, error) {
+	rest, ok := strings.CutPrefix(dsn, "sqlite://")
+	if !ok || !strings.HasPrefix(rest, "/") {
+		return "", fmt.Errorf("%q is no address of an SQLite database: write sqlite:///PATH", dsn)
+	}
+	path, err := url.PathUnescape(rest)
+	if err != nil || strings.ContainsAny(path, "\x00") {
+		return "", fmt.Errorf("%q is no address of an SQLite database: its path cannot be read", dsn)
+	}
+	return path, nil
+}
+
+func open(path string, o options, params url.Values) (*sql.DB, error) {
+	params["_pragma"] = append([]string{"busy_timeout(" + strconv.FormatInt(o.busyTimeout.Milliseconds(), 10) + ")"}, params["_pragma"]...)
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
+	if err != nil {
+		return nil, &store.Error{Op: "opening", Where: path, Kind: store.ErrUnreachable, Err: err}
+	}
+	return db, nil
+}
+
+// header starts every SQLite file.
+var header = []byte("SQLite format 3\x00")
+
+// prepare makes the directory and the file, and finds the plain mistakes that
+// SQLite reports late or in its own words.
+func prepare(path string) error {
+	const op = "opening"
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fileError(op, path, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fileError(op, path, err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written through it
+	head := make([]byte, len(header))
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fileError(op, path, err)
+	}
+	if n > 0 && !bytes.Equal(head, header) {
+		return &store.Error{Op: op, Where: path, Kind: store.ErrNotDatabase, Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/store/sqlite"
+)
+
+var ctx = context.Background()
+
+// fatal is what *testing.T and *rapid.T share.
+type fatal interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func open(t fatal, path string, opts ...sqlite.Option) *ledger.Ledger {
+	t.Helper()
+	s, err := sqlite.Open(ctx, path, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeLedger(t fatal, l *ledger.Ledger) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same compares all that two snapshots show, numbers and times included.
+func same(t fatal, what string, a, b *ledger.Snapshot) {
+	t.Helper()
+	pa, err := ledgertest.PictureOf(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb, err := ledgertest.PictureOf(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(pa, pb, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("%s:\n%s", what, diff)
+	}
+	if diff := cmp.Diff(ledgertest.Rows(a), ledgertest.Rows(b)); diff != "" {
+		t.Fatalf("%s:\n%s", what, diff)
+	}
+	if a.Version() != b.Version() {
+		t.Fatalf("%s: versions %d and %d", what, a.Version(), b.Version())
+	}
+}
+
+// TestRoundTrip: after random writes through two servers on one file, taking
+// turns as chance wants, what each shows, what a third loads and what the
+// model says are the same.
+func TestRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	files := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		files++
+		path := filepath.Join(dir, fmt.Sprint(files), "placement.db")
+		servers := []*ledger.Ledger{open(rt, path), open(rt, path)}
+		model := ledgertest.NewModel()
+		do := func(op ledgertest.Op, server int) {
+			want := model.Apply(op)
+			_, err := servers[server].Update(ctx, op.Run)
+			if err != nil && ledger.KindOf(err) == 0 || !ledgertest.SameRefusal(want, ledger.KindOf(err)) {
+				rt.Fatalf("%+v: server %d says %v, the model %q", op, server, err, want)
+			}
+		}
+		for _, op := range ledgertest.Start() {
+			do(op, 0)
+		}
+		for range rapid.IntRange(5, 40).Draw(rt, "writes") {
+			do(ledgertest.Draw(rt, model), rapid.IntRange(0, 1).Draw(rt, "server"))
+		}
+		first, err := servers[0].Snapshot(ctx)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		second, err := servers[1].Snapshot(ctx)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		third := open(rt, path)
+		same(rt, "server 0 -, server 1 +", first, second)
+		same(rt, "server 0 -, loaded +", first, third.Current())
+		got, err := ledgertest.PictureOf(first)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(model.Picture(), got, cmpopts.EquateEmpty()); diff != "" {
+			rt.Fatalf("model -, servers +:\n%s", diff)
+		}
+		for _, l := range append(servers, third) {
+			closeLedger(rt, l)
+		}
+	})
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "placement.db")
+	closeLedger(t, open(t, path))
+	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %o, want %o", name, info.Mode().Perm(), want)
+		}
+	}
+}
+
+func TestStandardNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	l := open(t, path)
+	defer closeLedger(t, l)
+	for id, name := range ledger.StandardClasses() {
+		if c, ok := l.Current().Class(name); !ok || c.ID != int64(id) || !c.Standard() {
+			t.Errorf("standard class %s is %+v, want number %d", name, c, id)
+		}
+	}
+	if got, want := len(l.Current().Traits()), len(ledger.StandardTraits()); got != want {
+		t.Errorf("%d traits, want %d", got, want)
+	}
+	version := l.Current().Version()
+	closeLedger(t, l)
+	l = open(t, path)
+	if l.Current().Version() != version {
+		t.Errorf("opening again wrote something: version %d, was %d", l.Current().Version(), version)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	t.Run("not a database", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		text := []byte("# this is somebody's letter, not a database\n")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrNotDatabase) {
+			t.Errorf("got %v, want ErrNotDatabase", err)
+		}
+		if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, text) {
+			t.Errorf("the file was changed: %q, %v", after, err)
+		}
+	})
+	t.Run("damaged", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		closeLedger(t, open(t, path))
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// All but the first page is noise.
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := make([]byte, info.Size()-4096)
+		for i := range noise {
+			noise[i] = byte(i*7 + 3)
+		}
+		if _, err := f.WriteAt(noise, 4096); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := sqlite.Open(ctx, path)
+		if err == nil {
+			_, err = ledger.Open(ctx, s, ledger.Options{})
+		}
+		if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("got %v, want ErrCorrupt", err)
+		}
+	})
+	t.Run("directory in the way", func(t *testing.T) {
+		if _, err := sqlite.Open(ctx, t.TempDir()); !errors.Is(err, store.ErrUnreachable) {
+			t.Errorf("got %v, want ErrUnreachable", err)
+		}
+	})
+	t.Run("no right to write", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			// Root may write where the mode forbids it; /proc refuses root too.
+			if _, err := sqlite.Open(ctx, "/proc/self/placement.db"); err == nil {
+				t.Error("opened a database in /proc")
+			}
+			return
+		}
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // the point of the test
+			t.Fatal(err)
+		}
+		if _, err := sqlite.Open(ctx, filepath.Join(dir, "placement.db")); !errors.Is(err, store.ErrReadOnly) {
+			t.Errorf("got %v, want ErrReadOnly", err)
+		}
+	})
+	t.Run("newer schema", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		closeLedger(t, open(t, path))
+		execute(t, path, "INSERT INTO ledger_migrations (number) VALUES (999)")
+		if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrSchema) {
+			t.Errorf("got %v, want ErrSchema", err)
+		}
+	})
+	t.Run("unknown Placement schema", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		execute(t, path, "CREATE TABLE resource_providers (id INTEGER)", "CREATE TABLE alembic_version (version_num VARCHAR(32))", "INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+		if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrSchema) {
+			t.Errorf("got %v, want ErrSchema", err)
+		}
+	})
+}
+
+// TestFullDisk: a database that cannot grow refuses the write, keeps the old
+// state, and goes on when there is space again.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	s, err := sqlite.Open(ctx, path, sqlite.MaxPages(80))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLedger(t, l)
+	var full error
+	for i := range 100 {
+		before := l.Current()
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			for k := range 100 {
+				name := fmt.Sprintf("provider-%d-%d", i, k)
+				if _, err := tx.CreateProvider(ledger.NewProvider{UUID: name, Name: name}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			full = err
+			if l.Current() != before {
+				t.Error("a refused write was published")
+			}
+			break
+		}
+	}
+	if !errors.Is(full, store.ErrFull) {
+		t.Fatalf("got %v, want ErrFull", full)
+	}
+	other := open(t, path)
+	defer closeLedger(t, other)
+	same(t, "the full server -, loaded +", l.Current(), other.Current())
+	if _, err := other.Update(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "late", Name: "late"})
+		return err
+	}); err != nil {
+		t.Fatalf("with space, writing does not go on: %v", err)
+	}
+}
+
+func TestExclusive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	l := open(t, path, sqlite.Exclusive())
+	if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("beside an exclusive server: got %v, want ErrLocked", err)
+	}
+	closeLedger(t, l)
+	l = open(t, path)
+	defer closeLedger(t, l)
+	if _, err := sqlite.Open(ctx, path, sqlite.Exclusive()); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("exclusive beside a server: got %v, want ErrLocked", err)
+	}
+}
+
+// TestForeignWriter: somebody who knows nothing of ledger_version, such as
+// OpenStack Placement, changed a row. The write that builds on it notices,
+// loads everything again and is decided anew.
+func TestForeignWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	l := open(t, path)
+	defer closeLedger(t, l)
+	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "UPDATE resource_providers SET generation = 7")
+	runs := 0
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		runs++
+		_, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"})
+		return err
+	})
+	if ledger.KindOf(err) != ledger.GenerationConflict || runs != 2 {
+		t.Errorf("after %d runs: %v, want a generation conflict after 2", runs, err)
+	}
+}
+
+func TestPathOf(t *testing.T) {
+	for dsn, want := range map[string]string{"sqlite:///var/lib/p.db": "/var/lib/p.db", "sqlite:///a%20b.db": "/a b.db"} {
+		if got, err := sqlite.PathOf(dsn); err != nil || got != want {
+			t.Errorf("PathOf(%s) = %s, %v, want %s", dsn, got, err, want)
+		}
+	}
+	for _, dsn := range []string{"", "sqlite://relative.db", "mysql:///x", "sqlite:///%zz", "sqlite:///a%00b"} {
+		if got, err := sqlite.PathOf(dsn); err == nil {
+			t.Errorf("PathOf(%q) = %s, want an error", dsn, got)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/python3
+"""Run requests through the installed OpenStack Placement, on an SQLite file.
+
+    placement.py FILE < requests.json > answers.json
+
+A request is [method, path, body or null]; an answer is [status, body or null].
+The file is made, or brought up to date, by Placement's own migrations first.
+"""
+
+import json
+import sys
+
+from oslo_config import cfg
+from placement import conf
+from placement import db_api
+from placement import deploy
+from placement.db.sqlalchemy import migration
+import webob
+
+config = cfg.ConfigOpts()
+conf.register_opts(config)
+config([], project='placement', default_config_files=[], default_config_dirs=[])
+config.set_override('connection', 'sqlite:///' + sys.argv[1],
+                    group='placement_database')
+config.set_override('auth_strategy', 'noauth2', group='api')
+db_api.configure(config)
+migration.upgrade('head')
+app = deploy.loadapp(config)
+
+answers = []
+for method, path, body in json.load(sys.stdin):
+    request = webob.Request.blank(path, method=method, headers={
+        'X-Auth-Token': 'admin', 'OpenStack-API-Version': 'placement 1.39',
+        'Accept': 'application/json'})
+    if body is not None:
+        request.content_type = 'application/json'
+        request.body = json.dumps(body).encode()
+    response = request.get_response(app)
+    answers.append([response.status_int,
+                    json.loads(response.body) if response.body else None])
+json.dump(answers, sys.stdout)

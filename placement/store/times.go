@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"time"
+)
+
+// TimeText is the form in which SQLAlchemy keeps times in SQLite: UTC, with
+// microseconds.
+const TimeText = "2006-01-02 15:04:05.000000"
+
+// timeScan reads a time column.
+type timeScan struct{ to *time.Time }
+
+// Scan implements sql.Scanner.
+func (s timeScan) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*s.to = time.Time{}
+		return nil
+	case time.Time:
+		*s.to = v.UTC()
+		return nil
+	case []byte:
+		return s.parse(string(v))
+	case string:
+		return s.parse(v)
+	}
+	return fmt.Errorf("a time column holds a %T", src)
+}
+
+// parse takes the usual form apart by hand, which is most of the cost of
+// loading a large database otherwise, and leaves the rest to package time.
+func (s timeScan) parse(text string) error {
+	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' && (len(text) == 19 || text[19] == '.') {
+		ok := true
+		num := func(from, to int) int {
+			n := 0
+			for _, c := range []byte(text[from:to]) {
+				if c < '0' || c > '9' {
+					ok = false
+				}
+				n = n*10 + int(c-'0')
+			}
+			return n
+		}
+		micros := 0
+		if len(text) == 26 {
+			micros = num(20, 26)
+		}
+		t := time.Date(num(0, 4), time.Month(num(5, 7)), num(8, 10), num(11, 13), num(14, 16), num(17, 19), micros*1000, time.UTC)
+		if ok {
+			*s.to = t
+			return nil
+		}
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			*s.to = t.UTC()
+			return nil
+		}
+	}
+	return fmt.Errorf("a time column holds %.40q, which is no time", text)
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"runtime/debug"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// options are those of the gRPC server: limits, and what surrounds every call.
+func (s *server) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(wire.MaxMessage),
+		grpc.MaxSendMsgSize(wire.MaxMessage),
+		grpc.ChainUnaryInterceptor(s.aroundCall),
+		grpc.ChainStreamInterceptor(s.aroundStream),
+	}
+}
+
+// aroundCall gives a call its logger, refuses it while shutting down, and turns panics and the package's errors into
+// statuses. Calls of other services (go-plugin's own) pass.
+func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if info.Server != any(s) {
+		return next(ctx, req)
+	}
+	s.reclaimOutput()
+	op := path.Base(info.FullMethod)
+	switch info.FullMethod {
+	case driverv1.Plugin_Shutdown_FullMethodName: // waits for the others, so it is not one of them
+	default:
+		if !s.gate.enter() {
+			return nil, status.Error(codes.Unavailable, "the plugin is shutting down")
+		}
+		defer s.gate.leave()
+	}
+	var reply any
+	err := s.guarded(ctx, op, func(ctx context.Context) (err error) {
+		reply, err = next(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+func (s *server) aroundStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if srv != any(s) {
+		return next(srv, stream)
+	}
+	return s.guarded(stream.Context(), path.Base(info.FullMethod), func(context.Context) error { return next(srv, stream) })
+}
+
+// guarded runs driver code: with a logger in the context, a panic as an error, and errors as statuses.
+func (s *server) guarded(ctx context.Context, op string, call func(context.Context) error) (err error) {
+	log := s.log.With().Str("call", op).Logger()
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error().Str("panic", fmt.Sprint(p)).Str("stack", string(debug.Stack())).
+				Msg("the driver panicked; this call fails and the plugin goes on. It is a defect of the driver: report it with this stack")
+			err = status.Errorf(codes.Internal, "the driver panicked in %s: %v (its stack is in the log)", op, p)
+		}
+	}()
+	return toStatus(call(log.WithContext(ctx)))
+}
+
+// toStatus is the one place where a driver's error becomes one of the protocol's.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	f := wire.Failure{Message: err.Error()}
+	var reshape *ReshapeFailed
+	var config *ConfigError
+	var needed *ReshapeNeeded
+	var notReady *NotReady
+	switch {
+	case errors.As(err, &reshape):
+		f.Kind, f.Words = wire.KindReshapeFailed, reshape.Reason
+		for _, o := range reshape.Offenders {
+			f.Offenders = append(f.Offenders, wire.Offender(o))
+		}
+	case errors.As(err, &config):
+		f.Kind, f.Key, f.Words = wire.KindConfigError, config.Key, config.Problem
+	case errors.As(err, &needed):
+		f.Kind, f.Words = wire.KindReshapeNeeded, needed.Reason
+	case errors.Is(err, ErrReshapeNeeded):
+		f.Kind = wire.KindReshapeNeeded
+	case errors.As(err, &notReady):
+		f.Kind, f.Words = wire.KindNotReady, notReady.Reason
+	case errors.Is(err, ErrNotReady):
+		f.Kind = wire.KindNotReady
+	default:
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return status.Error(codes.DeadlineExceeded, err.Error())
+		}
+		if errors.Is(err, context.Canceled) {
+			return status.Error(codes.Canceled, err.Error())
+		}
+	}
+	return f.Err()
+}
+
+// reclaimOutput points os.Stdout and os.Stderr back at the process' standard error. go-plugin replaces them by pipes that
+// block the writer when nobody reads on the other side.
+func (s *server) reclaimOutput() {
+	reclaim.Do(func() {
+		if startedByAgent() {
+			os.Stdout, os.Stderr = stderr, stderr
+		}
+	})
+}
+
+var reclaim sync.Once
+
+// turn lets one call in at a time.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("an earlier call of this driver has not returned: %w", ctx.Err())
+	}
+}
+
+func (t turn) give() { <-t }
+
+// gate counts the calls under way and can be closed to new ones.
+type gate struct {
+	closing chan struct{} // closed with the gate
+
+	mu     sync.Mutex
+	inside int
+	closed bool
+	empty  chan struct{} // closed when the gate is closed and nobody is inside
+}
+
+func newGate() *gate { return &gate{closing: make(chan struct{}), empty: make(chan struct{})} }
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.inside == 0 && g.closed {
+		close(g.empty)
+	}
+}
+
+// close lets nobody in any more and waits until all have left.
+func (g *gate) close(ctx context.Context) error {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		close(g.closing)
+		if g.inside == 0 {
+			close(g.empty)
+		}
+	}
+	g.mu.Unlock()
+	select {
+	case <-g.empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What a driver may answer instead of a tree. Wrap them freely: errors.Is and errors.As are used on both sides, and the
+// words around them arrive too.
+var (
+	// ErrReshapeNeeded: inventory in use must move to another provider, and the call came without allocations.
+	ErrReshapeNeeded = errors.New("reshape needed")
+	// ErrNotReady: the driver cannot tell now, through no fault of its own. See [NotReady].
+	ErrNotReady = errors.New("driver not ready")
+)
+
+// ReshapeNeeded is [ErrReshapeNeeded] with a reason: what is to move where.
+type ReshapeNeeded struct {
+	Reason string
+}
+
+func (e *ReshapeNeeded) Error() string { return because(ErrReshapeNeeded, e.Reason) }
+
+// Is makes errors.Is(err, ErrReshapeNeeded) hold.
+func (e *ReshapeNeeded) Is(target error) bool { return target == ErrReshapeNeeded }
+
+// NotReady is [ErrNotReady] with a reason: what is missing, and if possible how to mend it.
+type NotReady struct {
+	Reason string
+}
+
+func (e *NotReady) Error() string { return because(ErrNotReady, e.Reason) }
+
+// Is makes errors.Is(err, ErrNotReady) hold.
+func (e *NotReady) Is(target error) bool { return target == ErrNotReady }
+
+func because(err error, reason string) string {
+	if reason == "" {
+		return err.Error()
+	}
+	return err.Error() + ": " + reason
+}
+
+// ReshapeFailed says that allocations cannot be moved to where the inventory went. Nothing was changed; an operator must
+// look at the offenders.
+type ReshapeFailed struct {
+	Reason    string
+	Offenders []Offender
+}
+
+// Offender is one thing that stands against a reshape. Any of its fields may be empty.
+type Offender struct {
+	// Consumer and Provider are uuids.
+	Consumer, Provider string
+	// Class is a resource class.
+	Class string
+	// Problem is in words.
+	Problem string
+}
+
+func (e *ReshapeFailed) Error() string {
+	const shown = 5
+	var b strings.Builder
+	b.WriteString("reshape failed")
+	if e.Reason != "" {
+		b.WriteString(": " + e.Reason)
+	}
+	for i, o := range e.Offenders {
+		if i == shown {
+			fmt.Fprintf(&b, "; and %d more", len(e.Offenders)-shown)
+			break
+		}
+		b.WriteString("; " + o.String())
+	}
+	return b.String()
+}
+
+// String is the offender in words.
+func (o Offender) String() string {
+	var parts []string
+	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider}, {"resource class", o.Class}} {
+		if p.value != "" {
+			parts = append(parts, p.kind+" "+p.value)
+		}
+	}
+	if o.Problem == "" {
+		return strings.Join(parts, ", ")
+	}
+	if len(parts) == 0 {
+		return o.Problem
+	}
+	return strings.Join(parts, ", ") + ": " + o.Problem
+}
+
+// ConfigError says what is wrong with the configuration.
+type ConfigError struct {
+	// Key is the path of the key below the driver's table ("nodes[0].name"), or "" if it is about the whole.
+	Key string
+	// Problem is in words: what is wrong and what would be right.
+	Problem string
+}
+
+func (e *ConfigError) Error() string {
+	if e.Key == "" {
+		return "configuration: " + e.Problem
+	}
+	return fmt.Sprintf("configuration: %s: %s", e.Key, e.Problem)
+}

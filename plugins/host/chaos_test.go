@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// chaosMain is the main function of the misbehaving driver.
+func chaosMain(mode string) {
+	switch mode {
+	case "exit-at-start":
+		fmt.Fprintln(os.Stderr, "cannot find the library that I need")
+		os.Exit(3)
+	case "slow-start":
+		select {}
+	case "noisy-start":
+		fmt.Println("a line on standard output before the handshake")
+		fmt.Fprintln(os.Stderr, `{"@message":1}`)
+		fmt.Fprintln(os.Stderr, `{"@message":"x","@level":[],"@timestamp":{}}`)
+		fmt.Fprintln(os.Stderr, strings.Repeat("z", 300_000))
+		_, _ = os.Stderr.Write([]byte{0xff, 0xfe, 0x00, '\n'})
+	}
+	plugins.Serve(&chaos{})
+}
+
+// chaos is a driver that does what its configuration says, in the call that the configuration names.
+type chaos struct {
+	cfg struct {
+		// Update is what UpdateProviderTree does.
+		Update string `json:"update"`
+		// Health is what Health does.
+		Health string `json:"health"`
+		// Version tells instances apart.
+		Version string `json:"version"`
+	}
+	stuck atomic.Bool
+}
+
+func (c *chaos) Info() plugins.Info {
+	return plugins.Info{Name: "chaos", Version: os.Getenv("CHAOS_VERSION")}
+}
+func (c *chaos) ConfigSchema() []byte { return nil }
+
+func (c *chaos) Configure(ctx context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
+	log := plugins.Logger(ctx)
+	log.Info().Str("driver", "somebody else").Int("answer", 42).Msg("configuring")
+	next := c.cfg
+	next.Update, next.Health, next.Version = "", "", ""
+	if err := plugins.DecodeConfig(raw, &next); err != nil {
+		return fmt.Errorf("reading the table: %w", err)
+	}
+	if next.Update == "refuse" {
+		return &plugins.ConfigError{Key: "update", Problem: "this is refused"}
+	}
+	c.cfg = next
+	return nil
+}
+
+func (c *chaos) AvailableNodes(context.Context) ([]plugins.Node, error) {
+	if c.cfg.Update == "not-ready" {
+		return nil, fmt.Errorf("asking the daemon: %w", &plugins.NotReady{Reason: "it sleeps"})
+	}
+	return []plugins.Node{{Name: "cn1"}}, nil
+}
+
+func (c *chaos) Health(context.Context) error {
+	switch c.cfg.Health {
+	case "problem":
+		return errors.New("the daemon does not answer")
+	case "hang":
+		select {}
+	}
+	return nil
+}
+
+func (c *chaos) Shutdown(context.Context) error {
+	if path := os.Getenv(scratchKey); path != "" {
+		return os.WriteFile(path, []byte("tidied up"), 0o600)
+	}
+	return nil
+}
+
+func (c *chaos) Watch(ctx context.Context, changed func(string)) error {
+	changed("cn1")
+	<-ctx.Done()
+	return nil
+}
+
+func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+	root, _ := tree.ProviderByName(node)
+	switch c.cfg.Update {
+	case "hang":
+		select {}
+	case "slow":
+		fmt.Fprintln(os.Stderr, "slow call begins")
+		// Ends when the test creates the scratch file.
+		for {
+			if _, err := os.Stat(os.Getenv(scratchKey)); err == nil {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	case "crash":
+		fmt.Fprintln(os.Stderr, "panic: not a real one")
+		os.Exit(7)
+	case "panic":
+		var nothing map[string]int
+		nothing["x"] = 1
+	case "reshape":
+		if allocations == nil {
+			return nil, fmt.Errorf("VGPU moves to a child: %w", plugins.ErrReshapeNeeded)
+		}
+		for consumer, c := range allocations {
+			for provider, amounts := range c.Resources {
+				return nil, &plugins.ReshapeFailed{Reason: "no room", Offenders: []plugins.Offender{
+					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"])},
+				}}
+			}
+		}
+	case "huge":
+		for i := range 9 {
+			res := make([]providertree.Resource, 0, 1000)
+			for j := range cap(res) {
+				res = append(res, providertree.Resource{Identifier: fmt.Sprintf("%d-%d", i, j), Metadata: strings.Repeat("m", 10_000)})
+			}
+			id, _ := providertree.ChildUUID(root.UUID, fmt.Sprint(i))
+			_ = tree.AddChild(root.UUID, id, fmt.Sprint("child", i))
+			_, _ = tree.SetResources(id, map[string][]providertree.Resource{"CUSTOM_X": res})
+		}
+	case "no-root":
+		_, err := tree.Remove(root.UUID)
+		return nil, err
+	case "generation":
+		_ = tree.SetGeneration(root.UUID, root.Generation+5)
+	case "environment":
+		return nil, errors.New(strings.Join(os.Environ(), "\n"))
+	case "descriptors":
+		entries, _ := os.ReadDir("/proc/self/fd")
+		var names []string
+		for _, e := range entries {
+			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			names = append(names, e.Name()+"="+to)
+		}
+		comm, _ := os.ReadFile("/proc/self/comm")
+		return nil, fmt.Errorf("comm=%s %s", strings.TrimSpace(string(comm)), strings.Join(names, "\n"))
+	case "print":
+		fmt.Println("printed on standard output")
+		fmt.Fprintln(os.Stderr, "printed on standard error")
+	case "grandchild":
+		cmd := exec.Command("sleep", "300")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%d", cmd.Process.Pid)
+	case "runaway": // leaves the process group and keeps our standard error open
+		cmd := exec.Command("sleep", "300")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%d", cmd.Process.Pid)
+	}
+	_, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: 8})
+	return allocations, err
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// introduce asks the process who it is.
+func (p *process) introduce(ctx context.Context) error {
+	limit := p.timeouts.Load().Info
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	info, err := p.plugin.Info(ctx, &driverv1.InfoRequest{})
+	if err != nil {
+		return p.callError(ctx, "Info", limit, err)
+	}
+	if err := checkInfo(info); err != nil {
+		return p.failed("Info", fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	p.info = info
+	return nil
+}
+
+// Configure hands over the configuration.
+func (p *process) Configure(ctx context.Context, spec Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, spec.Timeouts.Configure)
+	defer cancel()
+	_, err := p.plugin.Configure(ctx, &driverv1.ConfigureRequest{
+		ConfigJson: spec.Config,
+		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir},
+	})
+	if err != nil {
+		return p.callError(ctx, "Configure", spec.Timeouts.Configure, err)
+	}
+	p.timeouts.Store(&spec.Timeouts)
+	return nil
+}
+
+// Health asks how the driver is.
+func (p *process) Health(ctx context.Context) error {
+	if err := p.checkSocket(); err != nil {
+		return err
+	}
+	limit := p.timeouts.Load().Health
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := p.plugin.Health(ctx, &driverv1.HealthRequest{})
+	if err != nil {
+		return p.callError(ctx, "Health", limit, err)
+	}
+	if problem := reply.GetProblem(); problem != "" {
+		return &unwell{clip(problem, 2000)}
+	}
+	return nil
+}
+
+// AvailableNodes asks for the nodes.
+func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	const call = "AvailableNodes"
+	limit := p.timeouts.Load().Nodes
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := p.driver.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
+	if err != nil {
+		return nil, p.callError(ctx, call, limit, err)
+	}
+	nodes := make([]plugins.Node, 0, len(reply.GetNodes()))
+	for _, n := range reply.GetNodes() {
+		nodes = append(nodes, plugins.Node{Name: n.GetName(), UUID: n.GetUuid()})
+	}
+	if err := checkNodes(nodes); err != nil {
+		return nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	return nodes, nil
+}
+
+// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(size of both trees) to convert.
+func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	const call = "UpdateProviderTree"
+	limit := p.timeouts.Load().Update
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := p.driver.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
+		Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
+	})
+	if err != nil {
+		return nil, nil, p.callError(ctx, call, limit, err)
+	}
+	after, moved, err := checkReply(tree, node, allocations, reply)
+	if err != nil {
+		return nil, nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	return after, moved, nil
+}
+
+// Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
+func (p *process) Watch(ctx context.Context, changed func(node string)) error {
+	const call = "Watch"
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := 3 * wire.HeartbeatInterval
+	timer := time.AfterFunc(silence, func() { cancel(ErrNoAnswer) })
+	defer timer.Stop()
+	stream, err := p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: wire.HeartbeatInterval.Milliseconds()})
+	if err != nil {
+		return p.callError(ctx, call, silence, err)
+	}
+	for {
+		event, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return p.failed(call, errors.New("the plugin ended the stream"))
+		case err != nil:
+			return p.callError(ctx, call, silence, err)
+		}
+		timer.Reset(silence)
+		if c := event.GetChanged(); c != nil {
+			changed(knownNode(c.GetNode()))
+		}
+	}
+}
+
+// knownNode is the name, or all nodes for one that can be no name.
+func knownNode(name string) string {
+	if providertree.ValidateProviderName(name) != nil {
+		return ""
+	}
+	return name
+}
+
+func (p *process) failed(call string, err error) error {
+	return &CallError{Driver: p.name, Call: call, Err: err}
+}
+
+// callError turns a gRPC error into one of ours.
+func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
+	f := wire.FailureOf(err)
+	if f.Kind != wire.KindOther {
+		return p.failed(call, driverError(f))
+	}
+	switch code := status.Code(err); {
+	case code == codes.Canceled && ctx.Err() != nil:
+		return p.failed(call, context.Cause(ctx))
+	case code == codes.DeadlineExceeded:
+		return p.failed(call, &tooLate{limit: limit, words: clip(f.Message, 2000)})
+	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
+		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
+	case code == codes.ResourceExhausted:
+		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
+	case code == codes.Unknown:
+		return p.failed(call, errors.New(clip(f.Message, 20000)))
+	default:
+		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
+	}
+}
+
+// driverError is the typed answer as the driver gave it, with what it wrapped around it.
+func driverError(f wire.Failure) error {
+	var err error
+	switch f.Kind {
+	case wire.KindReshapeNeeded:
+		err = &plugins.ReshapeNeeded{Reason: f.Words}
+	case wire.KindReshapeFailed:
+		failed := &plugins.ReshapeFailed{Reason: f.Words}
+		for _, o := range f.Offenders {
+			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
+		}
+		err = failed
+	case wire.KindNotReady:
+		err = &plugins.NotReady{Reason: f.Words}
+	case wire.KindConfigError:
+		err = &plugins.ConfigError{Key: f.Key, Problem: f.Words}
+	default:
+		return errors.New(f.Message)
+	}
+	if f.Message == "" || f.Message == err.Error() {
+		return err
+	}
+	return &answered{words: f.Message, err: err}
+}
+
+// answered is a typed answer with other words around it.
+type answered struct {
+	words string
+	err   error
+}
+
+func (e *answered) Error() string { return e.words }
+
+// Unwrap returns the typed answer.
+func (e *answered) Unwrap() error { return e.err }

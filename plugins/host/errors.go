@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrUnavailable: the plugin is down, so the question could not be asked. See [UnavailableError].
+	ErrUnavailable = errors.New("plugin unavailable")
+	// ErrNoAnswer: the plugin did not answer in time.
+	ErrNoAnswer = errors.New("no answer in time")
+	// ErrBadReply: the plugin answered something that cannot be used. What it said is thrown away.
+	ErrBadReply = errors.New("unusable reply")
+	// ErrUntrusted: the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
+	ErrUntrusted = errors.New("executable is not to be trusted")
+	// ErrIncompatible: the plugin speaks no version of the protocol that we do.
+	ErrIncompatible = errors.New("incompatible plugin")
+	// ErrRuntimeDir: the runtime directory cannot hold the plugins' sockets.
+	ErrRuntimeDir = errors.New("unusable runtime directory")
+)
+
+// UnavailableError is [ErrUnavailable] with the state that the plugin is in and why.
+type UnavailableError struct {
+	Driver string
+	State  State
+	Since  time.Time
+	// Cause is what brought the plugin down, or nil if it has not been up yet.
+	Cause error
+}
+
+func (e *UnavailableError) Error() string {
+	msg := fmt.Sprintf("driver %s is unavailable (%s)", e.Driver, e.State)
+	if e.Cause != nil {
+		msg += ": " + e.Cause.Error()
+	}
+	return msg
+}
+
+// Is makes errors.Is(err, ErrUnavailable) hold.
+func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// UntrustedError is [ErrUntrusted] with what is wrong and how to mend it.
+type UntrustedError struct {
+	Path    string
+	Problem string
+	Remedy  string
+}
+
+func (e *UntrustedError) Error() string {
+	return fmt.Sprintf("%s %s; not started. %s", e.Path, e.Problem, e.Remedy)
+}
+
+// Is makes errors.Is(err, ErrUntrusted) hold.
+func (e *UntrustedError) Is(target error) bool { return target == ErrUntrusted }
+
+// StartError says that a process did not become a working plugin.
+type StartError struct {
+	Path  string
+	Cause error
+	// Output is the end of what the process wrote, line by line.
+	Output []string
+}
+
+func (e *StartError) Error() string {
+	msg := fmt.Sprintf("starting %s: %v", e.Path, e.Cause)
+	if len(e.Output) > 0 {
+		msg += "; the end of its output: " + strings.Join(e.Output, " | ")
+	}
+	return msg
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Cause }
+
+// CallError says which call of which driver failed. It wraps the driver's own error ([plugins.ErrReshapeNeeded],
+// [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or another in words.
+type CallError struct {
+	Driver string
+	Call   string
+	Err    error
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.Driver, e.Call, e.Err) }
+
+// Unwrap returns what went wrong.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// tooLate is [ErrNoAnswer] of a call, with what the other side or the transport said last.
+type tooLate struct {
+	limit time.Duration
+	words string
+}
+
+func (e *tooLate) Error() string {
+	msg := fmt.Sprintf("%v (limit %v)", ErrNoAnswer, e.limit)
+	if e.words != "" && e.words != context.DeadlineExceeded.Error() {
+		msg += ": " + e.words
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is hold for both.
+func (e *tooLate) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
+
+// unwell is a health check that was answered, with a problem.
+type unwell struct{ problem string }
+
+func (e *unwell) Error() string { return e.problem }

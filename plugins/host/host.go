@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// socketDirName is below the runtime directory; a plugin's socket is socketDirName/plugin-dirN/pluginM there, where N
+	// and M have up to 10 digits.
+	socketDirName  = "plugins"
+	socketTail     = len("/plugin-dir0123456789/plugin0123456789")
+	maxSocketPath  = 107 // what fits into a sockaddr_un
+	socketDirMatch = "plugin-dir*"
+)
+
+// Options are what all plugins of an agent share.
+type Options struct {
+	// Dir is where plugin executables are, unless their Spec says otherwise.
+	Dir string
+	// RuntimeDir is the agent's directory for sockets, such as /run/compute-agent. It must exist. Never one below /tmp on
+	// a real system: its sockets would be tidied away after some days.
+	RuntimeDir string
+	// Logger gets everything that happens to plugins, and what they log themselves.
+	Logger zerolog.Logger
+	// Environ is the environment that plugins get the allowed part of; nil is the agent's own.
+	Environ []string
+	// Jitter returns a uniform random duration in [0, d); nil is a real one. For tests.
+	Jitter func(d time.Duration) time.Duration
+	// OnTransition is called at every change of state, for metrics; from the plugin's supervisor, which waits for it. May
+	// be nil.
+	OnTransition func(Status)
+}
+
+// Host is what all plugins of an agent share: the directory of sockets and the thread that starts processes.
+type Host struct {
+	opts    Options
+	sockets string
+	lock    *os.File
+	spawn   *spawner
+	uid     int
+
+	mu      sync.Mutex
+	plugins map[string]*Plugin
+	closed  bool
+}
+
+// New prepares the runtime directory and removes what a former agent left there.
+//
+// Errors: [ErrRuntimeDir], also when another agent uses the directory or when its path is too long for sockets.
+func New(opts Options) (*Host, error) {
+	if opts.Jitter == nil {
+		opts.Jitter = func(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
+	}
+	if opts.Environ == nil {
+		opts.Environ = os.Environ()
+	}
+	h := &Host{opts: opts, uid: os.Geteuid(), plugins: map[string]*Plugin{}}
+	if err := h.prepareSockets(); err != nil {
+		return nil, err
+	}
+	h.spawn = newSpawner()
+	return h, nil
+}
+
+// prepareSockets makes and locks the directory of sockets, and empties it.
+func (h *Host) prepareSockets() error {
+	dir, err := filepath.Abs(h.opts.RuntimeDir)
+	if err != nil || h.opts.RuntimeDir == "" {
+		return fmt.Errorf("%w: no runtime directory is given", ErrRuntimeDir)
+	}
+	h.sockets = filepath.Join(dir, socketDirName)
+	if n := len(h.sockets) + socketTail; n > maxSocketPath {
+		return fmt.Errorf("%w: %s is too long: the path of a plugin's socket would have %d bytes, the system allows %d. Choose a runtime directory of at most %d bytes",
+			ErrRuntimeDir, dir, n, maxSocketPath, maxSocketPath-socketTail-len("/"+socketDirName))
+	}
+	if err := os.Mkdir(h.sockets, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%w: %w", ErrRuntimeDir, err)
+	}
+	lock, err := os.Open(h.sockets)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRuntimeDir, err)
+	}
+	if err := h.claim(lock); err != nil {
+		_ = lock.Close()
+		return fmt.Errorf("%w: %s: %w", ErrRuntimeDir, h.sockets, err)
+	}
+	h.lock = lock
+	return nil
+}
+
+func (h *Host) claim(dir *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != h.uid || st.Mode&0o077 != 0 {
+		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, it is made anew", st.Uid, st.Mode&0o7777, h.uid)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return errors.New("is in use by another compute-agent: stop that one, or give this one a runtime directory of its own")
+		}
+		return fmt.Errorf("locking it: %w", err)
+	}
+	left, err := filepath.Glob(filepath.Join(h.sockets, socketDirMatch))
+	if err != nil {
+		return err
+	}
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("removing what a former agent left: %w", err)
+		}
+	}
+	return nil
+}
+
+// Plugin makes the plugin of one configured driver. Nothing is started yet: see [Plugin.Start] and [Plugin.Run].
+//
+// Errors: a Spec that cannot be, or whose name is taken.
+func (h *Host) Plugin(spec Spec) (*Plugin, error) {
+	spec, err := spec.complete(h.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errHostClosed
+	}
+	if h.plugins[spec.Name] != nil {
+		return nil, fmt.Errorf("driver %s is configured twice", spec.Name)
+	}
+	p := newPlugin(spec, pluginDeps{
+		log:          h.opts.Logger.With().Str("driver", spec.Name).Logger(),
+		dir:          h.opts.Dir,
+		jitter:       h.opts.Jitter,
+		onTransition: h.opts.OnTransition,
+		launch:       h.launch,
+		identify:     identify,
+	})
+	h.plugins[spec.Name] = p
+	return p, nil
+}
+
+// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: a driver of that name may then be made anew.
+func (h *Host) Remove(ctx context.Context, p *Plugin) error {
+	err := p.Stop(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.plugins[p.Name()] == p {
+		delete(h.plugins, p.Name())
+	}
+	return err
+}
+
+// Status returns that of all plugins, by name.
+func (h *Host) Status() []Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]Status, 0, len(h.plugins))
+	for _, p := range h.plugins {
+		out = append(out, p.Status())
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Close kills what still runs and gives the runtime directory back. Stop the plugins first, if they are to end in an
+// orderly way.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	all := make([]*Plugin, 0, len(h.plugins))
+	for _, p := range h.plugins {
+		all = append(all, p)
+	}
+	h.mu.Unlock()
+	for _, p := range all {
+		p.abandon()
+	}
+	h.spawn.close()
+	_ = os.Remove(h.sockets)
+	return h.lock.Close()
+}
+
+// Installed lists the executables in a plugin directory that are named like plugins, by driver name. Being there does not
+// make a driver start; only the configuration does.
+func Installed(dir string) (map[string]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing installed plugins: %w", err)
+	}
+	out := map[string]string{}
+	for _, e := range entries {
+		if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) && !e.IsDir() {
+			out[name] = filepath.Join(dir, e.Name())
+		}
+	}
+	return out, nil
+}

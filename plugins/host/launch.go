@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	goplugin_runner "github.com/hashicorp/go-plugin/runner"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+// launch takes a plugin from its executable to a configured driver. It reports the states on the way, and leaves nothing
+// behind when it fails.
+func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error) {
+	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = exe.file.Close() }()
+	reached(Verified)
+	p, err := h.connect(ctx, spec, exe, log, reached)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.introduce(ctx); err != nil {
+		p.kill()
+		return nil, p.startError(err)
+	}
+	if err := p.Configure(ctx, spec); err != nil {
+		p.kill()
+		return nil, p.startError(err)
+	}
+	reached(Configured)
+	return p, nil
+}
+
+// connect starts the process and makes the connection. go-plugin has waits of its own in there that know no deadline;
+// killing the process ends them all.
+func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State)) (*process, error) {
+	p := &process{
+		name: spec.Name, digest: exe.digest, id: exe.id, log: log,
+		runner: newRunner(exe, append([]string{exe.path}, spec.Args...), h.spawn, log),
+	}
+	p.timeouts.Store(&spec.Timeouts)
+	p.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  wire.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: dispensed{}}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		Logger:           newBridge(log),
+		SyncStdout:       newStray(log),
+		SyncStderr:       newStray(log),
+		StartTimeout:     spec.Timeouts.Handshake + time.Second, // ours comes first
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage))},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
+			p.socketDir = socketDir
+			p.runner.env = environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...)
+			return p.runner, nil
+		},
+	})
+	reached(Starting)
+	var late atomic.Bool
+	watch := time.AfterFunc(spec.Timeouts.Handshake, func() { late.Store(true); p.runner.kill() })
+	unhook := context.AfterFunc(ctx, p.runner.kill)
+	protocol, err := p.client.Client()
+	watch.Stop()
+	unhook()
+	if err == nil && ctx.Err() == nil && !late.Load() {
+		var raw any
+		if raw, err = protocol.Dispense(wire.PluginName); err == nil {
+			conn, _ := raw.(*grpc.ClientConn)
+			p.connected(conn)
+			return p, nil
+		}
+	}
+	byItself := p.exitedByItself()
+	p.kill()
+	switch incompatible := checkHandshake(p.handshake()); {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case incompatible != nil:
+		err = incompatible
+	case late.Load():
+		err = fmt.Errorf("%w: it did not complete the handshake within %v", ErrNoAnswer, spec.Timeouts.Handshake)
+	case byItself != nil:
+		err = fmt.Errorf("%w before it had completed the handshake", byItself)
+	}
+	return nil, p.startError(err)
+}
+
+// checkHandshake finds the reason why a handshake line could not be used that a reader should know first: versions.
+func checkHandshake(line string) error {
+	parts := strings.Split(line, "|")
+	if len(parts) < 5 {
+		if line == "" {
+			return nil
+		}
+		return fmt.Errorf("it wrote %q where the handshake of a plugin should be: is this a driver for compute-agent?", clip(line, 200))
+	}
+	if core, err := strconv.Atoi(parts[0]); err != nil || core != goplugin.CoreProtocolVersion {
+		return fmt.Errorf("%w: go-plugin core protocol %q, need %d", ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)
+	}
+	if version, err := strconv.Atoi(parts[1]); err != nil || version != wire.ProtocolVersion {
+		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d", ErrIncompatible, clip(parts[1], 20), wire.ProtocolVersion)
+	}
+	if parts[4] != string(goplugin.ProtocolGRPC) {
+		return fmt.Errorf("%w: it speaks %q, need %s", ErrIncompatible, clip(parts[4], 20), goplugin.ProtocolGRPC)
+	}
+	return nil
+}
+
+// dispensed gives out the connection as it is.
+type dispensed struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+// GRPCServer is for the other side.
+func (dispensed) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("this is the agent's side of the connection")
+}
+
+// GRPCClient returns the connection.
+func (dispensed) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+// stray logs what a plugin of another SDK sends over go-plugin's stream for standard output and error.
+type stray struct{ out *output }
+
+func newStray(log zerolog.Logger) *stray { return &stray{newOutput(log)} }
+
+func (s *stray) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		s.out.write([]byte(clip(line, maxLogLine)), len(line) > maxLogLine)
+	}
+	return len(p), nil
+}
+
+// removeSockets removes the directory of one process' sockets. It must be below the host's own.
+func removeSockets(dir string) {
+	if dir != "" && strings.HasPrefix(filepath.Base(dir), "plugin-dir") {
+		_ = os.RemoveAll(dir)
+	}
+}

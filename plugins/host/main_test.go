@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary plays three parts: the tests, a driver that misbehaves (started by the host under test), and an agent
+// that is killed. Each copy knows its part from the environment.
+const (
+	partKey     = "HOST_TEST_PART"
+	partDriver  = "driver"
+	partAgent   = "agent"
+	modeKey     = "HOST_TEST_MODE"
+	scratchKey  = "HOST_TEST_SCRATCH"
+	fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
+)
+
+// Executables made once for all tests, in a directory that the host trusts.
+var (
+	binDir    string
+	chaosPath string
+	fakePath  string
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(partKey) {
+	case partDriver:
+		chaosMain(os.Getenv(modeKey))
+		return
+	case partAgent:
+		agentMain()
+		return
+	}
+	if err := buildExecutables(); err != nil {
+		fmt.Fprintln(os.Stderr, "preparing the tests:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(binDir)
+		os.Exit(code)
+	}))
+}
+
+func buildExecutables() (err error) {
+	if binDir, err = os.MkdirTemp("", "plugins"); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	chaosPath = filepath.Join(binDir, ExecutablePrefix+"chaos")
+	if err := copyFile(self, chaosPath); err != nil {
+		return err
+	}
+	fakePath = filepath.Join(binDir, ExecutablePrefix+"fake")
+	if out, err := exec.Command("go", "build", "-o", fakePath, fakePackage).CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w: %s", fakePackage, err, out)
+	}
+	return os.Chmod(fakePath, 0o755)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	if err := out.Chmod(0o755); err != nil {
+		return err
+	}
+	return out.Close()
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+// Bounds on what a process can make us keep or log.
+const (
+	maxHandshake = 16 << 10 // bytes of the first line of standard output; with a certificate it has about 1.5 KiB
+	maxLogLine   = 64 << 10 // bytes; the rest of a longer line is dropped
+	maxLogFields = 64       // of one line
+	tailLines    = 20       // kept for start errors
+	tailWidth    = 400      // bytes of each
+	linesASecond = 1000     // logged; more are counted and dropped
+)
+
+// output is what a plugin process writes: the handshake on one side, log lines on the other. Whatever it is, it ends as
+// log records of ours.
+type output struct {
+	log zerolog.Logger
+
+	mu          sync.Mutex
+	lines       []string // the last ones
+	handshake   string   // the first line of standard output
+	windowStart time.Time
+	windowLines int
+	dropped     int
+	inPanic     bool // raw lines are a stack trace
+}
+
+func newOutput(log zerolog.Logger) *output { return &output{log: log} }
+
+func (o *output) setPID(pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log = o.log.With().Int("pid", pid).Logger()
+}
+
+// tail returns the last lines that the process wrote.
+func (o *output) tail() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]string(nil), o.lines...)
+}
+
+// firstLine returns what the process wrote as handshake.
+func (o *output) firstLine() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.handshake
+}
+
+// readHandshake passes on the first line of standard output and logs the rest.
+func (o *output) readHandshake(r io.Reader, w *io.PipeWriter) {
+	in := bufio.NewReaderSize(r, maxHandshake)
+	line, err := in.ReadSlice('\n')
+	o.mu.Lock()
+	o.handshake = string(bytes.TrimSpace(line))
+	o.mu.Unlock()
+	if len(line) > 0 {
+		_, _ = w.Write(append(bytes.TrimSpace(line), '\n'))
+	}
+	_ = w.Close()
+	if err != nil && err != bufio.ErrBufferFull {
+		return
+	}
+	o.readLog(in)
+}
+
+// readLog logs every line until the end.
+func (o *output) readLog(r io.Reader) {
+	in := bufio.NewReaderSize(r, maxLogLine)
+	for {
+		line, err := in.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			o.write(line, true)
+			err = skipLine(in)
+		} else if len(line) > 0 {
+			o.write(line, false)
+		}
+		if err != nil { // the end, or the deadline after the process' death
+			o.flushDropped()
+			return
+		}
+	}
+}
+
+// skipLine reads on to the end of the line.
+func skipLine(in *bufio.Reader) error {
+	for {
+		_, err := in.ReadSlice('\n')
+		if err != bufio.ErrBufferFull {
+			return err
+		}
+	}
+}
+
+func (o *output) write(line []byte, cut bool) {
+	text := strings.ToValidUTF8(string(bytes.TrimRight(line, "\r\n")), "\uFFFD")
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lines = append(o.lines, clip(text, tailWidth))
+	if len(o.lines) > tailLines {
+		o.lines = o.lines[1:]
+	}
+	if !o.admit() {
+		return
+	}
+	if !cut && o.structured(text) {
+		return
+	}
+	o.raw(text, cut)
+}
+
+// admit bounds the lines per second.
+func (o *output) admit() bool {
+	if now := time.Now(); now.Sub(o.windowStart) >= time.Second {
+		o.reportDropped()
+		o.windowStart, o.windowLines = now, 0
+	}
+	o.windowLines++
+	if o.windowLines > linesASecond {
+		o.dropped++
+		return false
+	}
+	return true
+}
+
+func (o *output) flushDropped() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reportDropped()
+}
+
+func (o *output) reportDropped() {
+	if o.dropped > 0 {
+		o.log.Warn().Int("dropped", o.dropped).Int("lines_a_second", linesASecond).
+			Msg("plugin writes more log lines than are taken; the surplus was dropped")
+		o.dropped = 0
+	}
+}
+
+// structured logs a line that the SDK's logger wrote, and reports false if it is none.
+func (o *output) structured(text string) bool {
+	if !strings.HasPrefix(text, "{") {
+		return false
+	}
+	var fields map[string]any
+	if json.Unmarshal([]byte(text), &fields) != nil {
+		return false
+	}
+	message, isText := fields[wire.MessageField].(string)
+	name, hasLevel := fields[wire.LevelField].(string)
+	if !isText || !hasLevel {
+		return false
+	}
+	level, err := zerolog.ParseLevel(name)
+	if err != nil || level < zerolog.TraceLevel {
+		level = zerolog.InfoLevel
+	}
+	event := o.log.WithLevel(min(level, zerolog.ErrorLevel)) //nolint:zerologlint // sent below
+	n := 0
+	for key, value := range fields {
+		if key == wire.MessageField || key == wire.LevelField || key == wire.TimeField {
+			continue
+		}
+		if n++; n > maxLogFields {
+			break
+		}
+		event = event.Interface(fieldName(key), value)
+	}
+	event.Msg(message)
+	return true
+}
+
+// fieldName keeps a plugin from writing our own fields.
+func fieldName(key string) string {
+	switch key {
+	case "driver", "pid", "output", "cut", "",
+		zerolog.LevelFieldName, zerolog.MessageFieldName, zerolog.TimestampFieldName, zerolog.ErrorFieldName, zerolog.CallerFieldName:
+		return "plugin_" + key
+	}
+	return key
+}
+
+// raw logs a line of anything else: stray prints, a C library, the trace of a crash.
+func (o *output) raw(text string, cut bool) {
+	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
+		o.inPanic = true
+	}
+	event := o.log.Warn() //nolint:zerologlint // sent below
+	if o.inPanic {
+		event = o.log.Error() //nolint:zerologlint // sent below
+	}
+	event = event.Str("output", "raw")
+	if cut {
+		event = event.Bool("cut", true)
+	}
+	event.Msg(text)
+}
+
+func clip(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/rs/zerolog"
+)
+
+func TestLogLines(t *testing.T) {
+	long := strings.Repeat("x", maxLogLine+10)
+	for _, c := range []struct {
+		name, line, level, message string
+		fields                     map[string]any
+	}{
+		{"of the SDK", `{"@message":"hello","@level":"debug","@timestamp":"2026-01-01T00:00:00.000000Z","n":1}`, "debug", "hello", map[string]any{"n": 1.0}},
+		{"our own keys", `{"@message":"m","@level":"info","driver":"x","pid":1,"level":"y","message":"z"}`, "info", "m", map[string]any{"plugin_driver": "x", "plugin_level": "y", "plugin_message": "z"}},
+		{"unknown level", `{"@message":"m","@level":"loud"}`, "info", "m", nil},
+		{"fatal is no more than an error", `{"@message":"m","@level":"fatal"}`, "error", "m", nil},
+		{"numeric message", `{"@message":1}`, "warn", `{"@message":1}`, map[string]any{"output": "raw"}},
+		{"numeric level", `{"@message":"m","@level":3}`, "warn", `{"@message":"m","@level":3}`, nil},
+		{"list", `[1,2]`, "warn", `[1,2]`, nil},
+		{"deep", strings.Repeat("[", 20000), "warn", strings.Repeat("[", 20000), nil},
+		{"words", "libvirt: error", "warn", "libvirt: error", nil},
+		{"carriage return", "windows\r", "warn", "windows", nil},
+		{"not utf-8", "a\xffb", "warn", "a\uFFFDb", nil},
+		{"too long", long, "warn", long[:maxLogLine], map[string]any{"cut": true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var buf syncBuffer
+			o := newOutput(zerolog.New(&buf).With().Str("driver", "me").Logger())
+			o.readLog(strings.NewReader(c.line + "\n\n"))
+			recs := buf.records(t)
+			if len(recs) != 1 {
+				t.Fatalf("%d records: %s", len(recs), clip(buf.String(), 500))
+			}
+			if recs[0]["level"] != c.level || recs[0]["message"] != c.message || recs[0]["driver"] != "me" {
+				t.Errorf("record %.300v", recs[0])
+			}
+			for k, v := range c.fields {
+				if recs[0][k] != v {
+					t.Errorf("%s is %v, want %v", k, recs[0][k], v)
+				}
+			}
+		})
+	}
+}
+
+func TestTraceOfAPanicIsAnError(t *testing.T) {
+	var buf syncBuffer
+	newOutput(zerolog.New(&buf)).readLog(strings.NewReader("before\npanic: oh\n\ngoroutine 1 [running]:\n"))
+	var levels []any
+	for _, rec := range buf.records(t) {
+		levels = append(levels, rec["level"])
+	}
+	if got := fmt.Sprint(levels); got != "[warn error error]" {
+		t.Errorf("levels %s", got)
+	}
+}
+
+func TestFloodIsCountedNotKept(t *testing.T) {
+	var buf syncBuffer
+	o := newOutput(zerolog.New(&buf))
+	const lines = 100_000
+	o.readLog(io.LimitReader(endless("spam\n"), lines*5))
+	logged, dropped := 0, 0
+	for _, rec := range buf.records(t) {
+		if n, ok := rec["dropped"].(float64); ok {
+			dropped += int(n)
+			continue
+		}
+		logged++
+	}
+	if logged+dropped != lines || dropped == 0 {
+		t.Errorf("%d logged and %d dropped of %d", logged, dropped, lines)
+	}
+	if n := len(o.tail()); n != tailLines {
+		t.Errorf("%d lines kept", n)
+	}
+}
+
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		n += copy(p[n:], e)
+	}
+	return n - n%len(e), nil
+}
+
+func FuzzLogLine(f *testing.F) {
+	for _, seed := range []string{`{"@message":1}`, `{"@message":"x","@level":"info"}`, "{", "panic: x", "\x00\xff", `{"":{},"@message":"","@level":""}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var buf syncBuffer
+		o := newOutput(zerolog.New(&buf))
+		o.readLog(bytes.NewReader(line))
+		buf.records(t) // every line of ours is valid JSON whatever came
+	})
+}
+
+func TestBridgeSpeaksAtDebug(t *testing.T) {
+	var buf syncBuffer
+	b := newBridge(zerolog.New(&buf).Level(zerolog.DebugLevel)).Named("a").With("k", fmt.Errorf("e"))
+	b.Error("loud", "n", 1, "odd")
+	b.Trace("unheard")
+	b.StandardLogger(nil).Print("standard")
+	recs := buf.records(t)
+	if len(recs) != 2 || recs[0]["level"] != "debug" || recs[0]["k"] != "e" || recs[0]["n"] != 1.0 || recs[0]["logger"] != "a" || recs[1]["message"] != "standard" {
+		t.Errorf("records %v", recs)
+	}
+	if b.GetLevel() != hclog.Debug || newBridge(zerolog.Nop()).GetLevel() != hclog.Off {
+		t.Error("levels")
+	}
+}

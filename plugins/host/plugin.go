@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Plugin is one configured driver, whether its process runs or not. All methods may be called at any time from any
+// goroutine.
+type Plugin struct {
+	pluginDeps
+
+	orders chan order // to the supervisor
+	silent chan error // from callers: the process does not answer any more
+
+	telling sync.Mutex // held while Spec.Changed runs
+
+	mu     sync.Mutex
+	spec   Spec
+	status Status
+	cause  error         // why there is no seat
+	seat   *seat         // the process that serves calls, or nil
+	mute   int           // calls in a row without an answer
+	moved  chan struct{} // closed and replaced at every transition
+	tried  bool          // the first attempt to start has ended
+	run    *running      // the supervisor, or nil
+}
+
+// pluginDeps is what a plugin needs from its surroundings.
+type pluginDeps struct {
+	log          zerolog.Logger
+	dir          string
+	jitter       func(time.Duration) time.Duration
+	onTransition func(Status)
+	launch       func(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error)
+	identify     func(path string) (fileID, error)
+}
+
+// running is a supervisor that runs.
+type running struct {
+	cancel context.CancelFunc // stop in an orderly way
+	hurry  context.Context    //nolint:containedctx // ends when nothing is to be waited for any more
+	abort  context.CancelFunc // ends hurry
+	done   chan struct{}
+}
+
+// seat is a process that serves calls, and how many it is serving: one that is replaced ends after them.
+type seat struct {
+	instance
+	calls sync.WaitGroup
+}
+
+// ErrRunning: the plugin has a supervisor already.
+var ErrRunning = errors.New("the plugin is running already")
+
+func newPlugin(spec Spec, deps pluginDeps) *Plugin {
+	return &Plugin{
+		pluginDeps: deps, spec: spec,
+		orders: make(chan order), silent: make(chan error, 1), moved: make(chan struct{}),
+		status: Status{Name: spec.Name, State: Discovered, Since: time.Now(), Path: spec.Path},
+	}
+}
+
+// Name of the driver.
+func (p *Plugin) Name() string { return p.status.Name }
+
+// Status is how the plugin is now.
+func (p *Plugin) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// Start lets the plugin run until [Plugin.Stop], and waits for the outcome of the first attempt: nil, or why the driver
+// does not work yet. Its supervisor goes on trying in the latter case too. If ctx ends first, so does the waiting.
+func (p *Plugin) Start(ctx context.Context) error {
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r, err := p.begin(cancel)
+	if err != nil {
+		cancel()
+		return err
+	}
+	go p.supervise(runCtx, r)
+	return p.Ready(ctx)
+}
+
+// Run is the supervisor: it keeps the plugin running until ctx ends, then stops it and returns nil. A plugin that does not
+// work is no reason to return.
+func (p *Plugin) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, err := p.begin(cancel)
+	if err != nil {
+		return err
+	}
+	p.supervise(ctx, r)
+	return nil
+}
+
+func (p *Plugin) begin(cancel context.CancelFunc) (*running, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run != nil {
+		return nil, ErrRunning
+	}
+	p.run = &running{cancel: cancel, done: make(chan struct{})}
+	p.run.hurry, p.run.abort = context.WithCancel(context.Background())
+	p.tried = false
+	return p.run, nil
+}
+
+// Ready waits until the first attempt to start has ended. It returns nil if the plugin serves calls, or else an
+// [*UnavailableError] with the cause.
+func (p *Plugin) Ready(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		moved, tried, seated, err := p.moved, p.tried, p.seat != nil, p.unavailable()
+		p.mu.Unlock()
+		switch {
+		case seated:
+			return nil
+		case tried:
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Stop ends the plugin: calls under way are finished, the driver may tidy up, the process is gone when it returns. At the
+// end of ctx that is cut short.
+func (p *Plugin) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	r := p.run
+	p.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	r.cancel()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+	}
+	r.abort()
+	<-r.done
+	return ctx.Err()
+}
+
+// abandon ends the plugin without asking its process.
+func (p *Plugin) abandon() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.Stop(ended)
+}
+
+// AvailableNodes asks the driver for the compute nodes that it is responsible for.
+//
+// Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the driver's own error,
+// [ErrNoAnswer] or [ErrBadReply].
+func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	s, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	defer s.calls.Done()
+	nodes, err := s.AvailableNodes(ctx)
+	return nodes, p.heard(ctx, s, err)
+}
+
+// UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a tree of its own.
+//
+// Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed],
+// [plugins.ErrNotReady]. Without an error the tree is complete, never a partial or empty one for want of an answer.
+func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	s, err := p.take()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.calls.Done()
+	after, moved, err := s.UpdateProviderTree(ctx, tree, node, allocations)
+	if err := p.heard(ctx, s, err); err != nil {
+		return nil, nil, err
+	}
+	return after, moved, nil
+}
+
+// tell passes on that a node's tree may look different.
+func (p *Plugin) tell(node string) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	if changed := p.currentSpec().Changed; changed != nil {
+		changed(node)
+	}
+}
+
+// take returns the serving process, which will not be stopped until calls.Done.
+func (p *Plugin) take() (*seat, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seat == nil {
+		return nil, p.unavailable()
+	}
+	p.seat.calls.Add(1)
+	return p.seat, nil
+}
+
+// unavailable is the error of a plugin that is down. p.mu is held.
+func (p *Plugin) unavailable() error { return p.unavailableFor(p.cause) }
+
+func (p *Plugin) unavailableFor(cause error) error {
+	e := &UnavailableError{Driver: p.status.Name, State: p.status.State, Since: p.status.Since, Cause: cause}
+	if e.State.serving() { // it has just failed, and the supervisor is about to say so
+		e.State, e.Since = Backoff, time.Now()
+	}
+	return e
+}
+
+// heard takes note of how a call ended. Several in a row without an answer count like missed health checks: the process
+// may well be alive while the driver's code hangs.
+func (p *Plugin) heard(ctx context.Context, s *seat, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	silent := errors.Is(err, ErrNoAnswer) && ctx.Err() == nil // else the caller's own deadline was the shorter one
+	switch {
+	case p.seat != s: // replaced meanwhile
+	case !silent:
+		if ctx.Err() == nil {
+			p.mute = 0
+		}
+	default:
+		if p.mute++; p.mute >= p.spec.Restart.Misses {
+			p.mute = 0
+			select {
+			case p.silent <- err:
+			default:
+			}
+		}
+	}
+	if errors.Is(err, ErrUnavailable) {
+		return p.unavailableFor(err)
+	}
+	return err
+}

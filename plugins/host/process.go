@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// instance is one running process as the supervisor sees it.
+type instance interface {
+	Identity() identity
+	// Configure may be called again.
+	Configure(ctx context.Context, spec Spec) error
+	// Health returns nil, an *unwell, or why there was no answer.
+	Health(ctx context.Context) error
+	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+	// Watch calls changed until ctx ends or the stream breaks.
+	Watch(ctx context.Context, changed func(node string)) error
+	// Done is closed when the process has ended; Exit then says how.
+	Done() <-chan struct{}
+	Exit() error
+	// Stop asks the process to end, then makes it. Kill does not ask. Nothing of the process is left when they return.
+	// Abort kills it without waiting, also while Stop is waiting. idle is closed when the answers of all calls have arrived.
+	Stop(grace time.Duration, idle <-chan struct{})
+	Kill()
+	Abort()
+}
+
+// identity is what is known of a process.
+type identity struct {
+	PID          int
+	Name         string
+	Version      string
+	SDK          string
+	SHA256       string
+	File         fileID
+	Capabilities []string
+}
+
+// process is an instance: a real one.
+type process struct {
+	name      string
+	digest    string
+	id        fileID
+	timeouts  atomic.Pointer[Timeouts]
+	log       zerolog.Logger
+	client    *goplugin.Client
+	runner    *runner
+	socketDir string
+	socket    string // "" if it has none in the file system
+
+	info   *driverv1.InfoResponse
+	plugin driverv1.PluginClient
+	driver driverv1.DriverClient
+
+	ending sync.Once
+}
+
+var _ instance = (*process)(nil)
+
+func (p *process) connected(conn *grpc.ClientConn) {
+	p.plugin, p.driver = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn)
+	if parts := strings.Split(p.handshake(), "|"); len(parts) > 3 && parts[2] == "unix" {
+		p.socket = parts[3]
+	}
+}
+
+// Identity is who the process is.
+func (p *process) Identity() identity {
+	return identity{
+		PID: p.runner.pid(), Name: p.info.GetName(), Version: clip(p.info.GetVersion(), 100), SDK: clip(p.info.GetSdk(), 100),
+		SHA256: p.digest, File: p.id, Capabilities: p.info.GetCapabilities(),
+	}
+}
+
+// Done is closed when the process has ended.
+func (p *process) Done() <-chan struct{} { return p.runner.done }
+
+// Exit says how the process ended, with the end of its output.
+func (p *process) Exit() error {
+	<-p.runner.done
+	if tail := p.crashOutput(); tail != "" {
+		return fmt.Errorf("%w; %s", p.runner.exit, tail)
+	}
+	return p.runner.exit
+}
+
+// crashOutput is the line that says why a Go program crashed, if that is how it ended.
+func (p *process) crashOutput() string {
+	for _, line := range p.runner.out.tail() {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	return ""
+}
+
+func (p *process) handshake() string { return p.runner.out.firstLine() }
+
+// exitedByItself returns how the process ended if it did so before anybody killed it.
+func (p *process) exitedByItself() error {
+	if !p.runner.started() {
+		return nil
+	}
+	select {
+	case <-p.runner.done:
+		return p.runner.exit
+	case <-time.After(50 * time.Millisecond): // its pipe may be closed a moment before it is reaped
+		return nil
+	}
+}
+
+func (p *process) startError(err error) error {
+	return &StartError{Path: p.runner.exe.path, Cause: err, Output: p.runner.out.tail()}
+}
+
+// Abort kills the process and does not wait.
+func (p *process) Abort() { p.runner.kill() }
+
+// Kill ends the process at once.
+func (p *process) Kill() { p.kill() }
+
+func (p *process) kill() {
+	p.ending.Do(func() {
+		p.runner.kill()
+		p.cleanUp()
+	})
+}
+
+// Stop asks the driver to finish what it is doing and to tidy up, for as long as grace; then go-plugin ends the
+// connection, on which the process exits; what is still there soon after is killed.
+func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
+	p.ending.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
+		if err != nil {
+			p.log.Warn().Err(err).Dur("grace", grace).Msg("plugin did not shut down in an orderly way; it is ended anyway")
+		}
+		select { // the plugin is done with them, but a large answer may still be on its way
+		case <-idle:
+		case <-ctx.Done():
+		case <-p.runner.done:
+		}
+		const exitTime = 2 * time.Second
+		watch := time.AfterFunc(exitTime, p.runner.kill)
+		p.cleanUp()
+		watch.Stop()
+	})
+}
+
+// cleanUp ends the connection and returns when the process, its goroutines here and its sockets are gone.
+func (p *process) cleanUp() {
+	p.client.Kill()
+	if p.runner.started() {
+		p.runner.kill()
+		<-p.runner.done
+	}
+	removeSockets(p.socketDir)
+}
+
+// checkSocket notices that somebody tidied the socket away: the connection still works then, but could not be made anew.
+func (p *process) checkSocket() error {
+	if p.socket == "" {
+		return nil
+	}
+	if _, err := os.Lstat(p.socket); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("its socket %s was removed by somebody", p.socket)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// order is a new configuration for a plugin.
+type order struct {
+	spec  Spec
+	reply chan error // buffered
+}
+
+// Reconfigure brings the plugin to a new configuration, and the process to a new executable if there is one. It is what
+// SIGHUP does, also when nothing seems to have changed.
+//
+// If only the driver's own configuration may differ, the running process is configured again. If the executable, its
+// arguments or environment changed, a second process is started and configured first, takes over the calls, and the old one
+// ends when it has finished its own. A plugin that is down is tried at once. An error means that things are as they were: the
+// former process goes on with the former configuration.
+//
+// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [ErrUntrusted] and all else that can go wrong with
+// a start. If ctx ends before, the order may still be carried out.
+func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
+	spec, err := spec.complete(p.dir)
+	if err != nil {
+		return err
+	}
+	if spec.Name != p.Name() {
+		return fmt.Errorf("driver %s cannot become %s: stop the one and start the other", p.Name(), spec.Name)
+	}
+	p.mu.Lock()
+	r := p.run
+	if r == nil { // nothing runs: it starts with this one
+		p.spec, p.status.Path = spec, spec.Path
+	}
+	p.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	o := order{spec: spec, reply: make(chan error, 1)}
+	select {
+	case p.orders <- o:
+	case <-r.done:
+		return p.gone()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-o.reply:
+		return err
+	case <-r.done:
+		return p.gone()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Plugin) gone() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unavailable()
+}
+
+// obey carries out an order while a process serves. It returns the process that serves afterwards: another one, the same, or
+// nil if none is to.
+func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, error) {
+	if o.spec.Disabled {
+		s.adopt(o.spec)
+		return nil, nil
+	}
+	if s.mustReplace(serving, o.spec) {
+		next, err := s.replace(ctx, serving, o.spec)
+		if err != nil {
+			s.log.Error().Err(err).Msg("the plugin could not be replaced by its new version; the old one goes on")
+			return serving, err
+		}
+		return next, nil
+	}
+	if err := serving.Configure(ctx, o.spec); err != nil {
+		s.log.Error().Err(err).Msg("the plugin refused its new configuration; the former one stays in force")
+		return serving, err
+	}
+	s.adopt(o.spec)
+	s.log.Info().Msg("plugin is configured anew")
+	s.tell("")
+	return serving, nil
+}
+
+// mustReplace reports whether a spec wants another process than the one that runs.
+func (s *supervisor) mustReplace(serving *seat, spec Spec) bool {
+	if !s.currentSpec().sameProcess(spec) {
+		return true
+	}
+	now, err := s.identify(spec.Path)
+	return err == nil && now != serving.Identity().File
+}
+
+// replace starts a process beside the one that serves and lets it take over. No call is refused meanwhile.
+func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec) (*seat, error) {
+	inst, err := s.launch(ctx, spec, s.log, func(State) {})
+	if err != nil {
+		return nil, err
+	}
+	s.started++
+	s.adopt(spec)
+	oldPID := old.Identity().PID
+	next := s.sit(inst)
+	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).
+		Msg("plugin is replaced by its new version; the old process ends when it has finished its calls")
+	s.draining.Go(func() { s.retire(ctx, old, spec.Timeouts.Update, spec.Timeouts.Stop) })
+	return next, nil
+}
+
+// answerAfterAttempt tells the one who gave an order how the next attempt to start ended.
+func (s *supervisor) answerAfterAttempt(ctx context.Context, o order) {
+	s.mu.Lock()
+	s.tried = false
+	s.mu.Unlock()
+	if o.spec.Disabled {
+		o.reply <- nil
+		return
+	}
+	s.draining.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, o.spec.startLimit())
+		defer cancel()
+		o.reply <- s.Ready(ctx)
+	})
+}
+
+// startLimit is the longest that a start can take.
+func (s Spec) startLimit() time.Duration {
+	return s.Timeouts.Handshake + s.Timeouts.Info + s.Timeouts.Configure + 10*time.Second
+}

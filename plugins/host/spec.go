@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+// ExecutablePrefix begins the file name of every plugin: that of the driver "libvirt" is compute-driver-libvirt.
+const ExecutablePrefix = "compute-driver-"
+
+// Spec is one configured driver: what the table [drivers.NAME] says.
+type Spec struct {
+	// Name of the driver: lower case letters, digits and hyphens.
+	Name string
+	// Path of the executable. Relative ones are below the plugin directory; "" is compute-driver-NAME there.
+	Path string
+	// SHA256 of the executable in hexadecimal, or "" to trust whatever its owner put there.
+	SHA256 string
+	// Args and Env are added to the process' arguments and its (otherwise very small) environment.
+	Args []string
+	Env  map[string]string
+	// Config is the driver's own table as JSON; nil counts as {}.
+	Config json.RawMessage
+	// HostInfo goes to the driver with it.
+	HostInfo plugins.HostInfo
+	// Disabled keeps the plugin from being started.
+	Disabled bool
+	// Timeouts and Restart: zero fields mean the defaults.
+	Timeouts Timeouts
+	Restart  Restart
+	// Changed is called when a node's tree may look different: the driver says so, or its process was started or
+	// configured anew. node "" stands for all nodes. It is called from one goroutine at a time and must not wait for
+	// anything that takes long. May be nil.
+	Changed func(node string)
+}
+
+// Timeouts are the deadlines of everything that a plugin can keep us waiting for.
+type Timeouts struct {
+	Handshake time.Duration // from exec to the connection; default 10 s
+	Info      time.Duration // default 5 s
+	Configure time.Duration // default 30 s
+	Nodes     time.Duration // AvailableNodes; default 30 s
+	Update    time.Duration // UpdateProviderTree; default 60 s
+	Health    time.Duration // one health check; default 3 s
+	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
+}
+
+// Restart is when a process is checked, given up and started again.
+type Restart struct {
+	HealthInterval time.Duration // between health checks; default 10 s
+	Misses         int           // checks, or calls, without an answer until the process is killed; default 3
+	BackoffBase    time.Duration // the first delay is up to this, then it doubles; default 1 s
+	BackoffMax     time.Duration // default 2 min
+	ResetAfter     time.Duration // health after which failures are forgotten; default 10 min
+	FailureLimit   int           // failures within FailureWindow until quarantine; default 5
+	FailureWindow  time.Duration // default 10 min
+	Quarantine     time.Duration // until the next single attempt; default 10 min
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	fill(&t.Handshake, 10*time.Second)
+	fill(&t.Info, 5*time.Second)
+	fill(&t.Configure, 30*time.Second)
+	fill(&t.Nodes, 30*time.Second)
+	fill(&t.Update, 60*time.Second)
+	fill(&t.Health, 3*time.Second)
+	fill(&t.Stop, 10*time.Second)
+	return t
+}
+
+func (r Restart) withDefaults() Restart {
+	fill(&r.HealthInterval, 10*time.Second)
+	fill(&r.Misses, 3)
+	fill(&r.BackoffBase, time.Second)
+	fill(&r.BackoffMax, 2*time.Minute)
+	fill(&r.ResetAfter, 10*time.Minute)
+	fill(&r.FailureLimit, 5)
+	fill(&r.FailureWindow, 10*time.Minute)
+	fill(&r.Quarantine, 10*time.Minute)
+	return r
+}
+
+func fill[T time.Duration | int](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// complete returns the spec with everything filled in, or what is wrong with it.
+func (s Spec) complete(dir string) (Spec, error) {
+	if !driverName.MatchString(s.Name) {
+		return s, fmt.Errorf("driver name %q: must be 1 to 63 lower case letters, digits and hyphens", s.Name)
+	}
+	wrong := func(key, format string, args ...any) (Spec, error) {
+		return s, fmt.Errorf("drivers.%s.%s: %s", s.Name, key, fmt.Sprintf(format, args...))
+	}
+	if s.Path == "" {
+		s.Path = ExecutablePrefix + s.Name
+	}
+	if !filepath.IsAbs(s.Path) {
+		if !filepath.IsLocal(s.Path) {
+			return wrong("path", "%q leads out of the plugin directory %s; give an absolute path if that is meant", s.Path, dir)
+		}
+		if dir == "" {
+			return wrong("path", "%q is relative, and there is no plugin directory", s.Path)
+		}
+		s.Path = filepath.Join(dir, s.Path)
+	}
+	s.SHA256 = strings.ToLower(strings.TrimSpace(s.SHA256))
+	if raw, err := hex.DecodeString(s.SHA256); err != nil || (len(raw) != 0 && len(raw) != 32) {
+		return wrong("sha256", "%q must be 64 hexadecimal digits, as sha256sum prints them", s.SHA256)
+	}
+	for key, value := range s.Env {
+		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
+			return wrong("env", "%q is no environment variable", key)
+		}
+		if key == wire.CookieKey || strings.HasPrefix(key, "PLUGIN_") {
+			return wrong("env", "%s belongs to the connection between agent and plugin and cannot be set", key)
+		}
+	}
+	if len(s.Config) == 0 {
+		s.Config = json.RawMessage("{}")
+	}
+	if !json.Valid(s.Config) {
+		return wrong("config", "is not valid JSON")
+	}
+	if len(s.Config) > wire.MaxMessage/2 {
+		return wrong("config", "has %d bytes, at most %d are allowed", len(s.Config), wire.MaxMessage/2)
+	}
+	s.Args, s.Env = slices.Clone(s.Args), maps.Clone(s.Env)
+	s.Timeouts, s.Restart = s.Timeouts.withDefaults(), s.Restart.withDefaults()
+	return s, nil
+}
+
+// sameProcess reports whether a process started for s would be started in the same way for o.
+func (s Spec) sameProcess(o Spec) bool {
+	return s.Path == o.Path && s.SHA256 == o.SHA256 && slices.Equal(s.Args, o.Args) && maps.Equal(s.Env, o.Env)
+}

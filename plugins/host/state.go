@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import "time"
+
+// State is where a plugin is in its life.
+type State string
+
+// The states of a plugin. Calls are served in Healthy and Degraded only.
+const (
+	// Discovered: it is configured, and its executable has not been looked at yet.
+	Discovered State = "discovered"
+	// Verified: the executable is trusted.
+	Verified State = "verified"
+	// Starting: the process runs, the connection is being made.
+	Starting State = "starting"
+	// Configured: the driver accepted its configuration.
+	Configured State = "configured"
+	// Healthy: all is well.
+	Healthy State = "healthy"
+	// Degraded: the process missed a health check, or the driver says that something keeps it from working.
+	Degraded State = "degraded"
+	// Backoff: it failed and is started again soon.
+	Backoff State = "backoff"
+	// Quarantined: it failed too often and is tried again later.
+	Quarantined State = "quarantined"
+	// Incompatible: it speaks another version of the protocol; it is tried again when the executable changes.
+	Incompatible State = "incompatible"
+	// Disabled: the configuration says so.
+	Disabled State = "disabled"
+	// Stopped: its supervisor has ended.
+	Stopped State = "stopped"
+)
+
+// serving reports whether calls are possible.
+func (s State) serving() bool { return s == Healthy || s == Degraded }
+
+// Status is what can be told about a plugin at a moment.
+type Status struct {
+	Name  string    `json:"name"`
+	State State     `json:"state"`
+	Since time.Time `json:"since"`
+	// PID is 0 while there is no process.
+	PID int `json:"pid,omitempty"`
+	// Restarts counts the processes after the first one.
+	Restarts int `json:"restarts"`
+	// LastError is what last went wrong, "" if nothing ever did; it stays after the recovery.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// NextAttempt is when a plugin in Backoff or Quarantined is started again.
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	Path        string    `json:"path"`
+	// The rest is that of the running, or else of the last process.
+	SHA256       string   `json:"sha256,omitempty"`
+	Version      string   `json:"version,omitempty"`
+	SDK          string   `json:"sdk,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+}
+
+// meaning is the consequence of a state for the operator, in the log.
+func (s State) meaning() string {
+	switch s {
+	case Discovered:
+		return "plugin is configured"
+	case Verified:
+		return "plugin executable passed the checks of owner, mode and digest"
+	case Starting:
+		return "plugin process is starting"
+	case Configured:
+		return "plugin accepted its configuration"
+	case Healthy:
+		return "plugin is healthy"
+	case Degraded:
+		return "plugin is degraded; what it last reported stands"
+	case Backoff:
+		return "plugin is down; what it last reported stands, and it is started again shortly"
+	case Quarantined:
+		return "plugin failed too often and is left alone for a while; what it last reported stands. Mend the cause, then reload the agent to try at once"
+	case Incompatible:
+		return "plugin speaks another version of the protocol; it is not used. Install a driver made for this agent"
+	case Disabled:
+		return "plugin is disabled in the configuration"
+	case Stopped:
+		return "plugin is stopped"
+	}
+	return "plugin changed its state"
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+// supervisor is the state of one run of a plugin, touched by its goroutine only.
+type supervisor struct {
+	*Plugin
+	breaker  breaker
+	draining sync.WaitGroup  // processes that were replaced and finish their calls
+	started  int             // processes
+	hurry    context.Context //nolint:containedctx // see running
+}
+
+// supervise keeps the process running until ctx ends. It returns when nothing of the plugin is left.
+func (p *Plugin) supervise(ctx context.Context, r *running) {
+	defer func() {
+		p.mu.Lock()
+		p.run = nil
+		p.mu.Unlock()
+		r.abort()
+		close(r.done)
+	}()
+	s := &supervisor{Plugin: p, hurry: r.hurry, breaker: breaker{policy: p.currentSpec().Restart, jitter: p.jitter}}
+	defer s.draining.Wait()
+	for ctx.Err() == nil {
+		s.once(ctx)
+	}
+	s.to(Stopped, nil)
+}
+
+// once is one life of the process, from its executable to its end, and the pause after it.
+func (s *supervisor) once(ctx context.Context) {
+	spec := s.currentSpec()
+	s.breaker.policy = spec.Restart
+	if spec.Disabled {
+		s.to(Disabled, nil)
+		s.pause(ctx, nil)
+		return
+	}
+	inst, err := s.start(ctx, spec)
+	if err == nil {
+		err = s.attend(ctx, inst)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil { // an order to disable it
+		return
+	}
+	delay, quarantined := s.breaker.failed(time.Now())
+	state := Backoff
+	switch {
+	case errors.Is(err, ErrIncompatible):
+		state, delay = Incompatible, 0
+	case quarantined:
+		state = Quarantined
+	}
+	s.fall(state, err, delay)
+	if state == Incompatible {
+		s.awaitOtherFile(ctx, spec)
+		return
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	s.pause(ctx, timer.C)
+}
+
+// start launches a process.
+func (s *supervisor) start(ctx context.Context, spec Spec) (instance, error) {
+	s.to(Discovered, nil)
+	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.to(state, nil) })
+	if err != nil {
+		return nil, err
+	}
+	s.started++
+	return inst, nil
+}
+
+// pause waits for a timer (nil: for ever), an order or the end.
+func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) {
+	select {
+	case <-until:
+	case <-ctx.Done():
+	case o := <-s.orders:
+		s.adopt(o.spec)
+		s.breaker.reset()
+		s.answerAfterAttempt(ctx, o)
+	}
+}
+
+// awaitOtherFile waits until the executable is another one, an order comes or the end.
+func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec) {
+	tried, _ := s.identify(spec.Path)
+	for ctx.Err() == nil {
+		timer := time.NewTimer(spec.Restart.BackoffMax)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case o := <-s.orders:
+			timer.Stop()
+			s.adopt(o.spec)
+			s.breaker.reset()
+			s.answerAfterAttempt(ctx, o)
+			return
+		}
+		timer.Stop()
+		if now, err := s.identify(spec.Path); err == nil && now != tried {
+			return
+		}
+	}
+}
+
+// attend watches over a process until it ends, fails, or must end. A nil error means that it was to end.
+func (s *supervisor) attend(ctx context.Context, inst instance) error {
+	spec := s.currentSpec()
+	serving := s.sit(inst)
+	watch := s.watch(ctx, serving)
+	defer func() { watch() }()
+	up := time.Now()
+	misses := 0
+	timer := time.NewTimer(spec.Restart.HealthInterval)
+	defer timer.Stop()
+	for {
+		var failure error
+		select {
+		case <-ctx.Done():
+			s.rise(nil)
+			s.end(serving, s.idle(serving), spec.Timeouts.Stop)
+			return nil
+		case <-serving.Done():
+			failure = serving.Exit()
+		case err := <-s.silent:
+			failure = fmt.Errorf("%d calls in a row got no answer, the last: %w", spec.Restart.Misses, err)
+		case <-timer.C:
+			misses, failure = s.checkHealth(ctx, serving, spec, misses)
+			s.breaker.worked(time.Since(up))
+			timer.Reset(spec.Restart.HealthInterval)
+		case o := <-s.orders:
+			next, err := s.obey(ctx, serving, o)
+			if next == nil { // disabled
+				s.rise(nil)
+				s.end(serving, s.idle(serving), spec.Timeouts.Stop)
+				o.reply <- nil
+				return nil
+			}
+			if next != serving {
+				watch()
+				watch = s.watch(ctx, next)
+				serving, up, misses = next, time.Now(), 0
+			}
+			spec = s.currentSpec()
+			s.breaker.policy = spec.Restart
+			timer.Reset(spec.Restart.HealthInterval)
+			o.reply <- err
+		}
+		if failure != nil {
+			s.rise(failure)
+			serving.Kill()
+			return failure
+		}
+	}
+}
+
+// checkHealth is one health check; it returns the misses so far, and a failure when they are too many.
+func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, misses int) (int, error) {
+	err := serving.Health(ctx)
+	var calm *unwell
+	switch {
+	case ctx.Err() != nil:
+		return misses, nil
+	case err == nil:
+		s.to(Healthy, nil)
+		return 0, nil
+	case errors.As(err, &calm):
+		s.to(Degraded, err)
+		return 0, nil
+	}
+	select {
+	case <-serving.Done(): // the loop sees to it, with a better reason
+		return misses, nil
+	default:
+	}
+	misses++
+	if misses >= spec.Restart.Misses {
+		return misses, fmt.Errorf("%d health checks in a row failed, the process is killed; the last: %w", misses, err)
+	}
+	s.to(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
+	return misses, nil
+}
+
+// watch follows the driver's own events, if it has any, and returns the function that ends that.
+func (s *supervisor) watch(ctx context.Context, serving *seat) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		s.tell("") // whatever was told about the former process may not hold for this one
+		if !slices.Contains(serving.Identity().Capabilities, wire.CapabilityWatch) {
+			return
+		}
+		follow(ctx, s.log, s.jitter, serving, s.tell)
+	})
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}
+
+// follow reads the event stream and makes it anew when it breaks.
+func follow(ctx context.Context, log zerolog.Logger, jitter func(time.Duration) time.Duration, serving *seat, changed func(string)) {
+	const least, most = time.Second, time.Minute
+	for delay := least; ; delay = min(2*delay, most) {
+		begun := time.Now()
+		err := serving.Watch(ctx, changed)
+		if time.Since(begun) > most {
+			delay = least
+		}
+		select {
+		case <-serving.Done():
+			return
+		default:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.Warn().Err(err).Msg("the plugin's event stream broke; changes are seen at the next periodic pass until it is back")
+		pause := time.NewTimer(delay/2 + jitter(delay/2))
+		select {
+		case <-pause.C:
+		case <-serving.Done():
+			pause.Stop()
+			return
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		changed("") // what happened in between was not told
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// puppet is an instance without a process.
+type puppet struct {
+	id     identity
+	health func() error
+	done   chan struct{}
+	ended  string // how
+}
+
+func (p *puppet) Identity() identity                    { return p.id }
+func (p *puppet) Configure(context.Context, Spec) error { return nil }
+func (p *puppet) Health(context.Context) error          { return p.health() }
+func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
+	return nil, nil
+}
+func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	return tree, a, nil
+}
+func (p *puppet) Watch(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+func (p *puppet) Done() <-chan struct{} { return p.done }
+func (p *puppet) Exit() error           { return errors.New("the process ended") }
+func (p *puppet) Stop(_ time.Duration, idle <-chan struct{}) {
+	<-idle
+	p.end("stopped")
+}
+func (p *puppet) Kill()  { p.end("killed") }
+func (p *puppet) Abort() { p.end("aborted") }
+func (p *puppet) end(how string) {
+	if p.ended == "" {
+		p.ended = how
+		close(p.done)
+	}
+}
+
+// stage runs a plugin on puppets, in fake time.
+type stage struct {
+	*Plugin
+	t       *testing.T
+	begun   time.Time
+	history []string // "seconds state"
+	puppets []*puppet
+	fail    error // what the next launches fail with
+	file    fileID
+	health  func() error
+}
+
+func newStage(t *testing.T, spec Spec) *stage {
+	spec.Name = "puppet"
+	spec, err := spec.complete("/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, begun: time.Now(), health: func() error { return nil }}
+	s.Plugin = newPlugin(spec, pluginDeps{
+		log: zerolog.Nop(), dir: "/nowhere", jitter: func(d time.Duration) time.Duration { return d },
+		identify: func(string) (fileID, error) { return s.file, nil },
+		onTransition: func(st Status) {
+			if st.State != Discovered && st.State != Starting {
+				s.history = append(s.history, fmt.Sprintf("%v %s", time.Since(s.begun), st.State))
+			}
+		},
+		launch: func(_ context.Context, _ Spec, _ zerolog.Logger, reached func(State)) (instance, error) {
+			reached(Starting)
+			if s.fail != nil {
+				return nil, s.fail
+			}
+			p := &puppet{done: make(chan struct{}), health: func() error { return s.health() }, id: identity{PID: 100 + len(s.puppets), File: s.file}}
+			s.puppets = append(s.puppets, p)
+			return p, nil
+		},
+	})
+	return s
+}
+
+// play runs a scene and compares the history.
+func play(t *testing.T, spec Spec, want []string, scene func(*stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, spec)
+		_ = s.Start(context.Background())
+		scene(s)
+		if err := s.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(append(slices.Clone(want), fmt.Sprintf("%v stopped", time.Since(s.begun))), s.history); diff != "" {
+			t.Error(diff)
+		}
+		for i, p := range s.puppets {
+			if p.ended == "" {
+				t.Errorf("process %d still runs", i)
+			}
+		}
+	})
+}
+
+func (s *stage) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestCrashLoopEndsInQuarantine(t *testing.T) {
+	play(t, Spec{}, []string{
+		"0s healthy",
+		"1m0s backoff", "1m1s backoff", "1m3s backoff", "1m7s backoff", "1m15s quarantined",
+		"11m15s quarantined",
+		"21m15s healthy",
+	}, func(s *stage) {
+		s.wait(time.Minute)
+		s.fail = errors.New("broken")
+		s.puppets[0].end("crashed")
+		s.wait(20 * time.Minute)
+		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) || !errors.Is(err, s.fail) {
+			t.Errorf("in quarantine: %v", err)
+		}
+		s.fail = nil
+		s.wait(time.Hour)
+	})
+}
+
+func TestMissedHealthChecks(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"}, func(s *stage) {
+		s.wait(15 * time.Second)
+		s.health = func() error { return ErrNoAnswer }
+		s.wait(20 * time.Second)
+		if got := s.Status().LastError; got != "health check 2 of 3 failed: no answer in time" {
+			t.Errorf("last error %q", got)
+		}
+		s.wait(5500 * time.Millisecond)
+		s.health = func() error { return nil }
+		if s.puppets[0].ended != "killed" {
+			t.Errorf("the silent process was %q", s.puppets[0].ended)
+		}
+		s.wait(time.Minute)
+	})
+}
+
+func TestOneAnswerForgivesMisses(t *testing.T) {
+	n := 0
+	play(t, Spec{}, []string{"0s healthy", "10s degraded", "20s degraded", "30s healthy", "40s degraded", "50s degraded", "1m0s healthy"}, func(s *stage) {
+		s.health = func() error {
+			if n++; n%3 != 0 {
+				return ErrNoAnswer
+			}
+			return nil
+		}
+		s.wait(65 * time.Second)
+	})
+}
+
+func TestCalmProblemsAreTold(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
+		s.health = func() error { return &unwell{"no libvirt"} }
+		s.wait(5*time.Minute + 5*time.Second)
+		if len(s.puppets) != 1 {
+			t.Error("it was restarted")
+		}
+		s.health = func() error { return nil }
+		s.wait(10 * time.Second)
+	})
+}
+
+func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
+	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s incompatible", "1h2m1s healthy"}, func(s *stage) {
+		s.wait(time.Second)
+		s.fail = fmt.Errorf("%w: version 9", ErrIncompatible)
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("want ErrIncompatible, got %v", err)
+		}
+		s.wait(time.Hour + time.Minute)
+		s.fail, s.file = nil, fileID{ino: 2}
+		s.wait(time.Minute)
+	})
+}
+
+func TestDisabledAndEnabled(t *testing.T) {
+	play(t, Spec{Disabled: true}, []string{"0s disabled", "1m0s healthy", "2m0s disabled"}, func(s *stage) {
+		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("disabled: %v", err)
+		}
+		s.wait(time.Minute)
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
+			t.Error(err)
+		}
+		s.wait(time.Minute)
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}); err != nil {
+			t.Error(err)
+		}
+		s.wait(time.Minute)
+		if s.puppets[0].ended != "stopped" {
+			t.Errorf("the process was %q", s.puppets[0].ended)
+		}
+	})
+}
+
+func TestReconfigureOfADownPluginTriesAtOnce(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy", "1m0s backoff", "1m0.5s healthy"}, func(s *stage) {
+		s.wait(time.Minute)
+		s.fail = errors.New("broken")
+		s.puppets[0].end("crashed")
+		s.wait(500 * time.Millisecond)
+		s.fail = nil
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSecondSupervisorIsRefused(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
+		if err := s.Run(context.Background()); !errors.Is(err, ErrRunning) {
+			t.Errorf("want ErrRunning, got %v", err)
+		}
+	})
+}
+
+func TestReplacedProcessFinishesItsCalls(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
+		held, err := s.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.file = fileID{ino: 2}
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
+			t.Fatal(err)
+		}
+		s.wait(10 * time.Second)
+		if s.puppets[0].ended != "" {
+			t.Error("the old process was ended with a call under way")
+		}
+		if s.Status().PID != 101 {
+			t.Errorf("status: %+v", s.Status())
+		}
+		held.calls.Done()
+		s.wait(0)
+		if s.puppets[0].ended != "stopped" {
+			t.Errorf("the old process was %q", s.puppets[0].ended)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+func (p *Plugin) currentSpec() Spec {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spec
+}
+
+func (p *Plugin) adopt(spec Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spec, p.status.Path = spec, spec.Path
+}
+
+// to moves the plugin to a state, for a reason if it is a bad one. Every change is a log record, a callback, and wakes
+// those who wait.
+func (p *Plugin) to(state State, reason error) {
+	p.transition(state, reason, 0)
+}
+
+// fall moves to a state of waiting for the next attempt.
+func (s *supervisor) fall(state State, reason error, delay time.Duration) {
+	s.transition(state, reason, delay)
+}
+
+func (p *Plugin) transition(state State, reason error, delay time.Duration) {
+	now := time.Now()
+	p.mu.Lock()
+	was := p.status.State
+	same := was == state && (reason == nil || reason.Error() == p.status.LastError)
+	if reason != nil {
+		p.status.LastError, p.status.LastErrorAt = clip(reason.Error(), 4000), now
+		p.cause = reason
+	}
+	if was != state {
+		p.status.State, p.status.Since = state, now
+	}
+	p.status.NextAttempt = time.Time{}
+	if delay > 0 {
+		p.status.NextAttempt = now.Add(delay)
+	}
+	switch state {
+	case Healthy, Degraded, Backoff, Quarantined, Incompatible, Disabled, Stopped:
+		p.tried = true
+	case Discovered, Verified, Starting, Configured:
+	}
+	if state == Disabled {
+		p.cause = nil
+	}
+	status := p.status
+	if !same {
+		close(p.moved)
+		p.moved = make(chan struct{})
+	}
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	event := p.log.WithLevel(state.level()).Str("state", string(state)).Str("from", string(was)) //nolint:zerologlint // sent below
+	if reason != nil {
+		event = event.Err(reason)
+	}
+	if delay > 0 {
+		event = event.Dur("retry_in", delay)
+	}
+	if state.serving() {
+		event = event.Int("pid", status.PID).Str("version", status.Version).Int("restarts", status.Restarts)
+	}
+	event.Msg(state.meaning())
+	if p.onTransition != nil {
+		p.onTransition(status)
+	}
+}
+
+// level is how loudly a state is told.
+func (s State) level() zerolog.Level {
+	switch s {
+	case Healthy, Stopped, Disabled:
+		return zerolog.InfoLevel
+	case Degraded, Backoff:
+		return zerolog.WarnLevel
+	case Quarantined, Incompatible:
+		return zerolog.ErrorLevel
+	case Discovered, Verified, Starting, Configured:
+	}
+	return zerolog.DebugLevel
+}
+
+// sit lets a process serve calls.
+func (s *supervisor) sit(inst instance) *seat {
+	id := inst.Identity()
+	next := &seat{instance: inst}
+	select { // what callers said about a former process
+	case <-s.silent:
+	default:
+	}
+	s.mu.Lock()
+	s.seat, s.mute, s.cause = next, 0, nil
+	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
+	s.status.SHA256, s.status.Capabilities = id.SHA256, id.Capabilities
+	s.status.Restarts = s.started - 1
+	s.mu.Unlock()
+	s.to(Healthy, nil)
+	return next
+}
+
+// rise lets no new calls through.
+func (s *supervisor) rise(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seat, s.cause, s.status.PID = nil, cause, 0
+}
+
+// retire ends a process that was replaced, when it has finished its calls; sooner if the plugin is to stop.
+func (s *supervisor) retire(ctx context.Context, old *seat, patience, grace time.Duration) {
+	idle := s.idle(old)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-old.Done():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.end(old, idle, grace)
+}
+
+// end stops a process, or kills it if there is no time for that.
+func (s *supervisor) end(old *seat, idle <-chan struct{}, grace time.Duration) {
+	unhook := context.AfterFunc(s.hurry, old.Abort)
+	defer unhook()
+	old.Stop(grace, idle)
+}
+
+// idle returns a channel that is closed when a process that gets no new calls has answered the last one.
+func (s *supervisor) idle(old *seat) <-chan struct{} {
+	idle := make(chan struct{})
+	s.draining.Go(func() {
+		old.calls.Wait()
+		close(idle)
+	})
+	return idle
+}

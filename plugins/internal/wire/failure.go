@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// Limits of an error's details: they travel in a header of the reply, which other implementations keep small.
+const (
+	maxWords     = 16 << 10
+	maxOffenders = 500
+)
+
+// Kind is what a driver answered instead of a result.
+type Kind int
+
+// The typed answers of the protocol.
+const (
+	// KindOther is any other error.
+	KindOther Kind = iota
+	KindReshapeNeeded
+	KindReshapeFailed
+	KindNotReady
+	KindConfigError
+)
+
+// Failure is a typed answer, as both ends of the connection see it.
+type Failure struct {
+	Kind Kind
+	// Words are the reason; for KindConfigError what is wrong with the key.
+	Words string
+	// Key is the configuration key of a KindConfigError.
+	Key string
+	// Offenders belong to KindReshapeFailed.
+	Offenders []Offender
+	// Message is the whole error in words, with what was wrapped around it.
+	Message string
+}
+
+// Offender is one thing that stands against a reshape.
+type Offender struct {
+	Consumer, Provider, Class, Problem string
+}
+
+// Err is the failure as a gRPC status with its detail.
+func (f Failure) Err() error {
+	var code codes.Code
+	var detail protoadapt.MessageV1
+	words := cut(f.Words, maxWords)
+	switch f.Kind {
+	case KindReshapeNeeded:
+		code, detail = codes.FailedPrecondition, &driverv1.ReshapeNeeded{Reason: words}
+	case KindReshapeFailed:
+		code, detail = codes.Aborted, f.reshapeFailed(words)
+	case KindNotReady:
+		code, detail = codes.FailedPrecondition, &driverv1.NotReady{Reason: words}
+	case KindConfigError:
+		code, detail = codes.InvalidArgument, &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
+	default:
+		return status.Error(codes.Unknown, cut(f.Message, maxWords))
+	}
+	st := status.New(code, cut(f.Message, maxWords))
+	with, err := st.WithDetails(detail)
+	if err != nil { // a message of ours that cannot be encoded: it would be lost, so say at least the words
+		return st.Err()
+	}
+	return with.Err()
+}
+
+func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
+	out := &driverv1.ReshapeFailed{Reason: words}
+	for i, o := range f.Offenders {
+		if i == maxOffenders {
+			out.Offenders = append(out.Offenders, &driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Offenders)-i)})
+			break
+		}
+		const most = 512
+		out.Offenders = append(out.Offenders, &driverv1.Offender{
+			ConsumerUuid: cut(o.Consumer, most), ProviderUuid: cut(o.Provider, most),
+			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most),
+		})
+	}
+	return out
+}
+
+// FailureOf reads the typed answer out of a gRPC error. An error without one is a KindOther with the status' message.
+func FailureOf(err error) Failure {
+	st, _ := status.FromError(err)
+	f := Failure{Message: st.Message()}
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *driverv1.ReshapeNeeded:
+			f.Kind, f.Words = KindReshapeNeeded, d.GetReason()
+		case *driverv1.ReshapeFailed:
+			f.Kind, f.Words = KindReshapeFailed, d.GetReason()
+			f.Offenders = nil
+			for _, o := range d.GetOffenders() {
+				f.Offenders = append(f.Offenders, Offender{
+					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(),
+				})
+			}
+		case *driverv1.NotReady:
+			f.Kind, f.Words = KindNotReady, d.GetReason()
+		case *driverv1.ConfigError:
+			f.Kind, f.Key, f.Words = KindConfigError, d.GetKey(), d.GetProblem()
+		default:
+			continue
+		}
+		break
+	}
+	return f
+}
+
+// cut bounds a string and makes it valid UTF-8, without which protobuf refuses it.
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

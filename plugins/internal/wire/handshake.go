@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+)
+
+const (
+	// ProtocolVersion is the major version of the protocol: the one in the name of the proto package.
+	ProtocolVersion = 1
+	// PluginName is the only plugin type that a plugin process serves.
+	PluginName = "driver"
+	// MaxMessage bounds a message in both directions, in bytes. A tree of 10,000 providers has about 3 MiB.
+	MaxMessage = 64 << 20
+
+	// CookieKey and CookieValue tell a plugin that the agent started it, and not somebody at a prompt. They are no
+	// secret and never change.
+	CookieKey   = "COMPUTE_DRIVER_COOKIE"
+	CookieValue = "d0a5e4c2-6f0e-4c53-9a8e-compute-agent"
+
+	// LogLevelKey is the environment variable that carries the agent's log level (trace, debug, info, warn, error).
+	LogLevelKey = "COMPUTE_DRIVER_LOG_LEVEL"
+
+	// TimeFormat is that of a log line's timestamp.
+	TimeFormat = "2006-01-02T15:04:05.000000Z07:00"
+	// MessageField, LevelField and TimeField are the keys of a log line that have a fixed meaning.
+	MessageField = "@message"
+	LevelField   = "@level"
+	TimeField    = "@timestamp"
+)
+
+// Capabilities: what a plugin can do beyond what all must.
+const (
+	CapabilityWatch    = "watch"
+	CapabilityHealth   = "health"
+	CapabilityShutdown = "shutdown"
+)
+
+// HeartbeatInterval is how often a Watch stream is to show a sign of life.
+const HeartbeatInterval = 10 * time.Second
+
+// Handshake is what agent and plugin must agree on before anything else.
+func Handshake() goplugin.HandshakeConfig {
+	return goplugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
+}
+
+// ErrMalformed says that a message breaks the protocol.
+var ErrMalformed = errors.New("malformed message")

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+// The descriptors of a plugin process. Its standard output carries the handshake, where one stray line of a driver, or of
+// the C library that it links, would make the start fail. So before any driver code runs, descriptor 1 becomes a second
+// standard error, and only Serve knows the real one.
+var (
+	handshakeStdout = os.Stdout
+	stderr          = os.Stderr
+)
+
+// init runs before the init functions of packages that import this one, that is, of drivers. In any process but one that
+// the agent started as a plugin it does nothing.
+func init() {
+	if !startedByAgent() {
+		return
+	}
+	saved, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return // no standard output at all: the handshake will fail, and say so
+	}
+	if err := unix.Dup3(2, 1, 0); err != nil {
+		_ = unix.Close(saved)
+		return
+	}
+	handshakeStdout = os.NewFile(uintptr(saved), "handshake")
+}
+
+func startedByAgent() bool { return os.Getenv(wire.CookieKey) == wire.CookieValue }
+
+// nameProcess sets the name that ps and top show. The agent starts plugins by file descriptor, after which they would be
+// called "3". The kernel keeps 15 bytes, of the main thread.
+func nameProcess(name string) {
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
+}
+
+// closeExecutable marks the descriptor that the process was executed from as not to be inherited.
+func closeExecutable() {
+	const fd = 3
+	var opened, running unix.Stat_t
+	if unix.Fstat(fd, &opened) != nil || unix.Stat("/proc/self/exe", &running) != nil {
+		return
+	}
+	if opened.Dev == running.Dev && opened.Ino == running.Ino {
+		unix.CloseOnExec(fd)
+	}
+}
+
+// watchParent ends the process when its parent dies. The agent also asks the kernel for that; this is for starters that do
+// not. If the process leads its group, what it started itself goes with it.
+func watchParent() {
+	parent := os.Getppid()
+	go func() {
+		waitForDeath(parent)
+		if unix.Getpgrp() == os.Getpid() {
+			_ = unix.Kill(-os.Getpid(), unix.SIGKILL)
+		}
+		os.Exit(1)
+	}()
+}
+
+// waitForDeath returns when our parent is no longer the process pid.
+func waitForDeath(pid int) {
+	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+		defer func() { _ = unix.Close(fd) }()
+		for os.Getppid() == pid { // the descriptor may be that of a later process of the same number
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(fds, 60_000); n > 0 || (err != nil && err != unix.EINTR) {
+				break
+			}
+		}
+	}
+	for os.Getppid() == pid {
+		time.Sleep(time.Second)
+	}
+}

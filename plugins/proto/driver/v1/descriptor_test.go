@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driverv1
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden description of the protocol anew")
+
+const golden = "testdata/descriptor.golden"
+
+// The golden file lists everything that is on the wire. A difference is a change of the protocol: once version 1 is released
+// only new lines may come, never changed or missing ones.
+func TestProtocolIsAsReleased(t *testing.T) {
+	got := describe(File_plugins_proto_driver_v1_driver_proto)
+	if *rewrite {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("the protocol changed (-released +now):\n%s", diff)
+	}
+}
+
+// TestMajorVersionIsInTheName: what would break somebody gets a new package.
+func TestMajorVersionIsInTheName(t *testing.T) {
+	if got := File_plugins_proto_driver_v1_driver_proto.Package(); got != "compute.driver.v1" {
+		t.Errorf("package %s", got)
+	}
+}
+
+func describe(file protoreflect.FileDescriptor) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s\n", file.Package())
+	services := file.Services()
+	for i := range services.Len() {
+		methods := services.Get(i).Methods()
+		for j := range methods.Len() {
+			m := methods.Get(j)
+			fmt.Fprintf(&b, "rpc %s(%s%s) returns (%s%s)\n", m.FullName(), stream(m.IsStreamingClient()), m.Input().FullName(),
+				stream(m.IsStreamingServer()), m.Output().FullName())
+		}
+	}
+	describeMessages(&b, file.Messages())
+	return b.String()
+}
+
+func describeMessages(b *strings.Builder, messages protoreflect.MessageDescriptors) {
+	for i := range messages.Len() {
+		m := messages.Get(i)
+		fmt.Fprintf(b, "message %s\n", m.FullName())
+		fields := m.Fields()
+		for j := range fields.Len() {
+			f := fields.Get(j)
+			kind := f.Kind().String()
+			if f.Message() != nil {
+				kind = string(f.Message().FullName())
+			}
+			oneof := ""
+			if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
+				oneof = fmt.Sprintf(" in %s", o.Name())
+			}
+			fmt.Fprintf(b, "  %d %s: %s %s presence=%v%s\n", f.Number(), f.Name(), f.Cardinality(), kind, f.HasPresence(), oneof)
+		}
+		describeMessages(b, m.Messages())
+	}
+}
+
+func stream(is bool) string {
+	if is {
+		return "stream "
+	}
+	return ""
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// Serve is the whole main function of a driver. It returns when the agent has ended the connection, and ends the process
+// itself if there is no agent.
+//
+// Started by the agent, it serves the driver. Started by hand, it explains itself; with --info it prints who the driver
+// is, as JSON.
+func Serve(d Driver) {
+	if len(os.Args) > 1 && slices.Contains([]string{"--info", "-info"}, os.Args[1]) {
+		exit(printInfo(os.Stdout, d))
+	}
+	if !startedByAgent() {
+		exit(explain(os.Stderr, d))
+	}
+	watchParent()
+	nameProcess(filepath.Base(os.Args[0]))
+	closeExecutable()
+
+	log := agentLogger(stderr, os.Getenv(wire.LogLevelKey))
+	srv := newServer(d, log)
+	os.Stdout = handshakeStdout // go-plugin writes one line to it, then puts something else there
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: wire.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{
+			wire.ProtocolVersion: {wire.PluginName: servedPlugin{srv: srv}},
+		},
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server { return grpc.NewServer(append(opts, srv.options()...)...) },
+		Logger:     quietHCLog(),
+	})
+}
+
+func exit(code int) { os.Exit(code) }
+
+// description is what --info prints.
+type description struct {
+	Name         string          `json:"name"`
+	Version      string          `json:"version"`
+	Protocols    []int           `json:"protocols"`
+	Capabilities []string        `json:"capabilities"`
+	SDK          string          `json:"sdk"`
+	ConfigSchema json.RawMessage `json:"config_schema,omitempty"`
+}
+
+func describe(d Driver) description {
+	info := d.Info()
+	return description{
+		Name: info.Name, Version: info.Version, Protocols: []int{wire.ProtocolVersion},
+		Capabilities: capabilities(d), SDK: sdkVersion(), ConfigSchema: d.ConfigSchema(),
+	}
+}
+
+func printInfo(w io.Writer, d Driver) int {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(describe(d)); err != nil {
+		fmt.Fprintf(os.Stderr, "cannot print the driver's info (is its configuration schema valid JSON?): %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func explain(w io.Writer, d Driver) int {
+	info := d.Info()
+	_, _ = fmt.Fprintf(w, `This is the virt driver %q (version %s), a plugin of compute-agent. It does not run by itself:
+the agent starts it when its configuration has a table [drivers.%s].
+
+  %s --info    prints who it is and what configuration it takes, as JSON
+`, info.Name, info.Version, info.Name, filepath.Base(os.Args[0]))
+	return 2
+}
+
+// capabilities names the optional interfaces that a driver implements.
+func capabilities(d Driver) []string {
+	out := []string{}
+	if _, ok := d.(HealthChecker); ok {
+		out = append(out, wire.CapabilityHealth)
+	}
+	if _, ok := d.(Shutdowner); ok {
+		out = append(out, wire.CapabilityShutdown)
+	}
+	if _, ok := d.(Watcher); ok {
+		out = append(out, wire.CapabilityWatch)
+	}
+	return out
+}
+
+// BuildVersion is the version of the main module that the program was built from, or "devel". Drivers that have no better
+// source of their version use it.
+func BuildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+// sdkVersion names this SDK, whether it is in the main module or a dependency.
+func sdkVersion() string {
+	const module = "github.com/compute-agent/compute-agent"
+	version := "devel"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
+				version = m.Version
+			}
+		}
+	}
+	return "go compute-agent " + version
+}
+
+// servedPlugin registers the server with go-plugin's gRPC server.
+type servedPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+	srv *server
+}
+
+// GRPCServer registers the services of the protocol.
+func (p servedPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	driverv1.RegisterPluginServer(s, p.srv)
+	driverv1.RegisterDriverServer(s, p.srv)
+	return nil
+}
+
+// GRPCClient is for the other side.
+func (servedPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("this is the plugin's side of the connection")
+}

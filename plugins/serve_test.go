@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestStartedByHandItExplainsItself(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), partKey+"=driver")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("[drivers.test]")) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestInfoOption(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "--info")
+	cmd.Env = append(os.Environ(), partKey+"=driver")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got description
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got.Name != "test" || got.Version != "1.2.3" || len(got.ConfigSchema) == 0 || !cmp.Equal(got.Protocols, []int{1}) || !cmp.Equal(got.Capabilities, []string{"shutdown"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestDriverLeavesWhenItsParentDies(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), partKey+"=starter")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000); n != 1 {
+		t.Errorf("the driver is still there: %v", err)
+	}
+}
+
+func TestDecodeConfig(t *testing.T) {
+	for _, c := range []struct {
+		raw, key, problem string
+	}{
+		{raw: `{"a":{"b":3}}`},
+		{raw: ``},
+		{raw: `{"c":1}`, key: "c", problem: "no key"},
+		{raw: `{"a":{"b":"x"}}`, key: "a.b", problem: "must be of type int"},
+		{raw: `{`, problem: "not valid JSON"},
+		{raw: `{]`, problem: "not valid JSON"},
+		{raw: `{} {}`, problem: "more than one"},
+	} {
+		var into struct {
+			A struct {
+				B int `json:"b"`
+			} `json:"a"`
+		}
+		into.A.B = 7
+		err := DecodeConfig(json.RawMessage(c.raw), &into)
+		if c.problem == "" {
+			if err != nil || (c.raw == "" && into.A.B != 7) {
+				t.Errorf("%s: %v, %+v", c.raw, err, into)
+			}
+			continue
+		}
+		var config *ConfigError
+		if !errors.As(err, &config) || config.Key != c.key || !strings.Contains(config.Problem, c.problem) {
+			t.Errorf("%s: %v", c.raw, err)
+		}
+	}
+}
+
+func TestErrorsInWords(t *testing.T) {
+	many := &ReshapeFailed{Reason: "no room"}
+	for i := range 7 {
+		many.Offenders = append(many.Offenders, Offender{Consumer: fmt.Sprint("c", i)})
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&ReshapeNeeded{}, "reshape needed"},
+		{&NotReady{Reason: "libvirt is down"}, "driver not ready: libvirt is down"},
+		{&ConfigError{Key: "nodes[0].name", Problem: "is missing"}, "configuration: nodes[0].name: is missing"},
+		{&ReshapeFailed{Offenders: []Offender{{Consumer: "c", Provider: "p", Class: "VGPU", Problem: "x"}}},
+			"reshape failed; consumer c, resource provider p, resource class VGPU: x"},
+		{many, "reshape failed: no room; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+	if !errors.Is(&ReshapeNeeded{}, ErrReshapeNeeded) || !errors.Is(&NotReady{}, ErrNotReady) || errors.Is(&NotReady{}, ErrReshapeNeeded) {
+		t.Error("errors.Is")
+	}
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// client is the agent's side of a connection to a server in this process.
+type client struct {
+	driverv1.PluginClient
+	driverv1.DriverClient
+	log *strings.Builder
+}
+
+func serve(t *testing.T, d Driver) client {
+	t.Helper()
+	log := &strings.Builder{}
+	s := newServer(d, zerolog.New(zerolog.SyncWriter(log)))
+	g := grpc.NewServer(s.options()...)
+	if err := (servedPlugin{srv: s}).GRPCServer(nil, g); err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(lis) }()
+	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		g.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), log}
+}
+
+func (c client) update(ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
+	return c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
+		Tree: wire.FromTree(tree), Node: "cn1", Allocations: wire.FromAllocations(allocations),
+	})
+}
+
+func oneNode(t *testing.T) *providertree.Tree {
+	t.Helper()
+	tree := &providertree.Tree{}
+	if err := tree.AddRoot("11111111-2222-3333-4444-555555555555", "cn1"); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func TestInfoNamesTheAbilities(t *testing.T) {
+	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{}} {
+		info, err := serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" || info.GetVersion() != "1.2.3" {
+			t.Errorf("got %v, want %s", info, want)
+		}
+	}
+}
+
+func TestConfigureDefaultsToAnEmptyObject(t *testing.T) {
+	d := &testDriver{}
+	if _, err := serve(t, d).Configure(context.Background(), &driverv1.ConfigureRequest{Host: &driverv1.HostInfo{Name: "h"}}); err != nil {
+		t.Fatal(err)
+	}
+	if d.config != "h{}" {
+		t.Errorf("got %q", d.config)
+	}
+}
+
+func TestDriverEditsAValue(t *testing.T) {
+	consumer := "99999999-2222-3333-4444-555555555555"
+	d := &testDriver{update: func(_ context.Context, tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+		root := tree.Roots()[0]
+		if _, err := tree.SetInventory(root, "VCPU", providertree.Inventory{Total: 4}); err != nil {
+			return nil, err
+		}
+		if a != nil { // edited in place; nil stands for that
+			a[consumer].Resources[root]["VCPU"] = 2
+		}
+		return nil, nil
+	}}
+	c := serve(t, d)
+
+	reply, err := c.update(context.Background(), oneNode(t), nil)
+	if err != nil || reply.GetAllocations() != nil {
+		t.Fatalf("without allocations: %v, %v", reply.GetAllocations(), err)
+	}
+	tree, err := wire.ToTree(reply.GetTree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inv, _ := tree.Inventory(tree.Roots()[0], "VCPU"); inv.Total != 4 {
+		t.Errorf("inventory %+v", inv)
+	}
+
+	in := providertree.Allocations{consumer: {Resources: map[string]map[string]int64{tree.Roots()[0]: {"VCPU": 1}}}}
+	reply, err = c.update(context.Background(), oneNode(t), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := wire.ToAllocations(reply.GetAllocations())
+	if err != nil || got[consumer].Resources[tree.Roots()[0]]["VCPU"] != 2 {
+		t.Errorf("allocations %v, %v", got, err)
+	}
+}
+
+func TestAllocationsOutOfNowhereAreAnErrorOfTheDriver(t *testing.T) {
+	d := &testDriver{update: func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+		return providertree.Allocations{}, nil
+	}}
+	if _, err := serve(t, d).update(context.Background(), oneNode(t), nil); err == nil || !strings.Contains(err.Error(), "ErrReshapeNeeded") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestErrorsBecomeStatuses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code codes.Code
+		kind wire.Kind
+	}{
+		{fmt.Errorf("x: %w", ErrReshapeNeeded), codes.FailedPrecondition, wire.KindReshapeNeeded},
+		{&ReshapeNeeded{Reason: "r"}, codes.FailedPrecondition, wire.KindReshapeNeeded},
+		{fmt.Errorf("x: %w", &ReshapeFailed{Reason: "r"}), codes.Aborted, wire.KindReshapeFailed},
+		{ErrNotReady, codes.FailedPrecondition, wire.KindNotReady},
+		{&NotReady{Reason: "r"}, codes.FailedPrecondition, wire.KindNotReady},
+		{&ConfigError{Key: "k"}, codes.InvalidArgument, wire.KindConfigError},
+		{context.DeadlineExceeded, codes.DeadlineExceeded, wire.KindOther},
+		{fmt.Errorf("x: %w", context.Canceled), codes.Canceled, wire.KindOther},
+		{errors.New("anything"), codes.Unknown, wire.KindOther},
+		{status.Error(codes.NotFound, "y"), codes.NotFound, wire.KindOther},
+	} {
+		got := toStatus(c.err)
+		if status.Code(got) != c.code || wire.FailureOf(got).Kind != c.kind {
+			t.Errorf("%v became %v", c.err, got)
+		}
+	}
+	if toStatus(nil) != nil {
+		t.Error("nil")
+	}
+}
+
+func TestPanicIsLoggedWithItsStack(t *testing.T) {
+	d := &testDriver{nodes: func(context.Context) ([]Node, error) { panic("oh no") }}
+	c := serve(t, d)
+	_, err := c.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "oh no") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(c.log.String(), "main_test.go") || !strings.Contains(c.log.String(), `"call":"AvailableNodes"`) {
+		t.Errorf("log: %s", c.log)
+	}
+}
+
+func TestCallsTakeTurns(t *testing.T) {
+	inside := make(chan struct{})
+	leave := make(chan struct{})
+	d := &testDriver{nodes: func(context.Context) ([]Node, error) {
+		inside <- struct{}{}
+		<-leave // whatever its context says
+		return nil, nil
+	}}
+	c := serve(t, d)
+	first := make(chan error, 1)
+	go func() {
+		_, err := c.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
+		first <- err
+	}()
+	<-inside
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Configure(ctx, &driverv1.ConfigureRequest{})
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a second call while the first runs: %v", err)
+	}
+	if _, err := c.Health(context.Background(), &driverv1.HealthRequest{}); err != nil {
+		t.Errorf("health does not wait for a turn: %v", err)
+	}
+	close(leave)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownDrains(t *testing.T) {
+	inside := make(chan struct{})
+	leave := make(chan struct{})
+	var order []string
+	d := &testDriver{
+		nodes: func(context.Context) ([]Node, error) {
+			close(inside)
+			<-leave
+			order = append(order, "call")
+			return nil, nil
+		},
+		shutdown: func() { order = append(order, "shutdown") },
+	}
+	c := serve(t, d)
+	call := make(chan error, 1)
+	go func() {
+		_, err := c.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
+		call <- err
+	}()
+	<-inside
+	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the call under way takes longer than the grace: %v", err)
+	}
+	if _, err := c.Health(context.Background(), &driverv1.HealthRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("new calls are refused: %v", err)
+	}
+	close(leave)
+	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := <-call; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"call", "shutdown"}, order); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestHealthTellsTheProblem(t *testing.T) {
+	d := &watchingDriver{problem: errors.New("no libvirt")}
+	c := serve(t, d)
+	for _, want := range []string{"no libvirt", "the driver reports a problem without saying which", ""} {
+		reply, err := c.Health(context.Background(), &driverv1.HealthRequest{})
+		if err != nil || reply.GetProblem() != want {
+			t.Errorf("got %v, %v, want %q", reply, err, want)
+		}
+		if d.problem != nil && d.problem.Error() == "" {
+			d.problem = nil
+			continue
+		}
+		d.problem = errors.New("")
+	}
+}
+
+func TestWatchStreams(t *testing.T) {
+	d := &watchingDriver{events: make(chan string, 2)}
+	stream, err := serve(t, d).Watch(context.Background(), &driverv1.WatchRequest{HeartbeatMs: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.events <- "cn1"
+	d.events <- ""
+	var got []string
+	for beats := 0; len(got) < 2 || beats < 3; {
+		event, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.GetHeartbeat() != nil {
+			beats++
+		} else {
+			got = append(got, event.GetChanged().GetNode())
+		}
+	}
+	if diff := cmp.Diff([]string{"cn1", ""}, got); diff != "" {
+		t.Error(diff)
+	}
+	close(d.events)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !strings.Contains(err.Error(), "stopped watching") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWatchWithoutTheAbility(t *testing.T) {
+	stream, err := serve(t, &testDriver{}).Watch(context.Background(), &driverv1.WatchRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadTreeOfTheAgentIsRefused(t *testing.T) {
+	if _, err := serve(t, &testDriver{}).UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("got %v", err)
+	}
+}

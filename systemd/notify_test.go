@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// manager is systemd's side: a datagram socket that NOTIFY_SOCKET names.
+func manager(t *testing.T, address string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", address)
+	return conn
+}
+
+func receive(t *testing.T, conn *net.UnixConn) string {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := conn.Read(buf)
+	if err != nil {
+		t.Fatalf("nothing arrived: %v", err)
+	}
+	return string(buf[:n])
+}
+
+func TestNotifications(t *testing.T) {
+	for name, address := range map[string]string{
+		"path":     filepath.Join(t.TempDir(), "notify"),
+		"abstract": fmt.Sprintf("@compute-agent-test-%d", os.Getpid()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := manager(t, address)
+			n, err := New()
+			if err != nil || !n.Enabled() {
+				t.Fatalf("New: enabled %t, %v", n.Enabled(), err)
+			}
+			if _, set := os.LookupEnv("NOTIFY_SOCKET"); set {
+				t.Error("children would inherit NOTIFY_SOCKET")
+			}
+			for _, step := range []struct {
+				send func(string) error
+				text string
+				want string
+			}{
+				{n.Ready, "reporting 1 node", "READY=1\nSTATUS=reporting 1 node"},
+				{n.Ready, "", "READY=1"},
+				{n.Status, "two\nlines\tREADY=1", "STATUS=two lines READY=1"},
+				{n.Reloading, "", "RELOADING=1\nMONOTONIC_USEC=N"},
+				{n.Stopping, "ending drivers", "STOPPING=1\nSTATUS=ending drivers"},
+				{func(string) error { return n.ping() }, "", "WATCHDOG=1"},
+			} {
+				if err := step.send(step.text); err != nil {
+					t.Fatal(err)
+				}
+				got := regexp.MustCompile(`USEC=[0-9]+`).ReplaceAllString(receive(t, conn), "USEC=N")
+				if diff := cmp.Diff(step.want, got); diff != "" {
+					t.Errorf("message (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// The time of a reload is on the clock that systemd compares with, and rises.
+func TestReloadingTellsMonotonicTime(t *testing.T) {
+	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
+	n, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for range 3 {
+		if err := n.Reloading("reading the configuration"); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(receive(t, conn), "\n")
+		text, ok := strings.CutPrefix(lines[1], "MONOTONIC_USEC=")
+		usec, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil || usec <= last {
+			t.Fatalf("%q after %d: %v", lines[1], last, err)
+		}
+		last = usec
+		if lines[2] != "STATUS=reading the configuration" {
+			t.Errorf("status is %q", lines[2])
+		}
+	}
+}
+
+func TestWithoutSystemdNothingHappens(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	t.Setenv("WATCHDOG_USEC", "1000000")
+	n, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]*Notifier{"no socket": n, "zero": {}, "nil": nil} {
+		if n.Enabled() || n.WatchdogInterval() != 0 {
+			t.Errorf("%s: somebody listens", name)
+		}
+		for _, err := range []error{n.Ready("x"), n.Reloading("x"), n.Stopping("x"), n.Status("x")} {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestNotificationThatIsLost(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
+	n, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ready("x"); !errors.Is(err, ErrNotify) {
+		t.Errorf("Ready: %v, want ErrNotify", err)
+	}
+	t.Setenv("NOTIFY_SOCKET", "vsock:2:1234")
+	if n, err := New(); !errors.Is(err, ErrNotify) || n.Enabled() {
+		t.Errorf("a socket of another kind: enabled %t, %v", n.Enabled(), err)
+	}
+}
+
+func TestLongStatusIsOneShortLine(t *testing.T) {
+	line := statusLine(strings.Repeat("ä", 2*maxStatus))
+	if len(line) > len("STATUS=")+maxStatus+len("…") || strings.Contains(line, "\n") {
+		t.Errorf("%d bytes", len(line))
+	}
+	if got := statusLine("bad \xff bytes"); got != "STATUS=bad ? bytes" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWatchdogIsForThisProcessOnly(t *testing.T) {
+	for _, tc := range []struct {
+		usec, pid string
+		want      time.Duration
+		bad       bool
+	}{
+		{"30000000", strconv.Itoa(os.Getpid()), 30 * time.Second, false},
+		{"30000000", "", 30 * time.Second, false},
+		{"30000000", "1", 0, false},
+		{"", "", 0, false},
+		{"soon", "", 0, true},
+		{"-1", "", 0, true},
+	} {
+		manager(t, filepath.Join(t.TempDir(), "notify"))
+		t.Setenv("WATCHDOG_USEC", tc.usec)
+		t.Setenv("WATCHDOG_PID", tc.pid)
+		n, err := New()
+		if got := n.WatchdogInterval(); got != tc.want || (err != nil) != tc.bad {
+			t.Errorf("WATCHDOG_USEC=%s WATCHDOG_PID=%s: interval %v, %v", tc.usec, tc.pid, got, err)
+		}
+		if !n.Enabled() {
+			t.Error("the notifier must work without its watchdog")
+		}
+		for _, name := range []string{"WATCHDOG_USEC", "WATCHDOG_PID"} {
+			if _, set := os.LookupEnv(name); set {
+				t.Errorf("children would inherit %s", name)
+			}
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import "embed"
+
+// Units holds the files that a package installs, below "units":
+//
+//	compute-agent.service, compute-agent-placement.service, compute-agent-placement.socket → /usr/lib/systemd/system/
+//	sysusers.conf → /usr/lib/sysusers.d/compute-agent.conf
+//	tmpfiles.conf → /usr/lib/tmpfiles.d/compute-agent.conf
+//
+// They run /usr/bin/compute-agent.
+//
+//go:embed units
+var Units embed.FS

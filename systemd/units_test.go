@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// maxExposure is the highest `systemd-analyze security` score a service of ours
+// may have, in tenths (10 is "OK", 100 is no hardening at all).
+const maxExposure = 15
+
+// tool finds a program of systemd. Where CI=true its absence is a failure: the
+// units would go unchecked.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		return path
+	case os.Getenv("CI") == "true":
+		t.Fatalf("%s is missing, so the unit files cannot be checked; run: apt-get install systemd", name)
+	default:
+		t.Skipf("THE UNIT FILES ARE NOT CHECKED: %s is missing; run: apt-get install systemd", name)
+	}
+	return ""
+}
+
+// installed writes the units to a directory, with a binary that exists.
+func installed(t *testing.T) (dir string, services, all []string) {
+	t.Helper()
+	dir = t.TempDir()
+	binary := filepath.Join(dir, "compute-agent")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fs.ReadDir(Units, "units")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		content, err := fs.ReadFile(Units, "units/"+e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(content), "/usr/bin/compute-agent ", binary+" ")
+		path := filepath.Join(dir, e.Name())
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		switch filepath.Ext(path) {
+		case ".service":
+			services, all = append(services, path), append(all, path)
+		case ".socket":
+			all = append(all, path)
+		}
+	}
+	if len(services) != 2 || len(all) != 3 {
+		t.Fatalf("%d services and %d units", len(services), len(all))
+	}
+	return dir, services, all
+}
+
+func TestUnitsVerify(t *testing.T) {
+	analyze := tool(t, "systemd-analyze")
+	dir, _, all := installed(t)
+	cmd := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, all...)...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) != 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+func TestUnitsExposure(t *testing.T) {
+	analyze := tool(t, "systemd-analyze")
+	_, services, _ := installed(t)
+	for _, service := range services {
+		args := []string{"security", "--offline=true", "--no-pager", "--threshold=" + strconv.Itoa(maxExposure)}
+		if out, err := exec.CommandContext(t.Context(), analyze, append(args, service)...).CombinedOutput(); err != nil {
+			t.Errorf("%s is exposed to more than %d: %v\n%s", filepath.Base(service), maxExposure, err, out)
+		}
+		// The threshold must be one that systemd-analyze heeds.
+		if err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=1", service).Run(); err == nil {
+			t.Errorf("%s passes a threshold that nothing can pass", filepath.Base(service))
+		}
+	}
+}
+
+// systemd takes "Key=value # remark" as the value "value # remark".
+func TestUnitsHaveNoTrailingComments(t *testing.T) {
+	err := fs.WalkDir(Units, "units", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(Units, path)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(content), "\n") {
+			if !strings.HasPrefix(line, "#") && strings.ContainsAny(line, "#;") {
+				t.Errorf("%s:%d: a remark after a value: %s", path, i+1, line)
+			}
+			if strings.TrimSpace(line) != line {
+				t.Errorf("%s:%d: blanks at an end", path, i+1)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The services rely on these lines; the score alone would not miss them.
+func TestServiceContract(t *testing.T) {
+	for unit, lines := range map[string][]string{
+		"compute-agent.service": {
+			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed", "OOMPolicy=continue", "User=compute-agent",
+			"ExecStart=/usr/bin/compute-agent run --config /etc/compute-agent/compute-agent.toml", "ExecReload=/bin/kill -HUP $MAINPID",
+			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent", "SupplementaryGroups=libvirt",
+		},
+		"compute-agent-placement.service": {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent"},
+		"compute-agent-placement.socket":  {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
+	} {
+		content, err := fs.ReadFile(Units, "units/"+unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range lines {
+			if !strings.Contains("\n"+string(content), "\n"+line+"\n") {
+				t.Errorf("%s lacks %q", unit, line)
+			}
+		}
+		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process", "DynamicUser=yes"} {
+			if strings.Contains(string(content), forbidden) {
+				t.Errorf("%s has %q", unit, forbidden)
+			}
+		}
+	}
+}
+
+// sysusers.d and tmpfiles.d are read by systemd's own programs, below a root of
+// their own so that nothing of this machine changes.
+func TestUserAndDirectories(t *testing.T) {
+	sysusers, tmpfiles := tool(t, "systemd-sysusers"), tool(t, "systemd-tmpfiles")
+	dir, _, _ := installed(t)
+	root := t.TempDir()
+	for _, d := range []string{"etc", "usr/libexec", "var/lib"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), sysusers, "--root="+root, filepath.Join(dir, "sysusers.conf")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("systemd-sysusers: %v\n%s", err, out)
+	}
+	passwd, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
+	if err != nil || !strings.Contains(string(passwd), "compute-agent:") || !strings.Contains(string(passwd), ":/var/lib/compute-agent:") {
+		t.Errorf("passwd: %s, %v", passwd, err)
+	}
+	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
+	if err != nil || !strings.Contains(string(group), ":compute-agent") {
+		t.Errorf("compute-agent is not in the group libvirt: %s, %v", group, err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("THE DIRECTORIES ARE NOT CHECKED: systemd-tmpfiles gives them to root, which only root can; the user was checked")
+	}
+	out, err = exec.CommandContext(t.Context(), tmpfiles, "--root="+root, "--create", filepath.Join(dir, "tmpfiles.conf")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("systemd-tmpfiles: %v\n%s", err, out)
+	}
+	for path, mode := range map[string]os.FileMode{
+		"usr/libexec/compute-agent/plugins": 0o755, "etc/compute-agent": 0o750, "etc/compute-agent/conf.d": 0o750, "etc/compute-agent/credentials": 0o700,
+	} {
+		info, err := os.Stat(filepath.Join(root, path))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if info.Mode().Perm() != mode {
+			t.Errorf("/%s has mode %v, want %v", path, info.Mode().Perm(), mode)
+		}
+	}
+}
+
+// The hardening that the score rests on must also be known to the systemd at
+// hand, under the names that it reports.
+func TestNoCapabilitiesLeft(t *testing.T) {
+	analyze := tool(t, "systemd-analyze")
+	_, services, _ := installed(t)
+	for _, service := range services {
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--json=short", service).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []struct {
+			Name string `json:"json_field"`
+			Set  *bool  `json:"set"`
+		}
+		if err := json.Unmarshal(out, &rows); err != nil || len(rows) < 50 {
+			t.Fatalf("%d rows, %v", len(rows), err)
+		}
+		checked := 0
+		for _, r := range rows {
+			if strings.HasPrefix(r.Name, "CapabilityBoundingSet_") || r.Name == "NoNewPrivileges" || r.Name == "UserOrDynamicUser" {
+				checked++
+				if r.Set == nil || !*r.Set {
+					t.Errorf("%s: %s is not in force", filepath.Base(service), r.Name)
+				}
+			}
+		}
+		if checked < 10 {
+			t.Errorf("only %d rows recognised", checked)
+		}
+	}
+}
