@@ -22,7 +22,7 @@ type Agent interface {
 }
 
 // SocketName is the name of the socket in the runtime directory.
-const SocketName = "control.sock"
+const SocketName = "agent.sock"
 
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
 // answers is not: two agents must not run on one state directory.

@@ -13,4 +13,19 @@
 // Handlers are thin. Reads take one snapshot and append their JSON to a pooled buffer; writes parse the body first and do
 // everything else in one transaction of the ledger, which may run more than once. What the ledger refuses is mapped to a
 // status and an error code in one place (errors.go).
+//
+// # Where it is not Placement
+//
+// The answers are Placement's but for these, each of which a client can only gain from:
+//
+//   - The sentences in errors, besides those that clients look for. Errors come in JSON unless the client likes HTML better;
+//     Placement gives HTML also to those that like both the same. A 401 has the same form as all errors.
+//   - Vary, and Allow with each 405, are always there.
+//   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of GET /usages that is not in
+//     UTF-8. A resource amount beyond 64 bits is one that no provider has.
+//   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
+//   - Allocations that are refused leave nothing behind. Placement keeps the record of a new consumer in some cases, and then
+//     wants a generation for it that nobody can read.
+//   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and % for wildcards.
+//   - Media types are compared without regard to case and parameters.
 package api

@@ -266,7 +266,7 @@ func (r *reader) number(maximum float64) (float64, error) {
 	}
 	f, err := strconv.ParseFloat(string(token), 64)
 	if err != nil || f > maximum {
-		return 0, r.invalid("must be at most %g", maximum)
+		return 0, r.invalid("must be a number of at most %g that a double can hold", maximum)
 	}
 	return f, nil
 }

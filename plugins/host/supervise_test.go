@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +25,9 @@ type puppet struct {
 	id     identity
 	health func() error
 	done   chan struct{}
-	ended  string // how
+
+	mu    sync.Mutex
+	ended string // how
 }
 
 func (p *puppet) Identity() identity                    { return p.id }
@@ -47,7 +51,14 @@ func (p *puppet) Stop(_ time.Duration, idle <-chan struct{}) {
 }
 func (p *puppet) Kill()  { p.end("killed") }
 func (p *puppet) Abort() { p.end("aborted") }
+func (p *puppet) how() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
 func (p *puppet) end(how string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.ended == "" {
 		p.ended = how
 		close(p.done)
@@ -57,8 +68,10 @@ func (p *puppet) end(how string) {
 // stage runs a plugin on puppets, in fake time.
 type stage struct {
 	*Plugin
-	t       *testing.T
-	begun   time.Time
+	t     *testing.T
+	begun time.Time
+
+	state   sync.Mutex
 	history []string // "seconds state"
 	puppets []*puppet
 	fail    error // what the next launches fail with
@@ -75,23 +88,51 @@ func newStage(t *testing.T, spec Spec) *stage {
 	s := &stage{t: t, begun: time.Now(), health: func() error { return nil }}
 	s.Plugin = newPlugin(spec, pluginDeps{
 		log: zerolog.Nop(), dir: "/nowhere", jitter: func(d time.Duration) time.Duration { return d },
-		identify: func(string) (fileID, error) { return s.file, nil },
+		identify: func(string) (fileID, error) {
+			s.state.Lock()
+			defer s.state.Unlock()
+			return s.file, nil
+		},
 		onTransition: func(st Status) {
+			s.state.Lock()
+			defer s.state.Unlock()
 			if st.State != Discovered && st.State != Starting {
 				s.history = append(s.history, fmt.Sprintf("%v %s", time.Since(s.begun), st.State))
 			}
 		},
 		launch: func(_ context.Context, _ Spec, _ zerolog.Logger, reached func(State)) (instance, error) {
 			reached(Starting)
+			s.state.Lock()
+			defer s.state.Unlock()
 			if s.fail != nil {
 				return nil, s.fail
 			}
-			p := &puppet{done: make(chan struct{}), health: func() error { return s.health() }, id: identity{PID: 100 + len(s.puppets), File: s.file}}
+			p := &puppet{done: make(chan struct{}), health: s.howIsIt, id: identity{PID: 100 + len(s.puppets), File: s.file}}
 			s.puppets = append(s.puppets, p)
 			return p, nil
 		},
 	})
 	return s
+}
+
+func (s *stage) howIsIt() error {
+	s.state.Lock()
+	defer s.state.Unlock()
+	return s.health()
+}
+
+// set changes what comes next.
+func (s *stage) set(change func()) {
+	s.state.Lock()
+	defer s.state.Unlock()
+	change()
+}
+
+// process returns the nth process.
+func (s *stage) process(n int) *puppet {
+	s.state.Lock()
+	defer s.state.Unlock()
+	return s.puppets[n]
 }
 
 // play runs a scene and compares the history.
@@ -108,7 +149,7 @@ func play(t *testing.T, spec Spec, want []string, scene func(*stage)) {
 			t.Error(diff)
 		}
 		for i, p := range s.puppets {
-			if p.ended == "" {
+			if p.how() == "" {
 				t.Errorf("process %d still runs", i)
 			}
 		}
@@ -128,13 +169,13 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 		"21m15s healthy",
 	}, func(s *stage) {
 		s.wait(time.Minute)
-		s.fail = errors.New("broken")
-		s.puppets[0].end("crashed")
+		s.set(func() { s.fail = errors.New("broken") })
+		s.process(0).end("crashed")
 		s.wait(20 * time.Minute)
-		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) || !errors.Is(err, s.fail) {
+		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "broken") {
 			t.Errorf("in quarantine: %v", err)
 		}
-		s.fail = nil
+		s.set(func() { s.fail = nil })
 		s.wait(time.Hour)
 	})
 }
@@ -142,15 +183,15 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 func TestMissedHealthChecks(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"}, func(s *stage) {
 		s.wait(15 * time.Second)
-		s.health = func() error { return ErrNoAnswer }
+		s.set(func() { s.health = func() error { return ErrNoAnswer } })
 		s.wait(20 * time.Second)
 		if got := s.Status().LastError; got != "health check 2 of 3 failed: no answer in time" {
 			t.Errorf("last error %q", got)
 		}
 		s.wait(5500 * time.Millisecond)
-		s.health = func() error { return nil }
-		if s.puppets[0].ended != "killed" {
-			t.Errorf("the silent process was %q", s.puppets[0].ended)
+		s.set(func() { s.health = func() error { return nil } })
+		if s.process(0).how() != "killed" {
+			t.Errorf("the silent process was %q", s.process(0).how())
 		}
 		s.wait(time.Minute)
 	})
@@ -159,24 +200,26 @@ func TestMissedHealthChecks(t *testing.T) {
 func TestOneAnswerForgivesMisses(t *testing.T) {
 	n := 0
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "20s degraded", "30s healthy", "40s degraded", "50s degraded", "1m0s healthy"}, func(s *stage) {
-		s.health = func() error {
-			if n++; n%3 != 0 {
-				return ErrNoAnswer
+		s.set(func() {
+			s.health = func() error {
+				if n++; n%3 != 0 {
+					return ErrNoAnswer
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		s.wait(65 * time.Second)
 	})
 }
 
 func TestCalmProblemsAreTold(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
-		s.health = func() error { return &unwell{"no libvirt"} }
+		s.set(func() { s.health = func() error { return &unwell{"no libvirt"} } })
 		s.wait(5*time.Minute + 5*time.Second)
-		if len(s.puppets) != 1 {
+		if s.Status().Restarts != 0 {
 			t.Error("it was restarted")
 		}
-		s.health = func() error { return nil }
+		s.set(func() { s.health = func() error { return nil } })
 		s.wait(10 * time.Second)
 	})
 }
@@ -184,12 +227,12 @@ func TestCalmProblemsAreTold(t *testing.T) {
 func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s incompatible", "1h2m1s healthy"}, func(s *stage) {
 		s.wait(time.Second)
-		s.fail = fmt.Errorf("%w: version 9", ErrIncompatible)
+		s.set(func() { s.fail = fmt.Errorf("%w: version 9", ErrIncompatible) })
 		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("want ErrIncompatible, got %v", err)
 		}
 		s.wait(time.Hour + time.Minute)
-		s.fail, s.file = nil, fileID{ino: 2}
+		s.set(func() { s.fail, s.file = nil, fileID{ino: 2} })
 		s.wait(time.Minute)
 	})
 }
@@ -208,8 +251,8 @@ func TestDisabledAndEnabled(t *testing.T) {
 			t.Error(err)
 		}
 		s.wait(time.Minute)
-		if s.puppets[0].ended != "stopped" {
-			t.Errorf("the process was %q", s.puppets[0].ended)
+		if s.process(0).how() != "stopped" {
+			t.Errorf("the process was %q", s.process(0).how())
 		}
 	})
 }
@@ -217,10 +260,10 @@ func TestDisabledAndEnabled(t *testing.T) {
 func TestReconfigureOfADownPluginTriesAtOnce(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "1m0s backoff", "1m0.5s healthy"}, func(s *stage) {
 		s.wait(time.Minute)
-		s.fail = errors.New("broken")
-		s.puppets[0].end("crashed")
+		s.set(func() { s.fail = errors.New("broken") })
+		s.process(0).end("crashed")
 		s.wait(500 * time.Millisecond)
-		s.fail = nil
+		s.set(func() { s.fail = nil })
 		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
 			t.Error(err)
 		}
@@ -241,12 +284,12 @@ func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.file = fileID{ino: 2}
+		s.set(func() { s.file = fileID{ino: 2} })
 		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
 			t.Fatal(err)
 		}
 		s.wait(10 * time.Second)
-		if s.puppets[0].ended != "" {
+		if s.process(0).how() != "" {
 			t.Error("the old process was ended with a call under way")
 		}
 		if s.Status().PID != 101 {
@@ -254,8 +297,8 @@ func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 		}
 		held.calls.Done()
 		s.wait(0)
-		if s.puppets[0].ended != "stopped" {
-			t.Errorf("the old process was %q", s.puppets[0].ended)
+		if s.process(0).how() != "stopped" {
+			t.Errorf("the old process was %q", s.process(0).how())
 		}
 	})
 }

@@ -31,7 +31,7 @@ func upstream(t *testing.T, path string, requests ...request) []reply {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "testdata/placement.py", path)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "testdata/run_upstream.py", path)
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

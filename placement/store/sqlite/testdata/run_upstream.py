@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Run requests through the installed OpenStack Placement, on an SQLite file.
 
-    placement.py FILE < requests.json > answers.json
+    run_upstream.py FILE < requests.json > answers.json
 
 A request is [method, path, body or null]; an answer is [status, body or null].
 The file is made, or brought up to date, by Placement's own migrations first.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/compute-agent/compute-agent/internal/doctor"
+)
+
+// newDoctor examines the host. It works without a running agent, and without a valid configuration.
+func newDoctor() *cobra.Command {
+	var opts options
+	var user string
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine this host and name the command that mends what is wrong", Args: cobra.NoArgs,
+		Long: "Examine this host and name the command that mends what is wrong. Nothing is changed. The exit code is 1 if something\n" +
+			"keeps the agent from working, and 0 otherwise.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, cfgErr := opts.load()
+			env, err := doctor.Host(cfg, cfgErr, user)
+			if err != nil {
+				return err
+			}
+			results := doctor.Run(cmd.Context(), env)
+			if asJSON {
+				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
+			} else {
+				err = doctor.WriteText(cmd.OutOrStdout(), results, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
+			}
+			if code := doctor.ExitStatus(results); err == nil && code != exitDone {
+				return &exitError{code: code}
+			}
+			return err
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or you)")
+	return cmd
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package libvirtd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Daemon is a running private daemon. Its methods may be called from any goroutine.
+type Daemon struct {
+	layout      layout
+	logger      zerolog.Logger
+	lock        *os.File
+	process     *os.Process
+	namespace   string   // of its mounts, "" if it shares ours
+	mountPoints []string // directories that only exist as mount points for it
+
+	done chan struct{}
+	exit error // valid after done
+
+	mu       sync.Mutex
+	stopped  bool
+	released sync.Once
+}
+
+// URI is the daemon's address for libvirt's library.
+func (d *Daemon) URI() string { return d.layout.uri() }
+
+// Socket is the Unix socket that the daemon listens on.
+func (d *Daemon) Socket() string { return d.layout.socket() }
+
+// Log is the file that the daemon writes its log to.
+func (d *Daemon) Log() string { return d.layout.log() }
+
+// PID is the daemon's process id.
+func (d *Daemon) PID() int { return d.process.Pid }
+
+// Isolated reports whether the daemon has directories of its own: always, but for root in a container without
+// CAP_SYS_ADMIN.
+func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != "" }
+
+// Done is closed when the daemon has ended, by Stop or by itself.
+func (d *Daemon) Done() <-chan struct{} { return d.done }
+
+// Err says how the daemon ended, with the last lines of its log: nil while it runs, and after Stop.
+func (d *Daemon) Err() error {
+	select {
+	case <-d.done:
+	default:
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return nil
+	}
+	return fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%s): %s", d.PID(), d.exit, d.lastWords())
+}
+
+// ended notes the end of the process. It runs once, in the goroutine that owns the process.
+func (d *Daemon) ended(err error) {
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
+	d.exit = err
+	close(d.done)
+	if problem := d.Err(); problem != nil {
+		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(problem).
+			Msg("The private libvirt daemon has ended by itself. Nothing can be learnt from it until it is started again.")
+	}
+}
+
+// Stop ends the daemon: SIGTERM, and SIGKILL when ctx ends first. Then it ends what the daemon has left behind (emulators
+// that it was questioning, helpers) and removes its sockets and its pid file. Guests go on running. It may be called more
+// than once.
+func (d *Daemon) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	d.stopped = true
+	d.mu.Unlock()
+	err := d.terminate(ctx)
+	d.endLeftovers()
+	d.release()
+	return err
+}
+
+func (d *Daemon) terminate(ctx context.Context) error {
+	select {
+	case <-d.done:
+		return nil
+	default:
+	}
+	// A stopped process does not see SIGTERM before it goes on.
+	_ = d.process.Signal(syscall.SIGTERM)
+	_ = d.process.Signal(syscall.SIGCONT)
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+	}
+	d.logger.Warn().Int("pid", d.PID()).Msg("The private libvirt daemon did not end when asked to; it is being killed.")
+	_ = d.process.Kill()
+	t := time.NewTimer(killTimeout)
+	defer t.Stop()
+	select {
+	case <-d.done:
+		return nil
+	case <-t.C:
+		return fmt.Errorf("the private libvirt daemon (pid %d) does not end, not even by SIGKILL: it hangs in the kernel", d.PID())
+	}
+}
+
+// endLeftovers kills what the daemon started and did not take along. A daemon that was killed leaves emulators behind
+// that have made themselves daemons, so neither its process group nor its children tell.
+func (d *Daemon) endLeftovers() {
+	for _, pid := range d.leftovers() {
+		d.logger.Debug().Int("pid", pid).Msg("Ending a process that the private libvirt daemon left behind.")
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+}
+
+// release gives back what is held on disk.
+func (d *Daemon) release() {
+	d.released.Do(func() {
+		for _, p := range d.layout.temporary() {
+			_ = os.Remove(p)
+		}
+		for _, p := range d.mountPoints {
+			_ = os.Remove(p) // only if empty: somebody else may use it by now
+		}
+		_ = d.lock.Close()
+	})
+}
+
+// lastWords are the last lines of the daemon's log, on one line.
+func (d *Daemon) lastWords() string {
+	const tail = 2048
+	f, err := os.Open(d.layout.log())
+	if err != nil {
+		return "it left no log"
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > tail {
+		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
+			return "its log cannot be read"
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, tail))
+	if err != nil {
+		return "its log cannot be read"
+	}
+	lines := strings.Split(strings.TrimSpace(string(bytes.ToValidUTF8(text, nil))), "\n")
+	if len(lines) > 5 {
+		lines = lines[len(lines)-5:]
+	}
+	if s := strings.Join(lines, " | "); s != "" {
+		return "the last lines of " + d.layout.log() + ": " + s
+	}
+	return "its log " + d.layout.log() + " is empty"
+}

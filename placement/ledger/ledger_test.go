@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+)
+
+var ctx = context.Background()
+
+func create(name string) func(*ledger.Tx) error {
+	return func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: name, Name: name})
+		return err
+	}
+}
+
+// held is a ledger whose commits wait until they are let go.
+type held struct {
+	*ledger.Ledger
+	store *ledgertest.Memory
+	// entered gets a value when a commit begins; each value sent to let ends one.
+	entered chan struct{}
+	let     chan error
+}
+
+func openHeld(t *testing.T) *held {
+	t.Helper()
+	h := &held{store: new(ledgertest.Memory), entered: make(chan struct{}), let: make(chan error)}
+	h.Ledger = open(t, h.store)
+	h.store.Before = func(int64, []ledger.Change) error {
+		h.entered <- struct{}{}
+		return <-h.let
+	}
+	return h
+}
+
+// TestGroupCommit: what waits while a commit is under way shares the next
+// one; each write keeps its own answer.
+func TestGroupCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openHeld(t)
+		before := len(h.store.Commits)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := h.Update(ctx, create("first")); err != nil {
+				t.Error(err)
+			}
+		})
+		<-h.entered
+		var mu sync.Mutex
+		refused := 0
+		for i := range 20 {
+			wg.Go(func() {
+				_, err := h.Update(ctx, create(fmt.Sprint("p", i/2))) // each name twice
+				if ledger.KindOf(err) == ledger.DuplicateUUID {
+					mu.Lock()
+					refused++
+					mu.Unlock()
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		h.let <- nil
+		<-h.entered
+		h.let <- nil
+		wg.Wait()
+		if refused != 10 {
+			t.Errorf("%d writes were refused, want the second of each name: 10", refused)
+		}
+		if got := h.store.Commits[before:]; len(got) != 2 || got[1] != 10 {
+			t.Errorf("commits of %v changes, want [1 10]", got)
+		}
+		h.store.Before = nil
+	})
+}
+
+// TestBigWriteGoesAlone: a reshape of thousands of rows does not hold up the
+// small writes that came before it.
+func TestBigWriteGoesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openHeld(t)
+		before := len(h.store.Commits)
+		var wg sync.WaitGroup
+		update := func(fn func(*ledger.Tx) error) {
+			wg.Go(func() {
+				if _, err := h.Update(ctx, fn); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		update(create("first"))
+		<-h.entered
+		update(create("small"))
+		update(func(tx *ledger.Tx) error {
+			for i := range 2000 {
+				if err := create(fmt.Sprint("big", i))(tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		update(create("after"))
+		h.let <- nil
+		for range 3 {
+			<-h.entered
+			h.let <- nil
+		}
+		wg.Wait()
+		if got := fmt.Sprint(h.store.Commits[before:]); got != "[1 1 2000 1]" {
+			t.Errorf("commits of %s changes, want [1 1 2000 1]", got)
+		}
+		h.store.Before = nil
+	})
+}
+
+// TestCancel: a caller that gives up while it waits has done nothing; one
+// that gives up later is told that nobody knows.
+func TestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openHeld(t)
+		late, cancelLate := context.WithCancel(ctx)
+		early, cancelEarly := context.WithCancel(ctx)
+		errs := make(chan error, 2)
+		go func() { _, err := h.Update(late, create("late")); errs <- err }()
+		<-h.entered
+		cancelLate()
+		if err := <-errs; !errors.Is(err, ledger.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+			t.Errorf("given up during the commit: %v, want ErrOutcomeUnknown", err)
+		}
+		go func() { _, err := h.Update(early, create("early")); errs <- err }()
+		synctest.Wait()
+		cancelEarly()
+		if err := <-errs; errors.Is(err, ledger.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+			t.Errorf("given up before its turn: %v, want the context's error alone", err)
+		}
+		h.let <- nil
+		h.store.Before = nil
+		s, err := h.Update(ctx, create("next"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Provider("late"); !ok {
+			t.Error("the write that was committed is not there")
+		}
+		if _, ok := s.Provider("early"); ok {
+			t.Error("the write that was given up in time was done")
+		}
+	})
+}
+
+func TestPanicDropsOnlyItsTransaction(t *testing.T) {
+	l := open(t, new(ledgertest.Memory))
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		if err := create("half")(tx); err != nil {
+			return err
+		}
+		panic("a mistake")
+	})
+	var p *ledger.PanicError
+	if !errors.As(err, &p) || p.Value != "a mistake" {
+		t.Fatalf("got %v, want a PanicError", err)
+	}
+	s, err := l.Update(ctx, create("whole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.Provider("half"); ok {
+		t.Error("half a transaction was applied")
+	}
+}
+
+// TestSwallowedError: a reshape that failed midway cannot be applied by a
+// function that hides it.
+func TestSwallowedError(t *testing.T) {
+	l := open(t, new(ledgertest.Memory))
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		if err := create("p")(tx); err != nil {
+			return err
+		}
+		_ = tx.Reshape(ledger.Reshape{
+			Inventories: map[string]ledger.ProviderInventories{"p": {Inventories: []ledger.Inventory{inventory("VCPU", 1)}}},
+			Allocations: []ledger.ConsumerAllocations{{Consumer: "c", Project: "q", User: "u", Resources: map[string]map[string]int64{"p": {"VCPU": 2}}}},
+		})
+		return nil
+	})
+	if ledger.KindOf(err) != ledger.AllocationConstraint {
+		t.Errorf("got %v, want the reshape's own error", err)
+	}
+	if n := l.Current().ProviderCount(); n != 0 {
+		t.Errorf("%d providers were applied", n)
+	}
+}
+
+func TestStoreErrors(t *testing.T) {
+	full := errors.New("no space")
+	for name, tc := range map[string]struct {
+		fail  error // what commits answer
+		times int   // how often
+		want  error // what Update answers, nil: it succeeds
+		runs  int   // of the function
+	}{
+		"conflict, then free": {ledger.ErrVersionConflict, 3, nil, 4},
+		"conflict for ever":   {ledger.ErrVersionConflict, 1000, ledger.ErrBusy, 10},
+		"rows differ, once":   {ledger.ErrReload, 1, nil, 2},
+		"the store's own":     {full, 1, full, 1},
+		"nobody knows":        {ledger.ErrOutcomeUnknown, 1, ledger.ErrOutcomeUnknown, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(ledgertest.Memory)
+				l := open(t, store)
+				failed := 0
+				store.Before = func(int64, []ledger.Change) error {
+					if failed++; failed <= tc.times {
+						return tc.fail
+					}
+					return nil
+				}
+				runs := 0
+				_, err := l.Update(ctx, func(tx *ledger.Tx) error { runs++; return create("p")(tx) })
+				if !errors.Is(err, tc.want) || runs != tc.runs {
+					t.Errorf("after %d runs: %v; want %v after %d", runs, err, tc.want, tc.runs)
+				}
+				if _, ok := l.Current().Provider("p"); ok != (tc.want == nil) {
+					t.Errorf("published: %v", ok)
+				}
+			})
+		})
+	}
+}
+
+func TestClose(t *testing.T) {
+	l, err := ledger.Open(ctx, new(ledgertest.Memory), ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
+	}
+}
+
+func TestBadState(t *testing.T) {
+	for name, state := range map[string]ledger.State{
+		"missing parent":  {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}}},
+		"loop":            {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}, {ID: 2, UUID: "b", Parent: 1}}},
+		"missing class":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000}}},
+		"missing trait":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, ProviderTraits: []ledger.LinkRow{{Provider: 1, Target: 1}}},
+		"missing project": {Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}}},
+		"lost allocation": {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ledger.Open(ctx, &ledgertest.Memory{State: state}, ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
+				t.Errorf("got %v, want ErrBadState", err)
+			}
+		})
+	}
+}

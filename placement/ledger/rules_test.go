@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+)
+
+func inventory(class string, total int64) ledger.Inventory {
+	return ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
+}
+
+func claim(consumer string, resources map[string]map[string]int64) ledger.ConsumerAllocations {
+	return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: resources}
+}
+
+type resources = map[string]map[string]int64
+
+// TestGenerations says which generations each write moves, as OpenStack
+// Placement 8.0.0 moves them. To begin with, provider a has generation 2 and
+// is the parent of b, with 1; consumer c holds one VCPU of a and has 1.
+func TestGenerations(t *testing.T) {
+	one, two, root := int64(1), int64(2), ""
+	for _, tc := range []struct {
+		name    string
+		do      func(tx *ledger.Tx) error
+		a, b, c int64 // generations afterwards; 0: gone
+	}{
+		{"rename", func(tx *ledger.Tx) error {
+			_, err := tx.UpdateProvider("a", ledger.ProviderUpdate{Name: "other"})
+			return err
+		}, 2, 1, 1},
+		{"move", func(tx *ledger.Tx) error {
+			_, err := tx.UpdateProvider("b", ledger.ProviderUpdate{Parent: &root, AllowReparent: true})
+			return err
+		}, 2, 1, 1},
+		{"set the same inventories", func(tx *ledger.Tx) error {
+			_, err := tx.SetInventories("a", 2, []ledger.Inventory{inventory("VCPU", 4)})
+			return err
+		}, 3, 1, 1},
+		{"delete no inventories", func(tx *ledger.Tx) error { return tx.DeleteInventories("b") }, 2, 2, 1},
+		{"set traits", func(tx *ledger.Tx) error { _, err := tx.SetTraits("b", 1, []string{"COMPUTE_NODE"}); return err }, 2, 2, 1},
+		{"set no traits where there are none", func(tx *ledger.Tx) error { _, err := tx.SetTraits("b", 1, nil); return err }, 2, 1, 1},
+		{"clear no traits", func(tx *ledger.Tx) error { return tx.ClearTraits("b") }, 2, 1, 1},
+		{"set aggregates before 1.19", func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", nil, []string{"g"}); return err }, 2, 1, 1},
+		{"set the same aggregates from 1.19", func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", &one, nil); return err }, 2, 2, 1},
+		{"stale aggregates from 1.19", func(tx *ledger.Tx) error {
+			if _, err := tx.SetAggregates("b", &two, nil); !errors.Is(err, ledger.ErrConflict) {
+				return fmt.Errorf("got %w, want a conflict", err)
+			}
+			return nil
+		}, 2, 1, 1},
+		{"another claims", func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("d", resources{"a": {"VCPU": 1}, "b": {"DISK_GB": 1}})})
+		}, 3, 2, 1},
+		{"move away", func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"b": {"DISK_GB": 1}})})
+		}, 2, 2, 2},
+		{"empty PUT", func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", nil)}) }, 3, 1, 0},
+		{"empty PUT of a consumer that is not there", func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("d", nil)}) }, 2, 1, 1},
+		{"DELETE of allocations", func(tx *ledger.Tx) error { return tx.DeleteAllocations("c") }, 2, 1, 0},
+		{"reshape of inventories alone", func(tx *ledger.Tx) error {
+			return tx.Reshape(ledger.Reshape{Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 1)}}}})
+		}, 2, 3, 1},
+		{"reshape that moves all from a to b", func(tx *ledger.Tx) error {
+			return tx.Reshape(ledger.Reshape{
+				Inventories: map[string]ledger.ProviderInventories{"a": {Generation: 2}, "b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
+				Allocations: []ledger.ConsumerAllocations{claim("c", resources{"b": {"VCPU": 1}})},
+			})
+		}, 3, 4, 2},
+		{"reshape with allocations of a provider that it does not reshape", func(tx *ledger.Tx) error {
+			return tx.Reshape(ledger.Reshape{
+				Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
+				Allocations: []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1}})},
+			})
+		}, 3, 4, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := open(t, new(ledgertest.Memory))
+			must(t, l, func(tx *ledger.Tx) error {
+				for _, p := range []ledger.NewProvider{{UUID: "a", Name: "a"}, {UUID: "b", Name: "b", Parent: "a"}} {
+					if _, err := tx.CreateProvider(p); err != nil {
+						return err
+					}
+				}
+				if _, err := tx.AddInventory("a", inventory("VCPU", 4)); err != nil {
+					return err
+				}
+				if _, err := tx.AddInventory("b", inventory("DISK_GB", 4)); err != nil {
+					return err
+				}
+				return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 1}})})
+			})
+			s := must(t, l, tc.do)
+			got := map[string]int64{}
+			for _, uuid := range []string{"a", "b"} {
+				p, _ := s.Provider(uuid)
+				got[uuid] = p.Generation
+			}
+			got["c"] = 0
+			if c, ok := s.Consumer("c"); ok {
+				got["c"] = c.Generation
+			}
+			if diff := cmp.Diff(map[string]int64{"a": tc.a, "b": tc.b, "c": tc.c}, got); diff != "" {
+				t.Errorf("generations: want -, got +\n%s", diff)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, l *ledger.Ledger, fn func(*ledger.Tx) error) *ledger.Snapshot {
+	t.Helper()
+	s, err := l.Update(ctx, fn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestOverCommitted: provider a has 10 VCPU in use, 6 by c and 4 by d, and
+// its inventory is then cut to 5.
+func TestOverCommitted(t *testing.T) {
+	cut := ledger.Inventory{Class: "VCPU", Total: 5, MinUnit: 1, MaxUnit: 6, StepSize: 1, AllocationRatio: 1}
+	for _, tc := range []struct {
+		name string
+		list []ledger.ConsumerAllocations
+		want ledger.Kind
+	}{
+		{"the same again", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 6}})}, 0},
+		{"less", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 3}})}, 0},
+		{"moved to another consumer", []ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 6}})}, 0},
+		{"one grows as the other shrinks", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 5}}), claim("d", resources{"a": {"VCPU": 5}})}, 0},
+		{"more", []ledger.ConsumerAllocations{claim("d", resources{"a": {"VCPU": 5}})}, ledger.CapacityExceeded},
+		{"another", []ledger.ConsumerAllocations{claim("e", resources{"a": {"VCPU": 1}})}, ledger.CapacityExceeded},
+		{"within its units only", []ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 7}})}, ledger.AllocationConstraint},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := open(t, new(ledgertest.Memory))
+			must(t, l, func(tx *ledger.Tx) error {
+				if err := create("a")(tx); err != nil {
+					return err
+				}
+				if _, err := tx.AddInventory("a", inventory("VCPU", 10)); err != nil {
+					return err
+				}
+				if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 6}}), claim("d", resources{"a": {"VCPU": 4}})}); err != nil {
+					return err
+				}
+				_, err := tx.SetInventory("a", 2, cut)
+				return err
+			})
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error { return tx.ReplaceAllocations(tc.list) })
+			if ledger.KindOf(err) != tc.want || tc.want == 0 && err != nil {
+				t.Errorf("PUT: %v, want %q", err, tc.want)
+			}
+			l2 := l.Current()
+			p, _ := l2.Provider("a")
+			if tc.want != 0 && l2.Used(p, "VCPU") != 10 {
+				t.Errorf("a refused write left %d in use", l2.Used(p, "VCPU"))
+			}
+		})
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	for _, tc := range []struct {
+		total, reserved int64
+		ratio           float64
+		want            int64
+	}{
+		{10, 0, 1, 10}, {10, 2, 1.5, 12}, {3, 0, 0.5, 1}, {1, 0, 16, 16}, {7, 0, 1.1, 7}, {5, 10, 0.3, -1},
+		{2147483647, 0, 3.40282e+38, 9223372036854775807},
+	} {
+		inv := ledger.Inventory{Total: tc.total, Reserved: tc.reserved, AllocationRatio: tc.ratio}
+		if got := inv.Capacity(); got != tc.want {
+			t.Errorf("(%d - %d) * %v is %d, want %d", tc.total, tc.reserved, tc.ratio, got, tc.want)
+		}
+	}
+}
+
+func TestErrorsAreSentences(t *testing.T) {
+	for _, tc := range []struct {
+		err  *ledger.Error
+		want string
+	}{
+		{&ledger.Error{Kind: ledger.GenerationConflict, Provider: "p", Expected: 3, Given: 2}, "resource provider generation conflict, resource provider p: expected 3 but got 2"},
+		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: 1, Given: -1}, "consumer generation conflict, consumer c: expected 1 but got null"},
+		{&ledger.Error{Kind: ledger.CapacityExceeded, Provider: "p", Class: "VCPU", Detail: "needed 2"}, "capacity would be exceeded, resource provider p, resource class VCPU: needed 2"},
+	} {
+		if got := tc.err.Error(); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
