@@ -4,6 +4,8 @@ package plugins
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,9 +40,10 @@ func init() {
 
 func startedByAgent() bool { return os.Getenv(wire.CookieKey) == wire.CookieValue }
 
-// nameProcess sets the name that ps and top show. The agent starts plugins by file descriptor, after which they would be
-// called "3". The kernel keeps 15 bytes, of the main thread.
-func nameProcess(name string) {
+// nameProcess sets the name that ps and top show: "driver-libvirt". The agent starts plugins by file descriptor, after
+// which they would be called "3". The kernel keeps 15 bytes.
+func nameProcess(executable string) {
+	name := "driver-" + strings.TrimPrefix(filepath.Base(executable), "compute-driver-")
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 

@@ -33,7 +33,7 @@ func Serve(d Driver) {
 		exit(explain(os.Stderr, d))
 	}
 	watchParent()
-	nameProcess(filepath.Base(os.Args[0]))
+	nameProcess(os.Args[0])
 	closeExecutable()
 
 	log := agentLogger(stderr, os.Getenv(wire.LogLevelKey))

@@ -84,7 +84,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.host.Close()) }()
+	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
 	defer a.placement.CloseIdle()
 
 	a.log.Info().Str("host", a.cfg.Agent.Host).Str("identity", a.identity).Str("placement", a.cfg.PlacementClient.URL).
@@ -188,7 +188,7 @@ func (a *Agent) tellStatus() {
 }
 
 func (a *Agent) summary() string {
-	return a.Status(context.Background()).Summary
+	return a.now().Summary
 }
 
 // tell logs what systemd could not be told; the agent goes on.

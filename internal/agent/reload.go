@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -27,15 +28,12 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	a.mu.Lock()
 	changes := config.Diff(a.cfg, next)
 	a.mu.Unlock()
-	restart := map[string]bool{}
 	for _, c := range changes {
-		e := a.log.Info()
-		msg := "Reload: a setting changed."
+		level, msg := zerolog.InfoLevel, "Reload: a setting changed."
 		if c.Restart {
-			e, msg = a.log.Warn(), "Reload: a setting changed that needs a restart. It is left as it was until then."
-			restart[c.Key] = true
+			level, msg = zerolog.WarnLevel, "Reload: a setting changed that needs a restart. It is left as it was until then."
 		}
-		e.Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
+		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
 	}
 	if len(changes) == 0 {
 		a.log.Info().Msg("Reload: nothing changed. The drivers are configured anew all the same.")

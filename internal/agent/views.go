@@ -17,7 +17,10 @@ import (
 )
 
 // Status implements [control.Agent].
-func (a *Agent) Status(context.Context) control.Status {
+func (a *Agent) Status(context.Context) control.Status { return a.now() }
+
+// now is how the agent is doing now; nobody needs to be asked for that.
+func (a *Agent) now() control.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	requests, writes := a.placement.Requests()

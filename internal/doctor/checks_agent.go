@@ -35,7 +35,11 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 	case closed:
 		return skip("%s is closed to you; ask again as %s or root", socket, e.Agent.Name)
 	case absent:
-		return warn("it does not run: nobody listens on "+socket, "This machine's inventory is not kept up to date.", e.command("systemctl start compute-agent"))
+		start := e.command("systemctl start compute-agent")
+		if !e.systemd() {
+			start = "compute-agent run --config " + e.Config.File()
+		}
+		return warn("it does not run: nobody listens on "+socket, "This machine's inventory is not kept up to date.", start)
 	}
 	return bad(fmt.Sprintf("it is there, but does not answer on %s: %v", socket, err), "An agent that hangs reports nothing; systemd's watchdog should have ended it.",
 		e.command("systemctl restart compute-agent"))

@@ -79,7 +79,7 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 // startLibvirt starts a daemon through systemd where systemd runs the host, and
 // by hand where it does not, as in a container.
 func (e *Env) startLibvirt(unit, program, verb string) string {
-	if _, err := e.stat("/run/systemd/system"); err != nil {
+	if !e.systemd() {
 		return e.command("%s --daemon", program)
 	}
 	return e.command("systemctl %s %s", verb, unit)

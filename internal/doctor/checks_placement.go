@@ -85,6 +85,9 @@ func (e *Env) unreachable(err error, why, look, edit string) []Result {
 		start := look
 		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 			start = e.command("systemctl start compute-agent-placement.socket")
+			if !e.systemd() {
+				start = fmt.Sprintf("compute-agent placement serve --listen %s --state-dir %s", hostPort(u), e.Config.Agent.StateDir+"-placement")
+			}
 		}
 		return bad("nobody listens at "+hostPort(u), why, start)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):

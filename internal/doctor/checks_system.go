@@ -53,7 +53,7 @@ func (e *Env) syncClock() string {
 	if _, err := e.LookPath("chronyd"); err == nil {
 		return e.command("systemctl enable --now chrony")
 	}
-	if _, err := e.LookPath("timedatectl"); err == nil {
+	if _, err := e.LookPath("timedatectl"); err == nil && e.systemd() {
 		return e.command("timedatectl set-ntp true")
 	}
 	return e.command("apt-get install chrony")

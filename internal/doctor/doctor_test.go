@@ -182,6 +182,10 @@ func TestBrokenHosts(t *testing.T) {
 		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not as Placement does", "curl -sS -m 10 -D- URL/"},
 		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's own address", "editor " + configFile},
 		"nobody listens":                     {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "nobody listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
+		"nobody listens in a container": {func(f *fixture) {
+			f.remove("/run/systemd")
+			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"}
+		}, "placement", Error, "nobody listens at 127.0.0.1:1", "compute-agent placement serve --listen 127.0.0.1:1 --state-dir /var/lib/compute-agent-placement"},
 		"certificate of an unknown authority": {func(f *fixture) { f.tls = func(s *httptest.Server) { s.StartTLS() } }, "placement", Error, "does not trust",
 			"openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
 		"certificate for another name": {func(f *fixture) {
@@ -220,7 +224,11 @@ func TestBrokenHosts(t *testing.T) {
 		"few open files": {func(f *fixture) { f.hard = 1024 }, "open-files", Warning, "at most 1024",
 			`sh -c 'mkdir -p /etc/systemd/system/compute-agent.service.d && printf "[Service]\nLimitNOFILE=65536\n" > /etc/systemd/system/compute-agent.service.d/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`},
 
-		"agent stopped":                        {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "agent", Warning, "does not run", "systemctl start compute-agent"},
+		"agent stopped": {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "agent", Warning, "does not run", "systemctl start compute-agent"},
+		"agent stopped in a container": {func(f *fixture) {
+			f.keepClosed = true
+			f.remove("/run/systemd")
+		}, "agent", Warning, "does not run", "compute-agent run --config " + configFile},
 		"agent crashed":                        {func(f *fixture) { f.keepClosed = true; f.abandon(runtimeDir+"/agent.sock", 0o600) }, "agent", Warning, "does not run", "systemctl start compute-agent"},
 		"agent confused":                       {func(f *fixture) { f.keepClosed = true; f.agent(500) }, "agent", Error, "status 500", "systemctl restart compute-agent"},
 		"two agents":                           {func(f *fixture) { f.process(4712, "compute-agent", stateDir+"/agent.lock") }, "one-agent", Error, "4711, 4712", "kill 4712"},

@@ -198,6 +198,13 @@ func (e *Env) command(format string, args ...any) string {
 	return "sudo " + text
 }
 
+// systemd tells whether systemd runs the host (sd_booted(3)); in a container it
+// often does not, and systemctl is of no use.
+func (e *Env) systemd() bool {
+	_, err := e.stat("/run/systemd/system")
+	return err == nil
+}
+
 // runsDriver tells whether a driver is configured and enabled.
 func (e *Env) runsDriver(name string) bool {
 	return slices.Contains(e.Config.EnabledDrivers(), name)

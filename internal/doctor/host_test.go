@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -67,7 +68,18 @@ func healthy(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	t.Cleanup(func() {
+		// Directories may have been closed to their owner, too.
+		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return os.Chmod(p, 0o700)
+			}
+			return nil
+		})
+		if err := os.RemoveAll(root); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
 	f := &fixture{
 		t: t, root: root,
 		owners:    map[string]int{stateDir: agentUID, runtimeDir: agentUID},

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -176,7 +177,7 @@ func (s *site) awaitPasses(agent *process, n int64) {
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := pidfdOpen(pid)
-	if err == syscall.ESRCH {
+	if errors.Is(err, syscall.ESRCH) {
 		return
 	}
 	check(t, err)

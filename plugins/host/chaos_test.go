@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,14 +42,11 @@ type chaos struct {
 		Update string `json:"update"`
 		// Health is what Health does.
 		Health string `json:"health"`
-		// Version tells instances apart.
-		Version string `json:"version"`
 	}
-	stuck atomic.Bool
 }
 
 func (c *chaos) Info() plugins.Info {
-	return plugins.Info{Name: "chaos", Version: os.Getenv("CHAOS_VERSION")}
+	return plugins.Info{Name: "chaos", Version: "1.0"}
 }
 func (c *chaos) ConfigSchema() []byte { return nil }
 
@@ -58,12 +54,15 @@ func (c *chaos) Configure(ctx context.Context, raw json.RawMessage, _ plugins.Ho
 	log := plugins.Logger(ctx)
 	log.Info().Str("driver", "somebody else").Int("answer", 42).Msg("configuring")
 	next := c.cfg
-	next.Update, next.Health, next.Version = "", "", ""
+	next.Update, next.Health = "", ""
 	if err := plugins.DecodeConfig(raw, &next); err != nil {
 		return fmt.Errorf("reading the table: %w", err)
 	}
 	if next.Update == "refuse" {
 		return &plugins.ConfigError{Key: "update", Problem: "this is refused"}
+	}
+	if next.Update == "hang-configure" {
+		select {}
 	}
 	c.cfg = next
 	return nil

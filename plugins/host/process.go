@@ -151,7 +151,7 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
 		if err != nil {
-			p.log.Warn().Err(err).Dur("grace", grace).Msg("plugin did not shut down in an orderly way; it is ended anyway")
+			p.log.Warn().Err(err).Stringer("grace", grace).Msg("plugin did not shut down in an orderly way; it is ended anyway")
 		}
 		select { // the plugin is done with them, but a large answer may still be on its way
 		case <-idle:

@@ -276,6 +276,34 @@ func TestStartFailuresSayWhy(t *testing.T) {
 	}
 }
 
+func TestHangingConfigureEndsTheStart(t *testing.T) {
+	r := newRig(t)
+	spec := chaosSpec("", map[string]string{"update": "hang-configure"})
+	spec.Timeouts.Configure = 100 * time.Millisecond
+	spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
+	if _, err := r.start(spec); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("want ErrNoAnswer, got %v", err)
+	}
+}
+
+func TestRemovedSocketIsNoticed(t *testing.T) {
+	r := newRig(t)
+	r.mustStart(chaosSpec("", nil))
+	_, n := r.await(0, "the start", is(Healthy))
+	sockets, err := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*", "*"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("sockets: %v, %v", sockets, err)
+	}
+	if err := os.Remove(sockets[0]); err != nil {
+		t.Fatal(err)
+	}
+	down, n := r.await(n, "the restart", is(Backoff))
+	if !strings.Contains(down.LastError, "was removed by somebody") {
+		t.Errorf("reason: %q", down.LastError)
+	}
+	r.await(n, "the recovery", is(Healthy))
+}
+
 func TestNoiseDoesNotHurt(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("noisy-start", map[string]string{"update": "print"}))
@@ -352,7 +380,7 @@ func TestDescriptorsAndName(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "descriptors"}))
 	_, err := r.update(p, nil)
-	if err == nil || !strings.Contains(err.Error(), "comm=compute-driver-") {
+	if err == nil || !strings.Contains(err.Error(), "comm=driver-chaos ") {
 		t.Errorf("process name: %v", err)
 	}
 	for _, want := range []string{"0=/dev/null", "3=" + chaosPath} {

@@ -70,7 +70,7 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 		event = event.Err(reason)
 	}
 	if delay > 0 {
-		event = event.Dur("retry_in", delay)
+		event = event.Stringer("retry_in", delay.Round(time.Millisecond))
 	}
 	if state.serving() {
 		event = event.Int("pid", status.PID).Str("version", status.Version).Int("restarts", status.Restarts)

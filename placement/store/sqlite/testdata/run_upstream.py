@@ -9,6 +9,7 @@ The file is made, or brought up to date, by Placement's own migrations first.
 
 import json
 import sys
+import tempfile
 
 from oslo_config import cfg
 from placement import conf
@@ -19,10 +20,12 @@ import webob
 
 config = cfg.ConfigOpts()
 conf.register_opts(config)
-config([], project='placement', default_config_files=[], default_config_dirs=[])
-config.set_override('connection', 'sqlite:///' + sys.argv[1],
-                    group='placement_database')
-config.set_override('auth_strategy', 'noauth2', group='api')
+with tempfile.NamedTemporaryFile('w', suffix='.conf') as file:
+    file.write('[placement_database]\nconnection = sqlite:///%s\n'
+               '[api]\nauth_strategy = noauth2\n' % sys.argv[1])
+    file.flush()
+    config([], project='placement', default_config_files=[file.name],
+           default_config_dirs=[])
 db_api.configure(config)
 migration.upgrade('head')
 app = deploy.loadapp(config)

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package libvirtd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// requirement ends a test that cannot run here: loudly, and as a failure where everything ought to be there.
+func requirement(t *testing.T, met bool, what string) {
+	t.Helper()
+	switch {
+	case met:
+	case os.Getenv("CI") != "":
+		t.Fatalf("NOT TESTED: this needs %s, and CI must have it", what)
+	default:
+		t.Skipf("NOT TESTED: this needs %s", what)
+	}
+}
+
+func needDaemon(t *testing.T) {
+	t.Helper()
+	_, err := findDaemon()
+	requirement(t, err == nil, "libvirtd: "+ErrNotInstalled.Error())
+}
+
+// place makes a state directory and a short runtime directory.
+func place(t *testing.T) Options {
+	t.Helper()
+	run, err := os.MkdirTemp("", "lv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	return Options{Dir: filepath.Join(t.TempDir(), "state"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))}
+}
+
+// noEmulators is a search path without QEMU: the daemon has nothing to question.
+const noEmulators = "/usr/sbin:/sbin"
+
+func start(t *testing.T, o Options) *Daemon {
+	t.Helper()
+	d, err := StartPrivate(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, d) })
+	return d
+}
+
+func stop(t *testing.T, d *Daemon) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := d.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, p := range d.layout.temporary() {
+		if _, err := os.Lstat(p); err == nil {
+			t.Errorf("%s is still there after Stop", p)
+		}
+	}
+	if left := d.leftovers(); len(left) > 0 {
+		t.Errorf("processes %v are still there after Stop", left)
+	}
+	if err := d.Err(); err != nil {
+		t.Errorf("Err after Stop: %v", err)
+	}
+}
+
+func TestPrivateDaemonLivesAndEnds(t *testing.T) {
+	needDaemon(t)
+	o := place(t)
+	o.SearchPath = noEmulators
+	d := start(t, o)
+	if err := Probe(t.Context(), d.Socket()); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasSuffix(d.URI(), "?socket="+d.Socket()) {
+		t.Errorf("URI %q does not lead to %q", d.URI(), d.Socket())
+	}
+	if d.Err() != nil {
+		t.Errorf("Err of a running daemon: %v", d.Err())
+	}
+	if group, err := syscall.Getpgid(d.PID()); err != nil || group != d.PID() {
+		t.Errorf("process group %d (%v), want its own: Ctrl-C must not reach it before us", group, err)
+	}
+	if _, err := StartPrivate(t.Context(), o); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second daemon on the same directory: %v, want ErrInUse", err)
+	}
+	second := start(t, func() Options { p := place(t); p.SearchPath = noEmulators; return p }())
+	if err := Probe(t.Context(), second.Socket()); err != nil {
+		t.Error(err)
+	}
+	stop(t, d)
+	stop(t, d) // twice does no harm
+	if err := Probe(t.Context(), d.Socket()); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("after Stop: %v", err)
+	}
+	again := start(t, o)
+	if err := Probe(t.Context(), again.Socket()); err != nil {
+		t.Errorf("started again on the same directory: %v", err)
+	}
+}
+
+func TestPrivateDaemonLeavesTheSystemAlone(t *testing.T) {
+	needDaemon(t)
+	requirement(t, os.Geteuid() == 0, "root")
+	before := systemFiles(t)
+	o := place(t)
+	o.SearchPath = noEmulators
+	d := start(t, o)
+	requirement(t, d.Isolated(), "a mount namespace (CAP_SYS_ADMIN)")
+	during := systemFiles(t)
+	stop(t, d)
+	// An empty mount point may come; nothing else.
+	during = slices.DeleteFunc(during, func(s string) bool { return s == "/run/libvirt" })
+	before = slices.DeleteFunc(before, func(s string) bool { return s == "/run/libvirt" })
+	if !slices.Equal(before, during) {
+		t.Errorf("files of the system changed:\n%v\n%v", before, during)
+	}
+	if entries, err := os.ReadDir(filepath.Join(o.Dir, "lib", "qemu")); err != nil || len(entries) == 0 {
+		t.Errorf("the daemon did not use the private /var/lib/libvirt: %v", err)
+	}
+}
+
+func systemFiles(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	for _, root := range []string{"/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/etc/libvirt"} {
+		_ = filepath.Walk(root, func(p string, _ os.FileInfo, err error) error {
+			if err == nil {
+				list = append(list, p)
+			}
+			return nil
+		})
+	}
+	return list
+}
+
+func TestPrivateDaemonThatDiesIsReported(t *testing.T) {
+	needDaemon(t)
+	var log bytes.Buffer
+	o := place(t)
+	o.SearchPath, o.Logger = noEmulators, zerolog.New(&log)
+	d := start(t, o)
+	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Done()
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "signal: killed") || !strings.Contains(err.Error(), d.Log()) {
+		t.Errorf("Err: %v, want how it ended and where its log is", err)
+	}
+	stop(t, d) // orders the reading of log after the last write
+	if !strings.Contains(log.String(), "ended by itself") {
+		t.Errorf("nothing was logged: %s", log.String())
+	}
+	if err := Probe(t.Context(), start(t, o).Socket()); err != nil {
+		t.Errorf("after starting again: %v", err)
+	}
+}
+
+func TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
+	needDaemon(t)
+	o := place(t)
+	o.SearchPath = noEmulators
+	d := start(t, o)
+	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := Probe(ctx, d.Socket()); !errors.Is(err, ErrSilent) {
+		t.Errorf("Probe of a stopped daemon: %v, want ErrSilent", err)
+	}
+	stop(t, d)
+}
+
+func TestPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
+	needDaemon(t)
+	requirement(t, os.Geteuid() == 0, "root")
+	o := place(t) // with emulators: the daemon is killed while it questions one
+	d := start(t, o)
+	requirement(t, d.Isolated(), "a mount namespace (CAP_SYS_ADMIN)")
+	orphan := exec.Command("nsenter", "-t", strconv.Itoa(d.PID()), "-m", "--", "setsid", "sleep", "1000")
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- orphan.Wait() }()
+	waitFor(t, "the orphan to be in the namespace", func() bool { return len(d.leftovers()) > 0 })
+	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no time at all: SIGKILL
+	if err := d.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-waited; err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the process that the daemon left behind: %v, want killed", err)
+	}
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// The daemon must go when its starter is killed without a chance to stop it.
+func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
+	if dir := os.Getenv("LIBVIRTD_TEST_STARTER"); dir != "" {
+		d, err := StartPrivate(t.Context(), Options{Dir: dir + "/s", RuntimeDir: dir, SearchPath: noEmulators, Logger: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("PID", d.PID())
+		select {}
+	}
+	needDaemon(t)
+	dir := place(t).RuntimeDir
+	starter := exec.Command("/proc/self/exe", "-test.run=^TestPrivateDaemonDiesWithItsStarter$")
+	starter.Env = append(os.Environ(), "LIBVIRTD_TEST_STARTER="+dir)
+	out, err := starter.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := starter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscanf(io.LimitReader(out, 100), "PID %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	_ = starter.Process.Kill()
+	_ = starter.Wait()
+	waitFor(t, "the daemon to end", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+}
+
+// The same stories as another user than root, and as root that may not make namespaces.
+func TestPrivateDaemonOfOtherUsers(t *testing.T) {
+	needDaemon(t)
+	requirement(t, os.Geteuid() == 0, "root (to become somebody else)")
+	home, err := os.MkdirTemp("", "lvu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	self := filepath.Join(home, "tests")
+	copyFile(t, "/proc/self/exe", self)
+	all := "^(TestPrivateDaemonLivesAndEnds|TestPrivateDaemonThatDiesIsReported|TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestPrivateDaemonDiesWithItsStarter)$"
+	for _, tc := range []struct {
+		name string
+		with []string
+		uid  int
+	}{
+		{"not root", []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"}, 65534},
+		{"root in a container", []string{"setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tests := all
+			if tc.uid == 0 {
+				uri, found, _ := Find(t.Context())
+				requirement(t, !found, "a machine where no libvirt daemon runs ("+uri+")")
+				// Two daemons cannot share the directories of one container.
+				tests = "^(TestPrivateDaemonThatDiesIsReported|TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped)$"
+			}
+			tmp := filepath.Join(home, strconv.Itoa(tc.uid))
+			if err := os.Mkdir(tmp, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			args := append(slices.Clone(tc.with), self, "-test.v", "-test.run="+tests)
+			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+			cmd.Dir = tmp
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
+			out, err := cmd.CombinedOutput()
+			if err != nil || strings.Count(string(out), "--- PASS") < 2 {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStartPrivateSaysWhatIsMissing(t *testing.T) {
+	t.Run("a path too long for sockets", func(t *testing.T) {
+		o := place(t)
+		o.RuntimeDir += "/" + strings.Repeat("x", 100)
+		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "too long") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a path that a URI cannot hold", func(t *testing.T) {
+		o := place(t)
+		o.RuntimeDir += "/a?b"
+		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "cannot express") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a relative path", func(t *testing.T) {
+		if _, err := StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"}); err == nil || !strings.Contains(err.Error(), "Dir") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a daemon that does not start", func(t *testing.T) {
+		bin := t.TempDir()
+		if err := os.WriteFile(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		_, err := StartPrivate(t.Context(), place(t))
+		if err == nil || !strings.Contains(err.Error(), "no such thing as a daemon") || !strings.Contains(err.Error(), "exit status 3") {
+			t.Errorf("%v, want how it ended and what it said", err)
+		}
+	})
+}
