@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test: installs the Debian packages that are missing for `make run` or `make test`, and says which.
+# packages.sh run|test|conformance: installs the Debian packages that are missing for that make target, and says which.
 # Does nothing, and needs no network and no rights, when all are there.
 set -euo pipefail
 
@@ -13,8 +13,9 @@ test=("${run[@]}" placement-api python3-placement systemd)
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
+conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|test" >&2
+  echo "usage: packages.sh run|test|conformance" >&2
   exit 2
   ;;
 esac

@@ -2,5 +2,31 @@
 
 // Package ledger is Placement's state machine: resource providers and their
 // trees, inventories, traits and aggregates, consumers and their allocations,
-// and the rules by which they change.
+// the generations that guard them, and the rules by which they change. It
+// follows OpenStack Placement 8.0.0, with its later fix for providers that
+// are over-committed (LP#2104040). It does no I/O of its own.
+//
+//	          reads                                writes
+//	Snapshot(ctx) ── version asked ──┐     Update(ctx, fn) ─▶ queue
+//	                                 ▼                          │ one goroutine
+//	        ┌──────────────────────────────┐   run each fn on top of the last,
+//	        │ current: an immutable        │   each in a Tx that is dropped on error
+//	        │ Snapshot, read without locks │                    │
+//	        └──────────────────────────────┘   Store.Commit: the rows that changed,
+//	                      ▲                    and version v → v+1 if it still is v
+//	                      └──── publish ◀───────────────────────┘ then answer all
+//
+// A Snapshot is made of persistent containers: the next one shares all that
+// did not change, so a write costs what it touches, whatever the size of the
+// cloud, and readers never wait.
+//
+// Several servers can share one store. Whoever finds that the version moved
+// reads what the others changed, refreshes its snapshot and, in a write, runs
+// its functions again. What one server acknowledged, a later Snapshot of any
+// other shows.
+//
+// The rules live in Tx, one file for each part of Placement; the indexes in
+// draft; Store, with the rows it is given, is the border to package store.
+// The standard names are those of os-resource-classes and os-traits, kept as
+// data files.
 package ledger

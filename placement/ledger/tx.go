@@ -8,7 +8,8 @@ import (
 
 // Tx is one transaction: the reads of a Snapshot, which see its own writes,
 // and Placement's writes. It is valid only inside the function it was given
-// to and must not be used by several goroutines.
+// to and must not be used by several goroutines. Do not write while you
+// iterate over what it returned: collect first.
 //
 // A write that returns an error may have changed part of what it was to
 // change: return the error, and nothing of the transaction is applied.

@@ -50,8 +50,10 @@ func (s timeScan) parse(text string) error {
 		if len(text) == 26 {
 			micros = num(20, 26)
 		}
-		t := time.Date(num(0, 4), time.Month(num(5, 7)), num(8, 10), num(11, 13), num(14, 16), num(17, 19), micros*1000, time.UTC)
-		if ok {
+		month, day, hour, minute, second := num(5, 7), num(8, 10), num(11, 13), num(14, 16), num(17, 19)
+		t := time.Date(num(0, 4), time.Month(month), day, hour, minute, second, micros*1000, time.UTC)
+		// Date carries what is out of range over; a day that is still itself was in range.
+		if ok && hour < 24 && minute < 60 && second < 60 && int(t.Month()) == month && t.Day() == day {
 			*s.to = t
 			return nil
 		}

@@ -97,6 +97,7 @@ func BenchmarkUpdateProviderTree(b *testing.B) {
 				b.Fatalf("%d providers", tree.Len())
 			}
 			b.ReportAllocs()
+			defer func() { b.ReportMetric(residentMiB(b, p.Status().PID), "plugin-RSS-MiB") }()
 			for b.Loop() {
 				var again *providertree.Tree
 				if again, _, err = p.UpdateProviderTree(ctx, tree, "cn1", nil); err != nil {
@@ -108,4 +109,18 @@ func BenchmarkUpdateProviderTree(b *testing.B) {
 			}
 		})
 	}
+}
+
+// residentMiB is the memory that a process occupies.
+func residentMiB(b *testing.B, pid int) float64 {
+	b.Helper()
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var size, resident int
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		b.Fatal(err)
+	}
+	return float64(resident) * float64(os.Getpagesize()) / (1 << 20)
 }

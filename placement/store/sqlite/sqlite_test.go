@@ -322,6 +322,26 @@ func TestForeignWriter(t *testing.T) {
 	}
 }
 
+// TestFollowFromLongAgo: a server that was idle for so long that the changes
+// are not kept any more loads everything, and shows the same.
+func TestFollowFromLongAgo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	active, idle := open(t, path), open(t, path)
+	defer closeLedger(t, active)
+	defer closeLedger(t, idle)
+	for _, op := range ledgertest.Start() {
+		if _, err := active.Update(ctx, op.Run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, path, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
+	s, err := idle.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the active server -, the idle one +", active.Current(), s)
+}
+
 func TestPathOf(t *testing.T) {
 	for dsn, want := range map[string]string{"sqlite:///var/lib/p.db": "/var/lib/p.db", "sqlite:///a%20b.db": "/a b.db"} {
 		if got, err := sqlite.PathOf(dsn); err != nil || got != want {
