@@ -141,18 +141,9 @@ func (l Log) UseJSON(getenv func(string) string, terminal bool) bool {
 // Placement is the section [placement]: options of the bundled Placement
 // server, with the names that OpenStack Placement gives them.
 type Placement struct {
-	MaxAllocationCandidates                int // -1 is no limit.
-	AllocationCandidatesGenerationStrategy string
-	RandomizeAllocationCandidates          bool
-	IncompleteConsumerProjectID            string
-	IncompleteConsumerUserID               string
+	IncompleteConsumerProjectID string
+	IncompleteConsumerUserID    string
 }
-
-// Values of Placement.AllocationCandidatesGenerationStrategy.
-const (
-	StrategyDepthFirst   = "depth-first"
-	StrategyBreadthFirst = "breadth-first"
-)
 
 // CORS is the section [cors] of the bundled Placement server.
 type CORS struct {
@@ -163,7 +154,6 @@ type CORS struct {
 // Policy is the section [policy] of the bundled Placement server.
 type Policy struct {
 	Defaults string // PolicySecure, PolicyLegacy or PolicyOpen.
-	File     string
 }
 
 // Values of Policy.Defaults.

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"math"
 	"time"
 )
 
@@ -111,12 +110,6 @@ var sections = []section{
 			choice[Config]{func(c *Config) *string { return &c.Log.Format }, FormatAuto, []string{FormatAuto, FormatJSON, FormatConsole}}},
 	}},
 	{"placement", "The bundled Placement server, with Placement's own option names.", []key[Config]{
-		{"max_allocation_candidates", restart, "Most allocation candidates that are generated for one request, whatever its limit.",
-			number[Config]{at: func(c *Config) *int { return &c.Placement.MaxAllocationCandidates }, def: -1, min: 1, max: math.MaxInt32, special: -1, meaning: "no limit"}},
-		{"allocation_candidates_generation_strategy", restart, "Order in which candidates are generated when there is a limit: all of one root after\nthe other, or one of each root in turn.",
-			choice[Config]{func(c *Config) *string { return &c.Placement.AllocationCandidatesGenerationStrategy }, StrategyDepthFirst, []string{StrategyDepthFirst, StrategyBreadthFirst}}},
-		{"randomize_allocation_candidates", restart, "Whether candidates are returned in random order.",
-			toggle[Config]{func(c *Config) *bool { return &c.Placement.RandomizeAllocationCandidates }, false}},
 		{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",
 			text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
 		{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",
@@ -129,9 +122,7 @@ var sections = []section{
 			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowHeaders }, words: "an array of header names such as [\"X-Auth-Token\"]", check: headerName}},
 	}},
 	{"policy", "Who may do what at the bundled Placement server.", []key[Config]{
-		{"defaults", restart, "Rules where file has none: \"secure\" (service, and readers of a project for their own),\n\"legacy\" (admin and service only) or \"open\" (everybody).",
+		{"defaults", restart, "The set of rules: \"secure\" (service, and readers of a project for their own),\n\"legacy\" (admin and service only) or \"open\" (everybody).",
 			choice[Config]{func(c *Config) *string { return &c.Policy.Defaults }, PolicySecure, []string{PolicySecure, PolicyLegacy, PolicyOpen}}},
-		{"file", restart, "YAML file of rules that override the defaults. Empty means none.",
-			text[Config]{at: func(c *Config) *string { return &c.Policy.File }, words: "an absolute path", check: absolutePath}},
 	}},
 }

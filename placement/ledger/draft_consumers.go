@@ -120,9 +120,6 @@ func holdsOf(c *Consumer, provider int64) bool {
 	return ok
 }
 
-// number returns the number of a name, and whether it is there at all.
-func (n *names) number(name string) (int64, bool) { return n.ids.Get(name) }
-
 // put adds a name.
 func (n *names) put(owner *pmap.Owner, id int64, name string) {
 	n.ids = n.ids.Set(owner, name, id)

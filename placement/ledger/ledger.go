@@ -59,7 +59,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	if err := l.reload(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the ledger: %w", err), store.Close())
 	}
-	go l.run()
+	go l.run() //nolint:contextcheck // the writer outlives the context of the opening
 	if _, err := l.Update(ctx, func(tx *Tx) error { tx.syncStandard(); return nil }); err != nil {
 		return nil, errors.Join(fmt.Errorf("adding the standard resource classes and traits: %w", err), l.Close())
 	}
