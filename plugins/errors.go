@@ -11,9 +11,9 @@ import (
 // What a driver may answer instead of a tree. Wrap them freely: errors.Is and errors.As are used on both sides, and the
 // words around them arrive too.
 var (
-	// ErrReshapeNeeded: inventory in use must move to another provider, and the call came without allocations.
+	// ErrReshapeNeeded says that inventory in use must move to another provider, and that the call came without allocations.
 	ErrReshapeNeeded = errors.New("reshape needed")
-	// ErrNotReady: the driver cannot tell now, through no fault of its own. See [NotReady].
+	// ErrNotReady says that the driver cannot tell now, through no fault of its own. See [NotReady].
 	ErrNotReady = errors.New("driver not ready")
 )
 

@@ -116,8 +116,7 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		fmt.Fprintln(os.Stderr, "panic: not a real one")
 		os.Exit(7)
 	case "panic":
-		var nothing map[string]int
-		nothing["x"] = 1
+		panic("a defect of the driver")
 	case "reshape":
 		if allocations == nil {
 			return nil, fmt.Errorf("VGPU moves to a child: %w", plugins.ErrReshapeNeeded)

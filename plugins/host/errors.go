@@ -11,17 +11,17 @@ import (
 )
 
 var (
-	// ErrUnavailable: the plugin is down, so the question could not be asked. See [UnavailableError].
+	// ErrUnavailable says that the plugin is down, so the question could not be asked. See [UnavailableError].
 	ErrUnavailable = errors.New("plugin unavailable")
-	// ErrNoAnswer: the plugin did not answer in time.
+	// ErrNoAnswer says that the plugin did not answer in time.
 	ErrNoAnswer = errors.New("no answer in time")
-	// ErrBadReply: the plugin answered something that cannot be used. What it said is thrown away.
+	// ErrBadReply says that the plugin answered something that cannot be used. What it said is thrown away.
 	ErrBadReply = errors.New("unusable reply")
-	// ErrUntrusted: the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
+	// ErrUntrusted says that the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
 	ErrUntrusted = errors.New("executable is not to be trusted")
-	// ErrIncompatible: the plugin speaks no version of the protocol that we do.
+	// ErrIncompatible says that the plugin speaks no version of the protocol that we do.
 	ErrIncompatible = errors.New("incompatible plugin")
-	// ErrRuntimeDir: the runtime directory cannot hold the plugins' sockets.
+	// ErrRuntimeDir says that the runtime directory cannot hold the plugins' sockets.
 	ErrRuntimeDir = errors.New("unusable runtime directory")
 )
 

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func (o *output) readHandshake(r io.Reader, w *io.PipeWriter) {
 		_, _ = w.Write(append(bytes.TrimSpace(line), '\n'))
 	}
 	_ = w.Close()
-	if err != nil && err != bufio.ErrBufferFull {
+	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 		return
 	}
 	o.readLog(in)
@@ -84,7 +85,7 @@ func (o *output) readLog(r io.Reader) {
 	in := bufio.NewReaderSize(r, maxLogLine)
 	for {
 		line, err := in.ReadSlice('\n')
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			o.write(line, true)
 			err = skipLine(in)
 		} else if len(line) > 0 {
@@ -101,7 +102,7 @@ func (o *output) readLog(r io.Reader) {
 func skipLine(in *bufio.Reader) error {
 	for {
 		_, err := in.ReadSlice('\n')
-		if err != bufio.ErrBufferFull {
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ type seat struct {
 	calls sync.WaitGroup
 }
 
-// ErrRunning: the plugin has a supervisor already.
+// ErrRunning says that the plugin has a supervisor already.
 var ErrRunning = errors.New("the plugin is running already")
 
 func newPlugin(spec Spec, deps pluginDeps) *Plugin {

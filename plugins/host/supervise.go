@@ -180,7 +180,7 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, 
 	var calm *unwell
 	switch {
 	case ctx.Err() != nil:
-		return misses, nil
+		return misses, nil //nolint:nilerr // the end of the supervisor is no failure of the plugin
 	case err == nil:
 		s.to(Healthy, nil)
 		return 0, nil

@@ -17,9 +17,9 @@ const (
 	// MaxMessage bounds a message in both directions, in bytes. A tree of 10,000 providers has about 3 MiB.
 	MaxMessage = 64 << 20
 
-	// CookieKey and CookieValue tell a plugin that the agent started it, and not somebody at a prompt. They are no
-	// secret and never change.
-	CookieKey   = "COMPUTE_DRIVER_COOKIE"
+	// CookieKey is the environment variable that tells a plugin that the agent started it, and not somebody at a prompt.
+	CookieKey = "COMPUTE_DRIVER_COOKIE"
+	// CookieValue is what it holds. It is no secret and never changes.
 	CookieValue = "d0a5e4c2-6f0e-4c53-9a8e-compute-agent"
 
 	// LogLevelKey is the environment variable that carries the agent's log level (trace, debug, info, warn, error).
@@ -27,10 +27,12 @@ const (
 
 	// TimeFormat is that of a log line's timestamp.
 	TimeFormat = "2006-01-02T15:04:05.000000Z07:00"
-	// MessageField, LevelField and TimeField are the keys of a log line that have a fixed meaning.
+	// MessageField is the key of a log line's message.
 	MessageField = "@message"
-	LevelField   = "@level"
-	TimeField    = "@timestamp"
+	// LevelField is that of its level.
+	LevelField = "@level"
+	// TimeField is that of its timestamp.
+	TimeField = "@timestamp"
 )
 
 // Capabilities: what a plugin can do beyond what all must.
