@@ -34,7 +34,7 @@ func main() {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -32,6 +32,16 @@ type Store interface {
 	Close() error
 }
 
+// Reserver is a Store that can keep other servers from committing for a
+// moment. The ledger asks for that when somebody committed first: between two
+// servers that write all the time, the slower one would never get its turn.
+type Reserver interface {
+	// Reserve returns when nobody else can commit until the next Commit of
+	// this store, or until release. Reserve, Commit and release are called
+	// by one goroutine, in this order.
+	Reserve(ctx context.Context) (release func(), err error)
+}
+
 // Rows, as Placement's tables have them. Times are UTC with microseconds, and
 // the zero time is NULL.
 type (

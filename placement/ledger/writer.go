@@ -83,9 +83,17 @@ func (l *Ledger) collect(first *write) []*write {
 // the batch that it left for a commit of their own.
 func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	var lastErr error
+	release := func() {}
+	defer func() { release() }()
 	for try := range maxTries {
 		if try > 0 {
+			release()
 			l.pause(try)
+			var err error
+			if release, err = l.reserve(ctx); err != nil {
+				answerAll(batch, nil, fmt.Errorf("reserving the store: %w", err))
+				return nil
+			}
 		}
 		// What fn refuses it must refuse on the newest state.
 		if !l.store.Exclusive() {
@@ -135,6 +143,19 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	}
 	answerAll(batch, nil, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
 	return nil
+}
+
+// reserve keeps other servers out, where the store can.
+func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
+	none := func() {}
+	r, ok := l.store.(Reserver)
+	if !ok || l.store.Exclusive() {
+		return none, nil
+	}
+	if release, err = r.Reserve(ctx); err != nil {
+		return none, err
+	}
+	return release, nil
 }
 
 // pause waits before try number try, longer each time, at random so that two

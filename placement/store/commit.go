@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -19,17 +20,16 @@ const rowsPerInsert = 50
 // row and one fsync.
 func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
 	const op = "committing to"
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	session, err := s.session(ctx)
-	if err != nil {
-		return s.failed(op, err)
+	tx := s.reserved
+	if tx == nil {
+		s.committing.Lock()
+		defer s.committing.Unlock()
+		var err error
+		if tx, err = s.begin(ctx); err != nil {
+			return s.failed(op, err)
+		}
 	}
-	tx, err := session.conn.BeginTx(ctx, nil)
-	if err != nil {
-		s.dropLost(err)
-		return s.failed(op, err)
-	}
+	session := s.writer
 	w := &writer{ctx: ctx, session: session, store: s}
 	if err := w.write(base, changes); err != nil {
 		_ = tx.Rollback() // nothing of it counts, whatever this says
@@ -44,6 +44,39 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		return s.commitFailed(op, err)
 	}
 	return nil
+}
+
+// begin begins a transaction in the writing session.
+func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
+	session, err := s.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := session.conn.BeginTx(ctx, nil)
+	if err != nil {
+		s.dropLost(err)
+	}
+	return tx, err
+}
+
+// Reserve implements ledger.Reserver, by beginning the transaction of the
+// next Commit now: on SQLite that takes the file's one lock for writing.
+func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
+	s.committing.Lock()
+	tx, err := s.begin(ctx)
+	if err != nil {
+		s.committing.Unlock()
+		return nil, s.failed("reserving", err)
+	}
+	s.reserved = tx
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			s.reserved = nil
+			_ = tx.Rollback() // does nothing after Commit
+			s.committing.Unlock()
+		})
+	}, nil
 }
 
 // commitFailed makes what a conflict of rows is for the ledger of an error:

@@ -39,12 +39,17 @@ type Store struct {
 	// committing is held by whoever uses the writing session.
 	committing sync.Mutex
 	writer     *session
-	closed     bool
+	// reserved is the transaction that Reserve began; its goroutine holds committing.
+	reserved *sql.Tx
+	closed   bool
 
 	version *sql.Stmt // on Reader
 }
 
-var _ ledger.Store = (*Store)(nil)
+var (
+	_ ledger.Store    = (*Store)(nil)
+	_ ledger.Reserver = (*Store)(nil)
+)
 
 // New makes a Store and brings the schema up to date. It owns the connections
 // from here on, also when it fails.

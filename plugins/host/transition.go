@@ -99,8 +99,8 @@ func (s State) level() zerolog.Level {
 func (s *supervisor) sit(inst instance) *seat {
 	id := inst.Identity()
 	next := &seat{instance: inst}
-	select { // what callers said about a former process
-	case <-s.silent:
+	select {
+	case <-s.silent: //nolint:errcheck // what callers said about a former process
 	default:
 	}
 	s.mu.Lock()
