@@ -35,7 +35,7 @@ func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServer
 	if info.Server != any(s) {
 		return next(ctx, req)
 	}
-	s.reclaimOutput()
+	reclaimOutput()
 	op := path.Base(info.FullMethod)
 	switch info.FullMethod {
 	case driverv1.Plugin_Shutdown_FullMethodName: // waits for the others, so it is not one of them
@@ -118,7 +118,7 @@ func toStatus(err error) error {
 
 // reclaimOutput points os.Stdout and os.Stderr back at the process' standard error. go-plugin replaces them by pipes that
 // block the writer when nobody reads on the other side.
-func (s *server) reclaimOutput() {
+func reclaimOutput() {
 	reclaim.Do(func() {
 		if startedByAgent() {
 			os.Stdout, os.Stderr = stderr, stderr

@@ -27,10 +27,10 @@ import (
 // is, as JSON.
 func Serve(d Driver) {
 	if len(os.Args) > 1 && slices.Contains([]string{"--info", "-info"}, os.Args[1]) {
-		exit(printInfo(os.Stdout, d))
+		os.Exit(printInfo(os.Stdout, d))
 	}
 	if !startedByAgent() {
-		exit(explain(os.Stderr, d))
+		os.Exit(explain(os.Stderr, d))
 	}
 	watchParent()
 	nameProcess(os.Args[0])
@@ -48,8 +48,6 @@ func Serve(d Driver) {
 		Logger:     quietHCLog(),
 	})
 }
-
-func exit(code int) { os.Exit(code) }
 
 // description is what --info prints.
 type description struct {

@@ -45,14 +45,14 @@ func (t *Tree) add(p Provider) error {
 	return nil
 }
 
-// link appends a provider to its parent's children, or to the roots.
-func (t *Tree) link(parent, uuid string) {
+// link appends providers to their parent's children, or to the roots. Cost: O(siblings), since clones share the list.
+func (t *Tree) link(parent string, uuids ...string) {
 	if parent == "" {
-		t.roots = append(slices.Clip(t.roots), uuid)
+		t.roots = append(slices.Clip(t.roots), uuids...)
 		return
 	}
 	n := *t.nodes[parent]
-	n.children = append(slices.Clip(n.children), uuid)
+	n.children = append(slices.Clip(n.children), uuids...)
 	t.nodes[parent] = &n
 }
 

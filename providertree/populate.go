@@ -42,6 +42,7 @@ func (t *Tree) Populate(providers []Provider) error {
 		}
 		next.nodes[p.UUID] = n
 	}
+	arriving := map[string][]string{} // by parent; linked in one go, so that many siblings cost no more than their number
 	for _, p := range given {
 		was, known := t.nodes[p.UUID]
 		switch {
@@ -50,7 +51,10 @@ func (t *Tree) Populate(providers []Provider) error {
 		case known:
 			next.unlink(was.ParentUUID, p.UUID)
 		}
-		next.link(p.ParentUUID, p.UUID)
+		arriving[p.ParentUUID] = append(arriving[p.ParentUUID], p.UUID)
+	}
+	for parent, children := range arriving {
+		next.link(parent, children...)
 	}
 	if err := next.checkReachable(); err != nil {
 		return err

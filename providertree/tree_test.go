@@ -223,6 +223,20 @@ func BenchmarkClone(b *testing.B) {
 	}
 }
 
+// BenchmarkPopulateSiblings is a tree as it arrives from a plugin or from Placement: many children of one provider.
+func BenchmarkPopulateSiblings(b *testing.B) {
+	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}
+	for i := 1; i < 10_000; i++ {
+		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprintf("p%d", i), ParentUUID: id(0)})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := (&providertree.Tree{}).Populate(providers); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkDiffNothing(b *testing.B) {
 	tree := bigTree(b, 1000)
 	clone := tree.Clone()

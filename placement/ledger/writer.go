@@ -91,14 +91,14 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			l.pause(try)
 			var err error
 			if release, err = l.reserve(ctx); err != nil {
-				answerAll(batch, nil, fmt.Errorf("reserving the store: %w", err))
+				refuseAll(batch, fmt.Errorf("reserving the store: %w", err))
 				return nil
 			}
 		}
 		// What fn refuses it must refuse on the newest state.
 		if !l.store.Exclusive() {
 			if err := l.refresh(ctx); err != nil {
-				answerAll(batch, nil, fmt.Errorf("asking the store for its version: %w", err))
+				refuseAll(batch, fmt.Errorf("asking the store for its version: %w", err))
 				return nil
 			}
 		}
@@ -126,7 +126,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		case errors.Is(err, ErrReload):
 			lastErr = err
 			if err := l.reload(ctx); err != nil {
-				answerAll(batch, nil, fmt.Errorf("loading the state again: %w", err))
+				refuseAll(batch, fmt.Errorf("loading the state again: %w", err))
 				return nil
 			}
 		case errors.Is(err, ErrOutcomeUnknown):
@@ -141,7 +141,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			return batch[run.n:]
 		}
 	}
-	answerAll(batch, nil, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
+	refuseAll(batch, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
 	return nil
 }
 
@@ -237,8 +237,9 @@ func (r ran) fail(err error) {
 	}
 }
 
-func answerAll(batch []*write, s *Snapshot, err error) {
+// refuseAll gives all writes of a batch the same error.
+func refuseAll(batch []*write, err error) {
 	for _, w := range batch {
-		w.answer <- answer{s, err}
+		w.answer <- answer{err: err}
 	}
 }

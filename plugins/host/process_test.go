@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -240,6 +241,44 @@ func TestRemovedSocketIsNoticed(t *testing.T) {
 		t.Errorf("reason: %q", down.LastError)
 	}
 	r.await(n, "the recovery", is(Healthy))
+}
+
+// TestLargeTreesPassBothWays: gRPC's own limit is 4 MiB.
+func TestLargeTreesPassBothWays(t *testing.T) {
+	r := newRig(t)
+	p := r.mustStart(chaosSpec("", nil))
+	tree := oneNode(t)
+	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", 20<<20)}
+	if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root, _ := after.Provider(rootUUID); len(root.Resources["CUSTOM_X"][0].Metadata) != 20<<20 {
+		t.Error("something was lost on the way")
+	}
+}
+
+func TestTenThousandConsumersPass(t *testing.T) {
+	r := newRig(t)
+	p := r.mustStart(chaosSpec("", nil))
+	given := providertree.Allocations{}
+	for i := range 10_000 {
+		consumer, err := providertree.ChildUUID(rootUUID, "consumer"+strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+	}
+	_, back, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(given, back); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestHugeReplyIsRefused(t *testing.T) {

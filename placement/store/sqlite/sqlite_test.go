@@ -122,8 +122,8 @@ func TestRoundTrip(t *testing.T) {
 
 func TestFilesArePrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "placement.db")
-	closeLedger(t, open(t, path))
-	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+	defer closeLedger(t, open(t, path))
+	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
 		info, err := os.Stat(name)
 		if err != nil {
 			t.Fatal(err)
