@@ -32,6 +32,7 @@ type Daemon struct {
 	exit error // valid after done
 
 	mu       sync.Mutex
+	ready    bool // its end is no longer the business of StartPrivate
 	stopped  bool
 	released sync.Once
 }
@@ -77,7 +78,10 @@ func (d *Daemon) ended(err error) {
 	}
 	d.exit = err
 	close(d.done)
-	if problem := d.Err(); problem != nil {
+	d.mu.Lock()
+	ready := d.ready
+	d.mu.Unlock()
+	if problem := d.Err(); problem != nil && ready {
 		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(problem).
 			Msg("The private libvirt daemon has ended by itself. Nothing can be learnt from it until it is started again.")
 	}

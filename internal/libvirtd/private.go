@@ -83,6 +83,9 @@ func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
 		defer cancel()
 		return nil, errors.Join(err, d.Stop(stopped))
 	}
+	d.mu.Lock()
+	d.ready = true
+	d.mu.Unlock()
 	return d, nil
 }
 
@@ -97,6 +100,14 @@ func findDaemon() (string, error) {
 		}
 	}
 	return "", ErrNotInstalled
+}
+
+// findMount is mount(8), which the daemon's own search path need not lead to.
+func findMount() string {
+	if p, err := exec.LookPath("mount"); err == nil {
+		return p
+	}
+	return "/bin/mount"
 }
 
 func takeLock(path string) (*os.File, error) {
@@ -144,8 +155,8 @@ func (d *Daemon) command(binary, searchPath string, binds [][2]string) *exec.Cmd
 	if len(binds) == 0 {
 		cmd = exec.Command(binary, args...)
 	} else {
-		script := `set -e; n=$1; shift; while [ "$n" -gt 0 ]; do mount --bind "$1" "$2"; shift 2; n=$((n-1)); done; exec "$@"`
-		shell := []string{"-c", script, "libvirtd", fmt.Sprint(len(binds))}
+		script := `set -e; mount=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do "$mount" --bind "$1" "$2"; shift 2; n=$((n-1)); done; exec "$@"`
+		shell := []string{"-c", script, "libvirtd", findMount(), fmt.Sprint(len(binds))}
 		for _, b := range binds {
 			shell = append(shell, b[0], b[1])
 		}

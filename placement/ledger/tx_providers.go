@@ -65,16 +65,17 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 		return nil, err
 	}
 	now := *p
+	// The parent first, as Placement does: it decides which error wins when both are wrong.
+	if req.Parent != nil && *req.Parent != p.Parent {
+		if now.Parent, now.Root, err = tx.newParent(p, *req.Parent, req.AllowReparent); err != nil {
+			return nil, err
+		}
+	}
 	if req.Name != "" && req.Name != p.Name {
 		if err := tx.nameIsFree(req.Name); err != nil {
 			return nil, err
 		}
 		now.Name = req.Name
-	}
-	if req.Parent != nil && *req.Parent != p.Parent {
-		if now.Parent, now.Root, err = tx.newParent(p, *req.Parent, req.AllowReparent); err != nil {
-			return nil, err
-		}
 	}
 	if now.Name == p.Name && now.Parent == p.Parent {
 		return p, nil

@@ -243,10 +243,6 @@ func (m *Model) create(req ledger.NewProvider) ledger.Kind {
 
 func (m *Model) update(uuid string, req ledger.ProviderUpdate) ledger.Kind {
 	p := m.Providers[uuid]
-	if req.Name != p.Name && m.named(req.Name) {
-		return ledger.DuplicateName
-	}
-	p.Name = req.Name
 	if req.Parent != nil && *req.Parent != p.Parent {
 		if _, ok := m.Providers[*req.Parent]; *req.Parent != "" && !ok {
 			return ledger.ParentNotFound
@@ -261,6 +257,10 @@ func (m *Model) update(uuid string, req ledger.ProviderUpdate) ledger.Kind {
 		}
 		p.Parent = *req.Parent
 	}
+	if req.Name != p.Name && m.named(req.Name) {
+		return ledger.DuplicateName
+	}
+	p.Name = req.Name
 	m.Providers[uuid] = p
 	return 0
 }
