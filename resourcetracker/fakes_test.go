@@ -206,3 +206,29 @@ func (s *scene) end() error {
 	s.stop()
 	return <-s.ended
 }
+
+// calls, reads and writes count what was asked of the fakes; said is what Placement says now.
+
+func (s *scene) calls() int {
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	return s.driver.calls
+}
+
+func (s *scene) reads() int {
+	s.placement.mu.Lock()
+	defer s.placement.mu.Unlock()
+	return s.placement.reads
+}
+
+func (s *scene) writes() int {
+	s.placement.mu.Lock()
+	defer s.placement.mu.Unlock()
+	return s.placement.writes
+}
+
+func (s *scene) said() *providertree.Tree {
+	s.placement.mu.Lock()
+	defer s.placement.mu.Unlock()
+	return s.placement.tree.Clone()
+}

@@ -21,16 +21,16 @@ func TestFirstPassWritesAndSteadyPassesDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
-		if s.placement.writes != 3 {
-			t.Errorf("%d writes for a new node, want 3: provider, inventory, traits", s.placement.writes)
+		if s.writes() != 3 {
+			t.Errorf("%d writes for a new node, want 3: provider, inventory, traits", s.writes())
 		}
-		if !s.placement.tree.HasTraits(nodeUUID, "COMPUTE_NODE", "OWNER_NOVA") {
+		if !s.said().HasTraits(nodeUUID, "COMPUTE_NODE", "OWNER_NOVA") {
 			t.Error("the root is not marked as a compute node")
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s.placement.writes != 3 {
-			t.Errorf("%d writes after an hour in which nothing changed", s.placement.writes)
+		if s.writes() != 3 {
+			t.Errorf("%d writes after an hour in which nothing changed", s.writes())
 		}
 		if p := s.tracker.Status().Nodes[0].Passes; p < 57 || p > 61 { // 60 to 63 s each
 			t.Errorf("%d passes in an hour", p)
@@ -48,8 +48,8 @@ func TestChangeIsWrittenAtTheNextPass(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.vcpus = 16 })
 		time.Sleep(64 * time.Second)
 		synctest.Wait()
-		if inv, _ := s.placement.tree.Inventory(nodeUUID, "VCPU"); inv.Total != 16 || s.placement.writes != 4 {
-			t.Errorf("VCPU %d after %d writes, want 16 after 4", inv.Total, s.placement.writes)
+		if inv, _ := s.said().Inventory(nodeUUID, "VCPU"); inv.Total != 16 || s.writes() != 4 {
+			t.Errorf("VCPU %d after %d writes, want 16 after 4", inv.Total, s.writes())
 		}
 		if s.logged("VCPU total 8→16") != 1 {
 			t.Error("the change is not in the log")
@@ -80,8 +80,8 @@ func TestConflictIsComputedAnew(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		synctest.Wait()
-		if s.driver.calls != 3 || s.placement.reads != 3 {
-			t.Errorf("driver asked %d times, Placement read %d times; want 3 each", s.driver.calls, s.placement.reads)
+		if s.calls() != 3 || s.reads() != 3 {
+			t.Errorf("driver asked %d times, Placement read %d times; want 3 each", s.calls(), s.reads())
 		}
 		if st := s.tracker.Status(); st.State != resourcetracker.Reporting {
 			t.Errorf("state %s", st.State)
@@ -98,8 +98,8 @@ func TestConflictsAreBounded(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		synctest.Wait()
-		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || s.driver.calls != 4 {
-			t.Errorf("state %s after %d tries, want degraded after 4", st.State, s.driver.calls)
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || s.calls() != 4 {
+			t.Errorf("state %s after %d tries, want degraded after 4", st.State, s.calls())
 		}
 		time.Sleep(2 * time.Second) // the back-off after a first failure
 		synctest.Wait()
@@ -130,13 +130,13 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := start(t)
 				<-s.tracker.Ready()
-				good := s.placement.tree.Clone()
+				good := s.said().Clone()
 				s.driver.set(silence)
 				time.Sleep(30 * time.Minute)
 				synctest.Wait()
 				st := s.tracker.Status()
-				if st.State != resourcetracker.Degraded || s.placement.writes != 3 || !s.placement.tree.Equal(good) {
-					t.Errorf("state %s, %d writes", st.State, s.placement.writes)
+				if st.State != resourcetracker.Degraded || s.writes() != 3 || !s.said().Equal(good) {
+					t.Errorf("state %s, %d writes", st.State, s.writes())
 				}
 				if warnings := s.logged(`"level":"warn"`); warnings < 1 || warnings > 10 {
 					t.Errorf("%d warnings in half an hour", warnings)
@@ -168,7 +168,7 @@ func TestPlacementAwayAndBack(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if inv, _ := s.placement.tree.Inventory(nodeUUID, "VCPU"); inv.Total != 4 {
+		if inv, _ := s.said().Inventory(nodeUUID, "VCPU"); inv.Total != 4 {
 			t.Errorf("not caught up: VCPU %d", inv.Total)
 		}
 	})
@@ -207,8 +207,8 @@ func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
 		if err := <-s.ended; err != nil {
 			t.Fatal(err)
 		}
-		if s.placement.writes != 3 {
-			t.Errorf("%d writes, want all 3", s.placement.writes)
+		if s.writes() != 3 {
+			t.Errorf("%d writes, want all 3", s.writes())
 		}
 	})
 }
@@ -245,7 +245,7 @@ func TestPlanWritesNothing(t *testing.T) {
 		if err != nil || len(plans) != 1 || len(plans[0].Plan.Operations) != 1 {
 			t.Fatalf("%v, %v", plans, err)
 		}
-		if s.placement.writes != 3 {
+		if s.writes() != 3 {
 			t.Error("the dry run wrote")
 		}
 	})

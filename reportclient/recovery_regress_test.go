@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// asAdmin does what an operator's client does, with a microversion of its own, and wants one of the good statuses.
+func asAdmin(t *testing.T, microversion, method, url, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	ok(t, err)
+	ok(t, authorized(t.Context(), req.Header))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("OpenStack-API-Version", "placement "+microversion)
+	resp, err := http.DefaultClient.Do(req)
+	ok(t, err)
+	_ = resp.Body.Close()
+	if resp.StatusCode > 299 {
+		t.Fatalf("%s %s: %s", method, url, resp.Status)
+	}
+}
+
+// TestPlacementLosesCustomSymbols: a Placement whose database is restored or made anew has forgotten the custom classes
+// and traits too. The agent makes them again: nothing that the driver says is left out, or refused for ever.
+func TestPlacementLosesCustomSymbols(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		client, _, now := observed(t, url)
+		gpu := func(t *testing.T, tr *providertree.Tree) {
+			if !tr.Exists(id(2)) {
+				ok(t, tr.AddChild(id(1), id(2), "cn1_gpu"))
+			}
+		}
+		says := []edit{gpu, traits(1, "COMPUTE_NODE", "CUSTOM_FAST"), inventory(2, "CUSTOM_GPU", providertree.Inventory{Total: 2})}
+		ok(t, apply(t, client, says...))
+		for _, path := range []string{"/resource_providers/" + id(2), "/resource_providers/" + id(1), "/resource_classes/CUSTOM_GPU", "/traits/CUSTOM_FAST"} {
+			asAdmin(t, "1.37", http.MethodDelete, url+path, "")
+		}
+		now.pass(6 * time.Minute)
+		var err error
+		for range 3 { // it may take a pass or two to find out
+			if err = apply(t, client, says...); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Errorf("the third pass after the loss still fails: %v", err)
+		}
+		fresh, _, _ := observed(t, url)
+		tree, err := fresh.Tree(t.Context(), id(1), "cn1")
+		ok(t, err)
+		if !tree.HasTraits(id(1), "CUSTOM_FAST") {
+			t.Error("Placement lacks the root's CUSTOM_FAST")
+		}
+		if _, found := tree.Inventory(id(2), "CUSTOM_GPU"); !found {
+			t.Error("Placement lacks the child's CUSTOM_GPU")
+		}
+	})
+}
+
+// TestZeroRatioIsSeen: an allocation ratio of 0 in Placement is no default but a capacity of nothing. It is not what the
+// driver says, so it is put right.
+func TestZeroRatioIsSeen(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		client, requests, now := observed(t, url)
+		vcpu := inventory(1, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 1})
+		ok(t, apply(t, client, vcpu))
+		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(1)+"/inventories/VCPU",
+			`{"resource_provider_generation": 1, "total": 8, "allocation_ratio": 0.0}`)
+		now.pass(6 * time.Minute)
+		requests.since()
+		ok(t, apply(t, client, vcpu))
+		var written bool
+		for _, r := range requests.since() {
+			written = written || strings.HasPrefix(r, "PUT ")
+		}
+		if !written {
+			t.Error("Placement has an allocation ratio of 0 for VCPU, the driver says 1, and nothing was written")
+		}
+	})
+}
+
+// TestAggregatesOfOldClients: writes of aggregates with a microversion below 1.19 (the default of the openstack command's
+// plugin) do not raise the provider's generation. They are seen all the same at the next look.
+func TestAggregatesOfOldClients(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		client, _, now := observed(t, url)
+		ok(t, apply(t, client, inventory(1, "VCPU", providertree.Inventory{Total: 8})))
+		asAdmin(t, "1.1", http.MethodPut, url+"/resource_providers/"+id(1)+"/aggregates", `["`+id(7)+`"]`)
+		now.pass(6 * time.Minute)
+		tree, err := client.Tree(t.Context(), id(1), "cn1")
+		ok(t, err)
+		if !tree.InAggregates(id(1), id(7)) {
+			t.Error("the aggregate is not seen")
+		}
+	})
+}
+
+// TestProviderVanishesWhileRead: a child that somebody deletes between the listing and the reading is a concurrent write
+// like any other, so that the pass is computed anew at once.
+func TestProviderVanishesWhileRead(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		writer, _, _ := observed(t, url)
+		ok(t, apply(t, writer, firstTree...))
+		client, requests, _ := observed(t, url)
+		deleted := false
+		requests.fail = func(r *http.Request) (*http.Response, error) {
+			if !deleted && strings.HasSuffix(r.URL.Path, id(2)+"/inventories") {
+				deleted = true
+				asAdmin(t, "1.37", http.MethodDelete, url+"/resource_providers/"+id(2), "")
+			}
+			return nil, nil
+		}
+		if _, err := client.Tree(t.Context(), id(1), "cn1"); err != nil && !errors.Is(err, reportclient.ErrConflict) {
+			t.Errorf("got %v, want a conflict or the tree without it", err)
+		}
+	})
+}
+
+// TestTraitThatPlacementLearned: a trait that Placement once did not know, and that an admin has set since, is not taken
+// away from the provider.
+func TestTraitThatPlacementLearned(t *testing.T) {
+	const trait = "HW_CPU_X86_NOT_INVENTED_YET"
+	traits := `["COMPUTE_NODE"]`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer := func(s string) { _, _ = w.Write([]byte(s)) }
+		switch {
+		case r.URL.Path == "/":
+			answer(`{"versions": [{"min_version": "1.0", "max_version": "1.39"}]}`)
+		case r.URL.Path == "/resource_providers":
+			generation := "1"
+			if strings.Contains(traits, trait) {
+				generation = "2"
+			}
+			answer(`{"resource_providers": [{"uuid": "` + id(1) + `", "name": "cn1", "generation": ` + generation + `, "parent_provider_uuid": null}]}`)
+		case r.URL.Path == "/traits": // os-traits was too old then
+			answer(`{"traits": ["COMPUTE_NODE"]}`)
+		case r.Method == http.MethodPut && !strings.Contains(traits, trait):
+			w.WriteHeader(http.StatusBadRequest)
+		case strings.HasSuffix(r.URL.Path, "/traits"):
+			answer(`{"resource_provider_generation": 2, "traits": ` + traits + `}`)
+		case strings.HasSuffix(r.URL.Path, "/aggregates"):
+			answer(`{"resource_provider_generation": 2, "aggregates": []}`)
+		default:
+			answer(`{"resource_provider_generation": 2, "inventories": {}}`)
+		}
+	}))
+	defer server.Close()
+	client, requests, now := observed(t, server.URL)
+	known := &providertree.Tree{}
+	ok(t, known.Populate([]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1, Traits: []string{"COMPUTE_NODE"}}}))
+	desired := known.Clone()
+	_, err := desired.AddTraits(id(1), trait)
+	ok(t, err)
+	if client.Apply(t.Context(), id(1), client.Plan(known, desired)) == nil {
+		t.Fatal("the first write was not refused")
+	}
+	requests.since()
+
+	traits = `["COMPUTE_NODE", "` + trait + `"]` // the control plane was upgraded, and an admin set it
+	now.pass(6 * time.Minute)
+	known, err = client.Tree(t.Context(), id(1), "cn1")
+	ok(t, err)
+	if plan := client.Plan(known, known.Clone()); !plan.Empty() {
+		t.Errorf("the driver wants nothing changed, and the plan is: %v", plan.Operations)
+	}
+}
+
+// TestWritesWithoutBody announce a length of 0. Sent in chunks instead, Apache with mod_wsgi answers 411 to them.
+func TestWritesWithoutBody(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			t.Errorf("%s %s: Transfer-Encoding is %v", r.Method, r.URL.Path, r.TransferEncoding)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	known := &providertree.Tree{}
+	ok(t, known.Populate([]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1}, {UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 1}}))
+	desired := known.Clone()
+	_, err := desired.AddTraits(id(1), "CUSTOM_FAST")
+	ok(t, err)
+	_, err = desired.Remove(id(2))
+	ok(t, err)
+	_ = newClient(t, server.URL).Apply(t.Context(), id(1), reportclient.NewPlan(known, desired)) // what it makes of the answers does not matter here
+}
