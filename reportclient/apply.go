@@ -96,6 +96,9 @@ func (r *run) blame(op Operation, err error) {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		r.stopped = err
 	}
+	if errors.Is(err, ErrInvalid) {
+		r.client.doubtSymbols(op) // somebody may have deleted what we made sure of
+	}
 	switch op.Kind {
 	case EnsureClass, EnsureTrait:
 		r.symbols[op.Symbol] = err
@@ -139,6 +142,9 @@ func (r *run) do(ctx context.Context, op Operation) error {
 		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, op.Inventories) })
 		return nil
 	case SetAggregates:
+		if err := r.checkAggregates(ctx, op, path+"/aggregates"); err != nil {
+			return err
+		}
 		generation := r.generation[op.UUID]
 		body := wire.AggregateList{Aggregates: notNil(op.Aggregates), Generation: &generation}
 		var out wire.AggregateList
@@ -172,6 +178,18 @@ func (r *run) ensure(ctx context.Context, path, symbol string) error {
 	defer c.mu.Unlock()
 	c.ensured[symbol] = true
 	return nil
+}
+
+// doubtSymbols forgets that the custom classes and traits of an operation exist.
+func (c *Client) doubtSymbols(op Operation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for class := range op.Inventories {
+		delete(c.ensured, class)
+	}
+	for _, trait := range op.Traits {
+		delete(c.ensured, trait)
+	}
 }
 
 func (r *run) create(ctx context.Context, op Operation) error {
@@ -220,6 +238,23 @@ func (r *run) delete(ctx context.Context, op Operation, path string) error {
 	return nil
 }
 
+// checkAggregates makes sure that the aggregates are what the plan was made for: those that a client sets with a
+// microversion before 1.19 do not raise the generation, and would be lost. Writes of aggregates are rare enough for a GET.
+func (r *run) checkAggregates(ctx context.Context, op Operation, path string) error {
+	if op.Before == nil {
+		return nil
+	}
+	var now wire.AggregateList
+	if err := r.client.transport.do(ctx, http.MethodGet, path, nil, &now); err != nil {
+		return err
+	}
+	slices.Sort(now.Aggregates)
+	if !slices.Equal(now.Aggregates, op.Before.Aggregates) {
+		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "the aggregates are not those that the plan was made for"}
+	}
+	return nil
+}
+
 func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	put := func(traits []string) error {
 		body := wire.ProviderTraits{Traits: notNil(traits), Generation: r.generation[op.UUID]}
@@ -237,6 +272,11 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	known, lookErr := r.client.knownTraits(ctx, op.Traits)
 	if lookErr != nil || len(known) == len(op.Traits) {
 		return err // the traits are not what is wrong
+	}
+	for _, trait := range op.Traits {
+		if providertree.IsCustom(trait) && !slices.Contains(known, trait) {
+			return err // somebody deleted it; the next pass makes it again
+		}
 	}
 	return put(known)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -208,8 +209,11 @@ func (c *Client) fill(ctx context.Context, n *node, rp wire.ResourceProvider) (p
 	}
 	const tries = 3
 	for range tries {
-		generation, err := c.fillOnce(ctx, &p)
-		if err != nil || generation {
+		settled, err := c.fillOnce(ctx, &p)
+		if errors.Is(err, ErrNotFound) {
+			return p, fmt.Errorf("%w: it was deleted while it was read: %w", ErrConflict, err)
+		}
+		if err != nil || settled {
 			return p, err
 		}
 	}
@@ -286,7 +290,14 @@ func (c *Client) Usages(ctx context.Context, provider string) (map[string]int64,
 	return out.Usages, nil
 }
 
+// ZeroRatio stands for an allocation ratio of 0, with which an administrator closes an inventory. In a tree a ratio of 0 is
+// the default, so Placement's 0 is read as, and written from, the least number above it.
+const ZeroRatio = math.SmallestNonzeroFloat64
+
 func fromWire(i wire.Inventory) providertree.Inventory {
+	if i.AllocationRatio == 0 {
+		i.AllocationRatio = ZeroRatio
+	}
 	return providertree.Inventory{
 		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
 	}
@@ -296,6 +307,9 @@ func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
 	out := make(map[string]wire.Inventory, len(inventories))
 	for class, i := range inventories {
 		i = i.Normalize()
+		if i.AllocationRatio == ZeroRatio {
+			i.AllocationRatio = 0
+		}
 		out[class] = wire.Inventory{
 			Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
 		}

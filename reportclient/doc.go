@@ -16,6 +16,9 @@
 // costs one write per provider and kind (inventory, aggregates, traits), plus one for each custom class or trait that
 // Placement has not seen from us before.
 //
+// What the generation does not tell is aggregates that a client sets with a microversion before 1.19 (Nova uses 1.19). They
+// are seen when the provider is next read, and looked at before aggregates are written, so that they are not lost.
+//
 // # Errors
 //
 // Every refused or lost request is a [*RequestError] that wraps one of the sentinels below, so callers decide with

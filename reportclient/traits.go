@@ -28,8 +28,13 @@ func (c *Client) Plan(known, desired *providertree.Tree) Plan {
 	if len(unknown) > 0 {
 		desired = desired.Clone()
 		for _, uuid := range desired.UUIDs() {
-			if _, err := desired.RemoveTraits(uuid, unknown...); err != nil {
-				continue // the tree lists only providers that it has
+			for _, trait := range unknown {
+				if known.HasTraits(uuid, trait) {
+					continue // Placement has learnt it meanwhile
+				}
+				if _, err := desired.RemoveTraits(uuid, trait); err != nil {
+					continue // the tree lists only providers that it has
+				}
 			}
 		}
 	}
@@ -53,7 +58,7 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, trait := range traits {
-		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] {
+		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] && !providertree.IsCustom(trait) {
 			c.unknown[trait] = true
 			c.transport.config.Logger.Warn().Str("trait", trait).
 				Msg("Placement does not know this standard trait: it is left out until the agent is restarted. Update os-traits on the control plane to have it.")

@@ -120,19 +120,17 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 // do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out (nil: ignored).
 func (t *transport) do(ctx context.Context, method, path string, body, out any) error {
 	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
-	var payload []byte
+	var payload any // nil, and not an empty slice: a request without a body says so
 	if body != nil {
-		var err error
-		if payload, err = json.Marshal(body); err != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
 			return fmt.Errorf("%s %s: encoding the body: %w", method, path, err)
 		}
+		payload = encoded
 	}
 	req, err := retryablehttp.NewRequestWithContext(ctx, method, t.base.String()+path, payload)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if body == nil {
-		req.Body, req.ContentLength = nil, 0
 	}
 	if err := t.setHeaders(ctx, req.Request, body != nil, failed.RequestID); err != nil {
 		failed.Kind, failed.Cause, failed.Detail = ErrRefused, err, err.Error()

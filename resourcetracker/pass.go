@@ -69,10 +69,11 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, st
 	begin := time.Now()
 	var err error
 	for try := 1; ; try++ {
-		var done reportclient.Plan
+		var done []reportclient.Operation
 		done, err = t.passOnce(ctx, node)
+		t.noteWrites(state, done)
 		if err == nil {
-			t.noteSuccess(state, done, reason, time.Since(begin))
+			t.noteSuccess(state, len(done), reason, time.Since(begin))
 			return nil
 		}
 		if try == conflictTries || !errors.Is(err, reportclient.ErrConflict) || errors.Is(err, reportclient.ErrUnavailable) {
@@ -94,16 +95,40 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, st
 // conflictWait is the longest wait before the second try of a pass; it doubles from try to try.
 const conflictWait = 250 * time.Millisecond
 
-func (t *Tracker) passOnce(ctx context.Context, node plugins.Node) (reportclient.Plan, error) {
+// passOnce returns what was written, also beside an error.
+func (t *Tracker) passOnce(ctx context.Context, node plugins.Node) ([]reportclient.Operation, error) {
 	known, desired, err := t.compute(ctx, node)
 	if err != nil {
-		return reportclient.Plan{}, err
+		return nil, err
 	}
 	plan := t.config.Placement.Plan(known, desired)
 	if err := t.config.Placement.Apply(ctx, node.UUID, plan); err != nil {
-		return reportclient.Plan{}, &passError{step: "writing to Placement", err: err}
+		return written(plan, err), &passError{step: "writing to Placement", err: err}
 	}
-	return plan, nil
+	return plan.Operations, nil
+}
+
+// written returns the operations of a plan that happened although others failed.
+func written(plan reportclient.Plan, err error) []reportclient.Operation {
+	var failed *reportclient.ApplyError
+	if !errors.As(err, &failed) || failed.Done == 0 {
+		return nil
+	}
+	type key struct {
+		kind         reportclient.Kind
+		uuid, symbol string
+	}
+	missing := map[key]bool{}
+	for _, f := range failed.Failed {
+		missing[key{f.Operation.Kind, f.Operation.UUID, f.Operation.Symbol}] = true
+	}
+	var done []reportclient.Operation
+	for _, op := range plan.Operations {
+		if !missing[key{op.Kind, op.UUID, op.Symbol}] {
+			done = append(done, op)
+		}
+	}
+	return done
 }
 
 // compute returns what Placement says of a node, and what it should say.
@@ -154,8 +179,10 @@ type NodePlan struct {
 
 // Plan computes the next pass over each node without writing anything. It waits for a pass that is under way.
 func (t *Tracker) Plan(ctx context.Context) ([]NodePlan, error) {
-	t.turn.Lock()
-	defer t.turn.Unlock()
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer t.end()
 	nodes, err := t.availableNodes(ctx)
 	if err != nil {
 		return nil, err

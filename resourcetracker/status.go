@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -56,7 +58,11 @@ type NodeStatus struct {
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-type nodeState struct{ NodeStatus }
+// nodeState is a node's status and the cause of its last failure, by which another one is told from the same again.
+type nodeState struct {
+	NodeStatus
+	cause string
+}
 
 // Status returns how the tracker and its nodes are doing.
 func (t *Tracker) Status() Status {
@@ -77,7 +83,7 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
 	if s == nil {
-		s = &nodeState{NodeStatus{Name: node.Name, State: Starting}}
+		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}}
 		t.nodes[node.Name] = s
 	}
 	s.UUID = node.UUID
@@ -100,7 +106,7 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 		for _, n := range t.nodes {
 			n.State = Degraded
 		}
-		t.logFailure(t.status.Failures, "", err)
+		t.logFailure(t.status.Failures, "", &t.cause, err)
 		return
 	}
 	maps.DeleteFunc(t.nodes, func(name string, _ *nodeState) bool {
@@ -108,7 +114,22 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	})
 }
 
-func (t *Tracker) noteSuccess(n *nodeState, done reportclient.Plan, reason string, took time.Duration) {
+// noteWrites keeps and tells what was written, whatever became of the rest of the pass.
+func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
+	if len(done) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.LastChange, n.Changes = time.Now(), nil
+	n.Writes += int64(len(done))
+	for _, op := range done {
+		n.Changes = append(n.Changes, op.String())
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg("Placement was told: " + op.String() + ".")
+	}
+}
+
+func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -121,20 +142,13 @@ func (t *Tracker) noteSuccess(n *nodeState, done reportclient.Plan, reason strin
 		e.Msg("The node is reported again. Placement says what the driver says.")
 	}
 	first := n.Passes == 0
-	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy = Reporting, now, 0, "", ""
+	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy, n.cause = Reporting, now, 0, "", "", ""
+	t.cause = ""
 	n.Passes++
-	switch {
-	case !done.Empty():
-		n.LastChange, n.Changes = now, nil
-		n.Writes += int64(len(done.Operations))
-		for _, op := range done.Operations {
-			n.Changes = append(n.Changes, op.String())
-			log.Info().Str("operation", op.Kind.String()).Msg("Placement was told: " + op.String() + ".")
-		}
-	case first:
+	if first && n.Writes == 0 {
 		log.Info().Str("uuid", n.UUID).Msg("Placement already says what the driver says: nothing to write.")
 	}
-	log.Debug().Str("reason", reason).Int("writes", len(done.Operations)).Dur("took", took).Msg("The pass is done.")
+	log.Debug().Str("reason", reason).Int("writes", writes).Dur("took", took).Msg("The pass is done.")
 }
 
 func (t *Tracker) noteFailure(n *nodeState, err error) {
@@ -143,19 +157,21 @@ func (t *Tracker) noteFailure(n *nodeState, err error) {
 	n.State = Degraded
 	n.Failures++
 	n.Error, n.Remedy = err.Error(), remedy(err)
-	t.logFailure(n.Failures, n.Name, err)
+	t.logFailure(n.Failures, n.Name, &n.cause, err)
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night of retries must not
-// bury it.
+// bury it. Another cause is news, though.
 const logEvery = 10
 
-func (t *Tracker) logFailure(failures int, node string, err error) {
-	e := t.config.Logger.Debug()
-	if failures == 1 || failures%logEvery == 0 {
-		e = t.config.Logger.Warn()
+func (t *Tracker) logFailure(failures int, node string, before *string, err error) {
+	level := zerolog.DebugLevel
+	cause := causeOf(err)
+	if failures == 1 || failures%logEvery == 0 || cause != *before {
+		level = zerolog.WarnLevel
 	}
-	e = e.Str("driver", t.config.Name).Err(err).Int("failures", failures)
+	*before = cause
+	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Err(err).Int("failures", failures)
 	if node != "" {
 		e = e.Str("node", node)
 	}
@@ -163,6 +179,15 @@ func (t *Tracker) logFailure(failures int, node string, err error) {
 		e = e.Str("remedy", r)
 	}
 	e.Msg("The pass failed. What Placement says stays as the last good pass left it, guests are not affected, and the agent tries again.")
+}
+
+// causeOf names the kind of a failure, without what differs from try to try (request ids).
+func causeOf(err error) string {
+	var step *passError
+	if errors.As(err, &step) {
+		return step.step + ": " + remedy(err)
+	}
+	return remedy(err)
 }
 
 // remedy is what a person can do about a failed pass, or "".

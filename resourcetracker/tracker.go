@@ -71,23 +71,26 @@ func (e *FatalError) Unwrap() error { return e.Err }
 type Tracker struct {
 	config  Config
 	rand    func() float64
-	refresh chan string   // reasons for a pass before its time; one waits at most, since one pass serves all
+	refresh chan string   // reasons for a pass now; one waits at most, since one pass serves all
+	changes chan string   // the same, from the driver: they do not cut a back-off short that is about Placement
 	ready   chan struct{} // closed after the first turn
-	beat    atomic.Int64  // when the loop last showed life, in nanoseconds of the monotonic clock since start
+	running atomic.Bool
+	beat    atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
 	start   time.Time
 
-	turn sync.Mutex // held during a turn or a dry run
+	turn chan struct{} // holds a value during a turn or a dry run
 
 	mu      sync.Mutex
 	timings Timings
 	status  Status
+	cause   string                // of the last turn that failed before any node was reached
 	nodes   map[string]*nodeState // by name
 }
 
 // New returns a tracker that does nothing until Run.
 func New(cfg Config) *Tracker {
 	t := &Tracker{
-		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), ready: make(chan struct{}), start: time.Now(),
+		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1), turn: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
 		nodes: map[string]*nodeState{}, timings: cfg.Timings, status: Status{Driver: cfg.Name, State: Starting},
 	}
 	if t.rand == nil {
@@ -109,10 +112,17 @@ func (t *Tracker) currentTimings() Timings {
 	return t.timings
 }
 
-// Refresh asks for a pass now. Any number of requests before it begins make one pass.
-func (t *Tracker) Refresh(reason string) {
+// Refresh asks for a pass now, whatever went wrong before: a person wants it. Any number of requests before it begins make
+// one pass.
+func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
+
+// Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that is about Placement, which
+// the driver knows nothing of; others it cuts short, to the shortest one.
+func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
+
+func ask(requests chan<- string, reason string) {
 	select {
-	case t.refresh <- reason:
+	case requests <- reason:
 	default:
 	}
 }
@@ -120,8 +130,14 @@ func (t *Tracker) Refresh(reason string) {
 // Ready is closed after the first turn over all nodes, however it ended.
 func (t *Tracker) Ready() <-chan struct{} { return t.ready }
 
-// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline shows none.
-func (t *Tracker) Beat() time.Time { return t.start.Add(time.Duration(t.beat.Load())) }
+// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline shows none; one that does
+// not run cannot hang.
+func (t *Tracker) Beat() time.Time {
+	if !t.running.Load() {
+		return time.Now()
+	}
+	return t.start.Add(time.Duration(t.beat.Load()))
+}
 
 // drainTime is how long a pass that is under way at the end may take.
 const drainTime = 10 * time.Second
@@ -133,6 +149,8 @@ const beatInterval = time.Second
 // seconds. It returns a [*FatalError] only before Ready is closed.
 func (t *Tracker) Run(ctx context.Context) error {
 	t.beating()
+	t.running.Store(true)
+	defer t.running.Store(false)
 	// A pass that is under way when ctx ends is let finish: a write whose answer nobody waits for would have to be looked up.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
@@ -143,7 +161,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 	reason, startup := "start-up", true
 	var done chan error // of the turn that is under way
 	var overdue time.Time
+	var last error // of the turn before
 	for {
+		requests, changes := t.listen(done != nil, last)
 		select {
 		case <-ctx.Done():
 			if done != nil {
@@ -160,10 +180,17 @@ func (t *Tracker) Run(ctx context.Context) error {
 			}
 			continue
 		case <-next.C:
-		case reason = <-t.refreshUnless(done != nil):
+		case reason = <-requests:
+			next.Stop()
+		case reason = <-changes:
+			if last != nil {
+				next.Reset(t.currentTimings().BackoffMin)
+				last = errDriverMoved // once is enough until the next turn
+				continue
+			}
 			next.Stop()
 		case err := <-done:
-			done = nil
+			done, last = nil, err
 			if startup {
 				startup = false
 				if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
@@ -182,13 +209,28 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// refreshUnless is the channel of requests, or none while a turn is under way: a request that comes meanwhile may be
-// about something that the turn has already looked at.
-func (t *Tracker) refreshUnless(busy bool) <-chan string {
-	if busy {
-		return nil
+// errDriverMoved stands for the last turn's error once a change has already cut its back-off short.
+var errDriverMoved = errors.New("a pass follows shortly")
+
+// listen returns the requests to listen to. While a turn is under way none: one that comes meanwhile may be about something
+// that the turn has looked at before. After a failure, no changes that would only have Placement asked again.
+func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string) {
+	switch {
+	case busy:
+		return nil, nil
+	case last != nil && (aboutPlacement(last) || errors.Is(last, errDriverMoved)):
+		return t.refresh, nil
 	}
-	return t.refresh
+	return t.refresh, t.changes
+}
+
+func aboutPlacement(err error) bool {
+	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
@@ -215,8 +257,10 @@ func (t *Tracker) wait(err error) time.Duration {
 
 // takeTurn makes a pass over each node, and begins none after stop ends. Its error is every failure, joined.
 func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup bool) error {
-	t.turn.Lock()
-	defer t.turn.Unlock()
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	defer t.end()
 	nodes, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteTurn(err, nil)
@@ -235,6 +279,18 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup boo
 	t.noteTurn(err, nodes)
 	return err
 }
+
+// begin waits until no turn and no dry run is under way.
+func (t *Tracker) begin(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &passError{step: "waiting for another pass to end", err: ctx.Err()}
+	}
+}
+
+func (t *Tracker) end() { <-t.turn }
 
 func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)

@@ -141,16 +141,16 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 			HealthInterval: p.HealthInterval, Misses: p.HealthMisses, BackoffBase: p.BackoffMin, BackoffMax: p.BackoffMax, ResetAfter: p.CrashWindow,
 			FailureLimit: p.CrashLimit, FailureWindow: p.CrashWindow, Quarantine: p.Quarantine,
 		},
-		Changed: func(string) { a.refresh(name) },
+		Changed: func(string) { a.changed(name) },
 	}, nil
 }
 
-// refresh asks a driver's tracker for a pass.
-func (a *Agent) refresh(name string) {
+// changed tells a driver's tracker that the driver sees a change.
+func (a *Agent) changed(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if d := a.drivers[name]; d != nil && d.tracker != nil {
-		d.tracker.Refresh("the driver sees a change")
+		d.tracker.Changed("the driver sees a change")
 	}
 }
 

@@ -87,6 +87,8 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		a.mu.Lock()
 		if d.tracker == nil {
 			a.track(ctx, group, d, false)
+		} else {
+			d.tracker.Refresh("the configuration was read again")
 		}
 		a.mu.Unlock()
 	}

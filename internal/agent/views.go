@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -144,6 +145,9 @@ func providerView(p providertree.Provider, used map[string]int64) control.Provid
 		view := control.Inventory{
 			Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
 			AllocationRatio: i.AllocationRatio, Capacity: i.Capacity(),
+		}
+		if view.AllocationRatio == reportclient.ZeroRatio {
+			view.AllocationRatio = 0
 		}
 		if used != nil {
 			n := used[class]

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package binding is the one place that touches libvirt's library: it makes of it what internal/hypervisor asks for.
+//
+// It needs cgo and the build tag libvirt_dlopen, with which the library is loaded when the first connection is made: the
+// binary is built without libvirt's headers and starts, with a clear error, on a machine without the library.
+package binding

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+)
+
+// Explain says why no connection could be made and what to do. libvirt's library has one error code for all of it, so
+// the sockets that the URI leads to are tried once more without it.
+func Explain(ctx context.Context, uri string, err error) error {
+	if errors.Is(err, ErrNoLibrary) {
+		return fmt.Errorf("%w; install it: apt-get install libvirt0", err)
+	}
+	worst := error(nil)
+	for _, socket := range sockets(uri) {
+		problem := libvirtd.Probe(ctx, socket)
+		switch {
+		case problem == nil:
+			return fmt.Errorf("%w (yet the daemon answers at %s: see its log)", err, socket)
+		case worst == nil || errors.Is(worst, libvirtd.ErrNotRunning):
+			worst = problem
+		}
+	}
+	switch {
+	case worst == nil:
+		return err
+	case errors.Is(worst, libvirtd.ErrNotRunning):
+		return fmt.Errorf("%w; start it: systemctl start libvirtd.socket (or virtqemud.socket); if that is unknown, install it: apt-get install libvirt-daemon-system", worst)
+	case errors.Is(worst, libvirtd.ErrSilent):
+		return fmt.Errorf("%w; if it stays so: systemctl restart libvirtd (or virtqemud), guests go on running", worst)
+	}
+	return fmt.Errorf("%w: %w", worst, err)
+}
+
+// sockets are the local sockets that libvirt's library may use for a URI; none for a remote or an in-process one.
+func sockets(uri string) []string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Host != "" {
+		return nil
+	}
+	driver, transport, _ := strings.Cut(u.Scheme, "+")
+	if driver == "test" || (transport != "" && transport != "unix") {
+		return nil
+	}
+	if s := u.Query().Get("socket"); s != "" {
+		return []string{s}
+	}
+	dir, names := "/run/libvirt", []string{"virtqemud-sock-ro", "libvirt-sock-ro"}
+	if u.Path == "/session" {
+		dir, names = filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "libvirt"), []string{"virtqemud-sock", "libvirt-sock"}
+	}
+	for i, n := range names {
+		names[i] = filepath.Join(dir, n)
+	}
+	return names
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeConn is a connection that a test holds in its hand.
+type fakeConn struct {
+	Conn
+	dead   atomic.Bool
+	closed atomic.Int32
+	leak   error
+	wait   chan struct{} // if not nil, Hostname waits for it
+	lost   func(string)
+}
+
+func (f *fakeConn) Alive() bool { return !f.dead.Load() }
+func (f *fakeConn) Close() error {
+	f.closed.Add(1)
+	return f.leak
+}
+
+func (f *fakeConn) Hostname() (string, error) {
+	if f.wait != nil {
+		<-f.wait
+	}
+	if f.dead.Load() {
+		return "", errors.New("client socket is closed")
+	}
+	return "cn1", nil
+}
+
+// fakeDaemon hands out connections, or errors.
+type fakeDaemon struct {
+	conns []*fakeConn
+	err   error
+	wait  chan struct{}
+	ups   atomic.Int32
+}
+
+func (d *fakeDaemon) open(_ string, closed func(string)) (Conn, error) {
+	if d.wait != nil {
+		<-d.wait
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	c := &fakeConn{lost: closed}
+	d.conns = append(d.conns, c)
+	return c, nil
+}
+
+func (d *fakeDaemon) link() *Link {
+	return NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, Up: func() { d.ups.Add(1) }})
+}
+
+func hostname(ctx context.Context, l *Link) (string, error) {
+	return Call(ctx, l, "hostname", func(c Conn) (string, error) { return c.Hostname() })
+}
+
+func wantUnavailable(t *testing.T, err error, says string) {
+	t.Helper()
+	var u *Unavailable
+	if !errors.As(err, &u) || !strings.Contains(err.Error(), says) {
+		t.Errorf("error %v, want Unavailable with %q", err, says)
+	}
+}
+
+func shut(t *testing.T, l *Link) {
+	t.Helper()
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLinkServesCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
+			t.Errorf("%q %v", name, err)
+		}
+		if err := l.State(); err != nil {
+			t.Error(err)
+		}
+		shut(t, l)
+		if n := d.conns[0].closed.Load(); n != 1 {
+			t.Errorf("closed %d times", n)
+		}
+		_, err := hostname(t.Context(), l)
+		wantUnavailable(t, err, "closed for good")
+	})
+}
+
+func TestLinkBacksOffAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{err: errors.New("nobody there")}
+		l := d.link()
+		defer shut(t, l)
+		synctest.Wait()
+		_, err := hostname(t.Context(), l)
+		wantUnavailable(t, err, "nobody there")
+		wantUnavailable(t, l.State(), "nobody there")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		// 0, 1, 3, 7, 15, 31 s, then every 30 s.
+		if n := l.Attempts(); n != 6+(600-31)/30 {
+			t.Errorf("%d attempts in ten minutes", n)
+		}
+		if n := d.ups.Load(); n != 0 {
+			t.Errorf("Up was called %d times without a connection", n)
+		}
+		d.err = nil
+		time.Sleep(backoffMax)
+		synctest.Wait()
+		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
+			t.Errorf("%q %v", name, err)
+		}
+		if n := d.ups.Load(); n != 1 {
+			t.Errorf("Up was called %d times, want once", n)
+		}
+	})
+}
+
+func TestLinkReconnects(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		kill func(*fakeConn)
+	}{
+		{"after the news", func(c *fakeConn) { c.dead.Store(true); c.lost("end of file") }},
+		{"without any news", func(c *fakeConn) { c.dead.Store(true) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &fakeDaemon{}
+				l := d.link()
+				defer shut(t, l)
+				synctest.Wait()
+				tc.kill(d.conns[0])
+				synctest.Wait()
+				_, err := hostname(t.Context(), l)
+				wantUnavailable(t, err, "broke")
+				time.Sleep(backoffMin)
+				synctest.Wait()
+				if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
+					t.Errorf("%q %v", name, err)
+				}
+				d.conns[0].lost("late news of the first connection")
+				synctest.Wait()
+				if err := l.State(); err != nil || len(d.conns) != 2 || d.conns[0].closed.Load() != 1 || d.conns[1].closed.Load() != 0 {
+					t.Errorf("%v, %d connections", err, len(d.conns))
+				}
+			})
+		})
+	}
+}
+
+func TestLinkGivesUpAHangingCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		synctest.Wait()
+		hang := make(chan struct{})
+		d.conns[0].wait = hang
+		began := time.Now()
+		_, err := hostname(t.Context(), l)
+		wantUnavailable(t, err, "30s (hostname)")
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+		_, err = hostname(t.Context(), l) // the next waits for its turn as long as for a connection
+		wantUnavailable(t, err, "40s (hostname)")
+		wantUnavailable(t, l.State(), "hangs")
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = hostname(short, l)
+		wantUnavailable(t, err, "41s (hostname)")
+		d.conns[0].dead.Store(true) // keep-alive breaks the connection, the call returns
+		close(hang)
+		time.Sleep(backoffMin)
+		synctest.Wait()
+		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil || d.conns[0].closed.Load() != 1 {
+			t.Errorf("%q %v", name, err)
+		}
+		shut(t, l)
+	})
+}
+
+func TestLinkMakesOneAttemptAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		d := &fakeDaemon{wait: hang}
+		l := d.link()
+		_, err := hostname(t.Context(), l)
+		wantUnavailable(t, err, "10s (connecting)")
+		time.Sleep(time.Hour)
+		wantUnavailable(t, l.State(), "connecting")
+		if n := l.Attempts(); n != 1 {
+			t.Errorf("%d attempts while the first hangs", n)
+		}
+		close(hang)
+		synctest.Wait()
+		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
+			t.Errorf("%q %v", name, err)
+		}
+		shut(t, l)
+	})
+}
+
+func TestLinkTellsALeak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		synctest.Wait()
+		d.conns[0].leak = errors.New("1 reference is left")
+		if err := l.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "1 reference") {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func TestCallDoesNotOutliveItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := hostname(ctx, l)
+		wantUnavailable(t, err, "")
+	})
+}
+
+func TestErrorsOfTheDaemonAreNotTakenForAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		defer shut(t, l)
+		wrong := errors.New("internal error")
+		_, err := Call(t.Context(), l, "something", func(Conn) (int, error) { return 0, wrong })
+		var u *Unavailable
+		if !errors.Is(err, wrong) || errors.As(err, &u) {
+			t.Errorf("%v", err)
+		}
+		if err := l.State(); err != nil || len(d.conns) != 1 {
+			t.Errorf("%v, %d connections", err, len(d.conns))
+		}
+	})
+}
+
+func TestSocketsOfAURI(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
+	for uri, want := range map[string]string{
+		"qemu:///system":                    "/run/libvirt/virtqemud-sock-ro /run/libvirt/libvirt-sock-ro",
+		"qemu+unix:///system":               "/run/libvirt/virtqemud-sock-ro /run/libvirt/libvirt-sock-ro",
+		"qemu:///session":                   "/run/user/7/libvirt/virtqemud-sock /run/user/7/libvirt/libvirt-sock",
+		"qemu+unix:///system?socket=/a/b":   "/a/b",
+		"qemu+ssh://root@elsewhere/system":  "",
+		"qemu+tcp://127.0.0.1/system":       "",
+		"test:///default":                   "",
+		"test:///a.xml?socket=/x":           "",
+		"qemu+ssh:///system?socket=/remote": "",
+		"%":                                 "",
+	} {
+		if got := strings.Join(sockets(uri), " "); got != want {
+			t.Errorf("sockets(%q) = %q, want %q", uri, got, want)
+		}
+	}
+}
+
+func TestExplainNamesCauseAndRemedy(t *testing.T) {
+	wrong := errors.New("virError(38)")
+	for _, tc := range []struct {
+		uri  string
+		err  error
+		says []string
+	}{
+		{"qemu+unix:///system?socket=/nonexistent/sock", wrong, []string{"/nonexistent/sock does not exist", "systemctl start libvirtd.socket", "apt-get install libvirt-daemon-system"}},
+		{"qemu:///system", ErrNoLibrary, []string{"libvirt.so.0", "apt-get install libvirt0"}},
+		{"qemu+tcp://192.0.2.1/system", wrong, []string{"virError(38)"}},
+	} {
+		got := Explain(t.Context(), tc.uri, tc.err)
+		for _, s := range tc.says {
+			if got == nil || !strings.Contains(got.Error(), s) {
+				t.Errorf("Explain(%q): %v, want %q in it", tc.uri, got, s)
+			}
+		}
+	}
+}
