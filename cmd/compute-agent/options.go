@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -23,6 +24,8 @@ type options struct {
 	runtimeDir string
 	output     string
 	extra      []config.Override
+	// adjust, if set, changes a valid configuration after it was read, also at a reload.
+	adjust func(*config.Config)
 }
 
 func (o *options) addConfigFlags(cmd *cobra.Command) {
@@ -47,7 +50,7 @@ func (o *options) json() (bool, error) {
 
 // load reads the configuration with the flags on top.
 func (o *options) load() (*config.Config, error) {
-	overrides := o.extra
+	overrides := slices.Clone(o.extra)
 	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
 		if f.value == "" {
 			continue
@@ -58,7 +61,11 @@ func (o *options) load() (*config.Config, error) {
 		}
 		overrides = append(overrides, config.Override{Key: f.key, Value: abs, Flag: f.flag})
 	}
-	return config.Load(config.Options{File: o.file, Overrides: overrides})
+	cfg, err := config.Load(config.Options{File: o.file, Overrides: overrides})
+	if err == nil && o.adjust != nil {
+		o.adjust(cfg)
+	}
+	return cfg, err
 }
 
 // newLogger writes to standard error: JSON for the journal and for files, lines for a terminal. The level is a variable, so

@@ -113,13 +113,22 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 	} else {
 		log.Info().Str("reason", why).Msg("No libvirt daemon answers on this machine: a private one is started, and ends with the agent.")
 		var err error
-		daemon, err = libvirtd.StartPrivate(ctx, libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
+		daemon, err = libvirtd.StartPrivate(ctx, libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: filepath.Join(cfg.Agent.RuntimeDir, "libvirt"), Logger: log})
 		if err != nil {
 			return nil, err
 		}
 		uri = daemon.URI()
 	}
-	opts.extra = append(opts.extra, config.Override{Key: "drivers.libvirt.config.uri", Value: uri, Flag: "the libvirt daemon that was found"})
+	opts.adjust = func(cfg *config.Config) {
+		d := cfg.Drivers["libvirt"]
+		if d == nil || d.Config["uri"] != nil {
+			return
+		}
+		if d.Config == nil {
+			d.Config = map[string]any{}
+		}
+		d.Config["uri"] = uri
+	}
 	return daemon, nil
 }
 

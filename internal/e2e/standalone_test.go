@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,9 +64,9 @@ func TestStandalone(t *testing.T) {
 	if total := memTotalMB(t); memory.Total < 1 || memory.Total > total+1024 || memory.Reserved != 256 {
 		t.Errorf("MEMORY_MB %+v, /proc/meminfo has %d", memory, total)
 	}
-	var fs unix.Statfs_t
-	check(t, unix.Statfs(instances, &fs))
-	if want := int64(fs.Blocks) * fs.Frsize >> 30; disk.Total != want {
+	var df unix.Statfs_t
+	check(t, unix.Statfs(instances, &df))
+	if want := int64(df.Blocks) * df.Frsize >> 30; disk.Total != want {
 		t.Errorf("DISK_GB %+v, df says %d", disk, want)
 	}
 	var traits struct{ Traits []string }
@@ -82,9 +83,12 @@ func TestStandalone(t *testing.T) {
 	for _, pid := range pids {
 		awaitGone(t, pid)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "run", "*")); len(left) > 0 {
-		t.Errorf("left in the runtime directory: %v", left)
-	}
+	check(t, filepath.WalkDir(filepath.Join(dir, "run"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type()&fs.ModeSocket != 0 {
+			t.Errorf("a socket is left behind: %s", path)
+		}
+		return err
+	}))
 
 	again := start()
 	again.await(0, inStep)

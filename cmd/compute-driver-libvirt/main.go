@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+// Command compute-driver-libvirt is the plugin process of the libvirt driver. It is built with cgo and the tag
+// libvirt_dlopen (make build does); it loads libvirt's library when it runs.
+package main
+
+import (
+	"github.com/compute-agent/compute-agent/drivers/libvirt"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+func main() { plugins.Serve(libvirt.New()) }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+//go:embed schema.json
+var schema []byte
+
+// Where the guests' disks are if the configuration does not say: Nova's directory on a machine that Nova manages, so that
+// it can be taken over as it is; libvirt's default storage pool elsewhere.
+const (
+	novaInstances = "/var/lib/nova/instances"
+	libvirtImages = "/var/lib/libvirt/images"
+)
+
+// config is the table [drivers.libvirt.config]; schema.json describes the keys.
+type config struct {
+	URI           string `json:"uri"`
+	Host          string `json:"host"`
+	InstancesPath string `json:"instances_path"`
+
+	ReservedCPUs     int64 `json:"reserved_host_cpus"`
+	ReservedMemoryMB int64 `json:"reserved_host_memory_mb"`
+	ReservedDiskMB   int64 `json:"reserved_host_disk_mb"`
+
+	CPURatio         float64 `json:"cpu_allocation_ratio"`
+	RAMRatio         float64 `json:"ram_allocation_ratio"`
+	DiskRatio        float64 `json:"disk_allocation_ratio"`
+	InitialCPURatio  float64 `json:"initial_cpu_allocation_ratio"`
+	InitialRAMRatio  float64 `json:"initial_ram_allocation_ratio"`
+	InitialDiskRatio float64 `json:"initial_disk_allocation_ratio"`
+
+	Chroot         string `json:"chroot"`
+	ConnectTimeout string `json:"connect_timeout"`
+	CallTimeout    string `json:"call_timeout"`
+
+	connectTimeout, callTimeout time.Duration
+}
+
+func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
+	cfg := config{
+		URI: "qemu:///system", Host: host.Name, ReservedMemoryMB: 512,
+		InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
+		Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
+	}
+	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
+		return config{}, err
+	}
+	if cfg.Host == "" {
+		cfg.Host = host.Name
+	}
+	if err := cfg.check(); err != nil {
+		return config{}, err
+	}
+	return cfg, nil
+}
+
+// check finds what the types do not, and fills in what follows from the keys.
+func (c *config) check() error {
+	bad := func(key, format string, args ...any) error {
+		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
+	}
+	if u, err := url.Parse(c.URI); err != nil || u.Scheme == "" {
+		return bad("uri", "%q is no connection URI of libvirt such as qemu:///system", c.URI)
+	}
+	if c.Host != "" {
+		if err := providertree.ValidateProviderName(c.Host); err != nil {
+			return bad("host", "%v", err)
+		}
+	}
+	if c.InstancesPath != "" && !filepath.IsAbs(c.InstancesPath) {
+		return bad("instances_path", "%q is no absolute path", c.InstancesPath)
+	}
+	if !filepath.IsAbs(c.Chroot) {
+		return bad("chroot", "%q is no absolute path", c.Chroot)
+	}
+	for key, v := range map[string]int64{
+		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB, "reserved_host_disk_mb": c.ReservedDiskMB,
+	} {
+		if v < 0 || v > providertree.MaxUnit*int64(mibPerGiB) {
+			return bad(key, "%d must be 0 or more, and an amount that exists", v)
+		}
+	}
+	for key, v := range map[string]float64{
+		"cpu_allocation_ratio": c.CPURatio, "ram_allocation_ratio": c.RAMRatio, "disk_allocation_ratio": c.DiskRatio,
+	} {
+		if v < 0 || v > math.MaxFloat32 {
+			return bad(key, "%v must be above 0, or 0 to keep what Placement has", v)
+		}
+	}
+	for key, v := range map[string]float64{
+		"initial_cpu_allocation_ratio": c.InitialCPURatio, "initial_ram_allocation_ratio": c.InitialRAMRatio, "initial_disk_allocation_ratio": c.InitialDiskRatio,
+	} {
+		if v <= 0 || v > math.MaxFloat32 {
+			return bad(key, "%v must be above 0", v)
+		}
+	}
+	for _, d := range []struct {
+		key, text string
+		into      *time.Duration
+	}{{"connect_timeout", c.ConnectTimeout, &c.connectTimeout}, {"call_timeout", c.CallTimeout, &c.callTimeout}} {
+		v, err := time.ParseDuration(d.text)
+		if err != nil || v < 100*time.Millisecond || v > 10*time.Minute {
+			return bad(d.key, "%q must be a time between \"100ms\" and \"10m\", such as \"10s\"", d.text)
+		}
+		*d.into = v
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rs/zerolog"
+)
+
+// doubts are the disagreements between libvirt and the kernel about the host, by name. Each is logged when it begins and when it ends,
+// not in every pass.
+type doubts struct {
+	open map[string]bool
+	now  map[string]string
+}
+
+// begin starts a pass, in which everything is judged anew.
+func (d *doubts) begin() { d.now = map[string]string{} }
+
+// judge notes whether a disagreement holds now, and in which words.
+func (d *doubts) judge(name string, holds bool, format string, args ...any) {
+	if !holds {
+		return
+	}
+	d.now[name] = fmt.Sprintf(format, args...)
+}
+
+// log tells what is new since the last pass. Every pass judges everything, so what was not judged to hold has ended.
+func (d *doubts) log(logger zerolog.Logger) {
+	for _, name := range slices.Sorted(maps.Keys(d.now)) {
+		if !d.open[name] {
+			logger.Warn().Str("warning", name).Msg("Doubt about the host: " + d.now[name] + ". This is told once.")
+		}
+	}
+	next := make(map[string]bool, len(d.now))
+	for name := range d.now {
+		next[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.open)) {
+		if !next[name] {
+			logger.Info().Str("warning", name).Msg("This doubt about the host is gone.")
+		}
+	}
+	d.open = next
+}

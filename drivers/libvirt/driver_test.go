@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func inv(total, reserved int64, ratio float64) providertree.Inventory {
+	return providertree.Inventory{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: ratio}
+}
+
+func TestANewNode(t *testing.T) {
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	root := r.mustPass(newTree(t))
+	diff(t, "inventories", providertree.Inventories{
+		"VCPU": inv(16, 0, 4), "MEMORY_MB": inv(32768, 512, 1), "DISK_GB": inv(df(t, r.chroot), 0, 1),
+	}, root.Inventories)
+	diff(t, "traits", []string{
+		"COMPUTE_ARCH_X86_64", "HW_ARCH_X86_64", "HW_CPU_HYPERTHREADING", "HW_CPU_X86_AESNI", "HW_CPU_X86_AVX", "HW_CPU_X86_AVX2",
+		"HW_CPU_X86_AVX512F", "HW_CPU_X86_CLMUL", "HW_CPU_X86_INTEL_VMX", "HW_CPU_X86_SSE", "HW_CPU_X86_SSE2", "HW_CPU_X86_SSE41",
+		"HW_CPU_X86_SSE42", "HW_CPU_X86_SSSE3", "HW_CPU_X86_VMX",
+	}, root.Traits)
+	if strings.Contains(r.log.String(), "warn") {
+		t.Errorf("warnings about a host without a flaw: %s", r.log)
+	}
+}
+
+func TestOthersPropertyIsLeftAlone(t *testing.T) {
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	tree := newTree(t)
+	child := "3f4e1c2a-0000-4000-8000-000000000002"
+	foreign := []string{"COMPUTE_NODE", "CUSTOM_RACK_7", "HW_CPU_X86_AMD_SEV", "HW_CPU_X86_PDPE1GB", "OWNER_NOVA"}
+	for _, err := range []error{
+		tree.AddChild(nodeUUID, child, nodeName+"_bandwidth"),
+		second(tree.SetInventory(nodeUUID, "CUSTOM_LICENCE", providertree.Inventory{Total: 3})),
+		second(tree.SetInventory(nodeUUID, "PCPU", providertree.Inventory{Total: 3})),
+		second(tree.SetInventory(child, "VCPU", providertree.Inventory{Total: 99})),
+		second(tree.SetTraits(nodeUUID, append(slices.Clone(foreign), "HW_CPU_X86_3DNOW", "HW_ARCH_AARCH64", "COMPUTE_ARCH_S390X"))),
+		second(tree.SetTraits(child, []string{"HW_CPU_X86_3DNOW"})),
+		second(tree.SetAggregates(nodeUUID, []string{child})),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, _ := tree.Provider(child)
+	root := r.mustPass(tree)
+	after, _ := tree.Provider(child)
+	if !before.Equal(after) {
+		t.Errorf("the child changed: %+v", after)
+	}
+	diff(t, "custom inventory", providertree.Inventory{Total: 3}.Normalize(), root.Inventories["CUSTOM_LICENCE"])
+	diff(t, "PCPU", providertree.Inventory{Total: 3}.Normalize(), root.Inventories["PCPU"])
+	diff(t, "aggregates", []string{child}, root.Aggregates)
+	for _, trait := range foreign {
+		if !root.HasTrait(trait) {
+			t.Errorf("%s is gone, though it is not the driver's", trait)
+		}
+	}
+	for _, trait := range []string{"HW_CPU_X86_3DNOW", "HW_ARCH_AARCH64", "COMPUTE_ARCH_S390X"} {
+		if root.HasTrait(trait) {
+			t.Errorf("%s is still there, though this host does not have it", trait)
+		}
+	}
+}
+
+func second(_ bool, err error) error { return err }
+
+func TestRatiosAndReserved(t *testing.T) {
+	h := testhost.Sample()
+	for _, tc := range []struct {
+		name             string
+		config           map[string]any
+		inPlacement      *providertree.Inventory // of VCPU
+		vcpu             providertree.Inventory
+		memory, reserved int64
+		diskReserved     int64
+	}{
+		{"nothing said", nil, nil, inv(16, 0, 4), 512, 0, 0},
+		{"Placement knows one", nil, &providertree.Inventory{Total: 7, Reserved: 3, AllocationRatio: 9.5}, inv(16, 0, 9.5), 512, 0, 0},
+		{"0 says nothing", map[string]any{"cpu_allocation_ratio": 0.0}, &providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 9.5), 512, 0, 0},
+		{"the configuration wins", map[string]any{"cpu_allocation_ratio": 2.5}, &providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 2.5), 512, 0, 0},
+		{"another first ratio", map[string]any{"initial_cpu_allocation_ratio": 8}, nil, inv(16, 0, 8), 512, 0, 0},
+		{"a first ratio comes too late", map[string]any{"initial_cpu_allocation_ratio": 8}, &providertree.Inventory{Total: 7, AllocationRatio: 1}, inv(16, 0, 1), 512, 0, 0},
+		{"units of others are ours to set", nil, &providertree.Inventory{Total: 7, MinUnit: 2, MaxUnit: 3, StepSize: 2}, inv(16, 0, 1), 512, 0, 0},
+		{"reserved", map[string]any{"reserved_host_cpus": 2, "reserved_host_memory_mb": 1000, "reserved_host_disk_mb": 1025}, nil, inv(16, 2, 4), 1000, 0, 2},
+		{"whole GiB stay whole", map[string]any{"reserved_host_disk_mb": 2048}, nil, inv(16, 0, 4), 512, 0, 2},
+		{"everything reserved", map[string]any{"reserved_host_cpus": 16}, nil, inv(16, 16, 4), 512, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, h, newDaemon(t, h).open, tc.config)
+			tree := newTree(t)
+			if tc.inPlacement != nil {
+				if _, err := tree.SetInventory(nodeUUID, "VCPU", *tc.inPlacement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			root := r.mustPass(tree)
+			diff(t, "VCPU", tc.vcpu, root.Inventories["VCPU"])
+			diff(t, "MEMORY_MB", inv(32768, tc.memory, 1), root.Inventories["MEMORY_MB"])
+			diff(t, "DISK_GB", inv(df(t, r.chroot), tc.diskReserved, 1), root.Inventories["DISK_GB"])
+		})
+	}
+}
+
+func TestMoreReservedThanThereIs(t *testing.T) {
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"reserved_host_cpus": 17, "reserved_host_memory_mb": 1 << 20})
+	_, err := r.pass(newTree(t))
+	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus: reserves 17 of VCPU, but the host has only 16") || !strings.Contains(err.Error(), "reserved_host_memory_mb") {
+		t.Errorf("%v, want both keys in it", err)
+	}
+}
+
+func TestADiskTooSmallToCountIsAbsent(t *testing.T) {
+	tree := newTree(t)
+	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5}); err != nil {
+		t.Fatal(err)
+	}
+	f := facts{cpus: []int{0}, memoryKiB: 1 << 20}
+	f.disk.Bytes = 1<<30 - 1
+	if err := report(tree, nodeUUID, f, config{}); err != nil {
+		t.Fatal(err)
+	}
+	if i, ok := tree.Inventory(nodeUUID, "DISK_GB"); ok {
+		t.Errorf("DISK_GB is %+v", i)
+	}
+}
+
+func TestTheNodesName(t *testing.T) {
+	h := testhost.Sample()
+	for _, tc := range []struct{ agent, key, libvirt, want string }{
+		{"agent", "key", "lv", "key"}, {"agent", "", "lv", "agent"}, {"", "", "lv", "lv"}, {"", "", "", ""},
+	} {
+		d := newDaemon(t, h)
+		d.hostname = tc.libvirt
+		r := newRig(t, h, d.open, nil)
+		raw := fmt.Sprintf(`{"host": %q}`, tc.key)
+		if err := r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: tc.agent}); err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := r.AvailableNodes(t.Context())
+		if tc.want == "" {
+			if err == nil || !strings.Contains(err.Error(), "set host") {
+				t.Errorf("%+v: %v %v", tc, nodes, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff(t, "nodes", []plugins.Node{{Name: tc.want}}, nodes)
+	}
+}
+
+func TestWrongNodes(t *testing.T) {
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	tree := newTree(t)
+	if err := tree.AddRoot("3f4e1c2a-0000-4000-8000-000000000009", "other"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"); err != nil {
+		t.Fatal(err)
+	}
+	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `knows the node "cn1" only`} {
+		if _, err := r.UpdateProviderTree(t.Context(), tree, node, nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("node %q: %v, want %q", node, err, says)
+		}
+	}
+}
+
+func TestLibvirtIsAway(t *testing.T) {
+	h := testhost.Sample()
+	for name, tc := range map[string]struct {
+		away error
+		says string
+	}{
+		"no daemon":  {errors.New("virError(38)"), "systemctl start libvirtd.socket"},
+		"no library": {hypervisor.ErrNoLibrary, "apt-get install libvirt0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, h)
+			d.away = tc.away
+			r := newRig(t, h, d.open, map[string]any{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"})
+			tree := newTree(t)
+			_, err := r.pass(tree)
+			if !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("UpdateProviderTree: %v, want NotReady with %q", err, tc.says)
+			}
+			if err := r.Health(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("Health: %v, want %q", err, tc.says)
+			}
+			if err := r.Configure(t.Context(), json.RawMessage(`{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"}`), plugins.HostInfo{}); err != nil {
+				t.Fatal(err)
+			}
+			if nodes, err := r.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
+				t.Errorf("AvailableNodes: %v, %v, want NotReady", nodes, err)
+			}
+		})
+	}
+	t.Run("not configured", func(t *testing.T) {
+		d := newDriver(nil)
+		if _, err := d.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
+			t.Errorf("%v", err)
+		}
+		if err := d.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := d.Health(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// What libvirt says may be nonsense: an error that names it, never an inventory made of it.
+func TestAnswersThatCannotBeTrue(t *testing.T) {
+	h := testhost.Sample()
+	for name, tc := range map[string]struct {
+		break_ func(*daemon)
+		says   string
+	}{
+		"no CPUs":           {func(d *daemon) { d.node.CPUs = 0 }, "node information says that the host has 0 CPUs"},
+		"a million CPUs":    {func(d *daemon) { d.node.CPUs = 1 << 20 }, "1048576 CPUs"},
+		"all offline":       {func(d *daemon) { clear(d.cpuMap) }, "no CPU is online"},
+		"no memory":         {func(d *daemon) { d.node.MemoryKiB = 0 }, "0 KiB of memory"},
+		"a memory of 2^64":  {func(d *daemon) { d.node.MemoryKiB = 1<<64 - 1 }, "KiB of memory"},
+		"a failing map":     {func(d *daemon) { d.noMap = errors.New("boom") }, "CPU map: boom"},
+		"no XML":            {func(d *daemon) { d.caps = "" }, "capabilities: the XML is empty"},
+		"cut XML":           {func(d *daemon) { d.caps = d.caps[:len(d.caps)/2] }, "capabilities: the XML cannot be read"},
+		"other XML":         {func(d *daemon) { d.caps = "<domain/>" }, "capabilities: the XML cannot be read"},
+		"no host":           {func(d *daemon) { d.caps = "<capabilities/>" }, "no element host/cpu"},
+		"no CPU":            {func(d *daemon) { d.caps = "<capabilities><host/></capabilities>" }, "no element host/cpu"},
+		"no architecture":   {func(d *daemon) { d.caps = "<capabilities><host><cpu/></host></capabilities>" }, "no element host/cpu/arch"},
+		"entities":          {func(d *daemon) { d.caps = `<!DOCTYPE x [<!ENTITY a "b">]><capabilities>&a;</capabilities>` }, "cannot be read"},
+		"huge XML":          {func(d *daemon) { d.caps = strings.Repeat("<a>", 6<<20) }, "more than"},
+		"deep XML":          {func(d *daemon) { d.caps = "<capabilities>" + strings.Repeat("<a>", 1<<20) }, "cannot be read"},
+		"odd siblings":      {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings="0,1"`, `siblings="0-"`, 1) }, "siblings of CPU"},
+		"endless siblings":  {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings="0,1"`, `siblings="0-4294967295"`, 1) }, "siblings of CPU"},
+		"memory in MiB":     {func(d *daemon) { d.caps = strings.Replace(d.caps, `unit="KiB"`, `unit="MiB"`, 1) }, "expected KiB"},
+		"a broken CPU":      {func(d *daemon) { d.expanded = "<cpu" }, "expanded CPU of libvirt"},
+		"a failing CPU":     {func(d *daemon) { d.noExpand = errors.New("boom") }, "features of the host's CPU: boom"},
+		"not a CPU at all":  {func(d *daemon) { d.expanded = "<domain/>" }, "expanded CPU of libvirt"},
+		"negative cell ids": {func(d *daemon) { d.caps = strings.Replace(d.caps, `<cell id="0"`, `<cell id="x"`, 1) }, "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, h)
+			before := d.caps
+			tc.break_(d)
+			if strings.Contains(name, "siblings") && d.caps == before {
+				t.Fatal("the test did not break anything")
+			}
+			r := newRig(t, h, d.open, nil)
+			_, err := r.pass(newTree(t))
+			if err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v, want an error with %q", err, tc.says)
+			}
+			if errors.Is(err, plugins.ErrNotReady) {
+				t.Errorf("%v is told as NotReady, but waiting does not help", err)
+			}
+		})
+	}
+}
+
+func TestDoubtsAreToldOnce(t *testing.T) {
+	h := testhost.Sample()
+	for name, break_ := range map[string]func(*daemon, string){
+		"cpu-count":     func(d *daemon, _ string) { d.node.CPUs = 3 },
+		"cpu-sysfs":     func(_ *daemon, root string) { write(t, root, "sys/devices/system/cpu/online", "0-7\n") },
+		"memory":        func(_ *daemon, root string) { write(t, root, "proc/meminfo", "MemTotal: 1000000 kB\n") },
+		"threads":       func(d *daemon, _ string) { d.caps = unthreaded(t, h) },
+		"cpu-features":  func(d *daemon, _ string) { d.expanded = cpuXML("aes", "sse") },
+		"cpu-flags":     func(_ *daemon, root string) { remove(t, root, "proc/cpuinfo") },
+		"cpu-expansion": func(d *daemon, _ string) { d.noExpand = hypervisor.ErrUnsupported },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, h)
+			r := newRig(t, h, d.open, nil)
+			break_(d, r.chroot)
+			tree := newTree(t)
+			r.mustPass(tree) // two passes
+			if n := strings.Count(r.log.String(), `"warning":"`+name+`"`); n != 1 || strings.Count(r.log.String(), `"level":"warn"`) != 1 {
+				t.Errorf("told %d times: %s", n, r.log)
+			}
+			*d = *newDaemon(t, h)
+			if err := h.Sysfs(r.chroot); err != nil {
+				t.Fatal(err)
+			}
+			r.known = expansion{}
+			r.mustPass(tree)
+			if n := strings.Count(r.log.String(), "is gone"); n != 1 {
+				t.Errorf("its end is told %d times: %s", n, r.log)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, root, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, root, file string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(root, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unthreaded(t *testing.T, h testhost.Host) string {
+	t.Helper()
+	h.ThreadsPerCore = 1
+	caps, err := h.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return caps
+}
+
+// Where libvirt cannot expand the CPU, the kernel's flags stand in for what the model's name hides.
+func TestAHypervisorThatCannotExpandACPU(t *testing.T) {
+	h := testhost.Sample()
+	d := newDaemon(t, h)
+	d.noExpand = hypervisor.ErrUnsupported
+	root := newRig(t, h, d.open, nil).mustPass(newTree(t))
+	for _, trait := range []string{"HW_CPU_X86_AESNI", "HW_CPU_X86_SSE41", "HW_CPU_X86_VMX"} {
+		if !root.HasTrait(trait) {
+			t.Errorf("no %s in %v", trait, root.Traits)
+		}
+	}
+}
+
+func TestTheCPUIsExpandedOnce(t *testing.T) {
+	h := testhost.Sample()
+	d := newDaemon(t, h)
+	r := newRig(t, h, d.open, nil)
+	tree := newTree(t)
+	r.mustPass(tree)
+	r.mustPass(tree)
+	if d.expands != 1 {
+		t.Errorf("libvirt was asked %d times in four passes", d.expands)
+	}
+}
+
+func TestTheInstancesDirectory(t *testing.T) {
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	gone := filepath.Join(r.chroot, "not", "mounted")
+	if err := r.configure(map[string]any{"instances_path": gone}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pass(newTree(t)); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), gone) || !strings.Contains(err.Error(), "instances_path") {
+		t.Errorf("a configured directory that is missing: %v, want NotReady that names it", err)
+	}
+	if err := os.MkdirAll(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.mustPass(newTree(t))
+	if !strings.Contains(r.log.String(), gone) {
+		t.Errorf("the directory is not told: %s", r.log)
+	}
+	raw := fmt.Sprintf(`{"chroot": %q}`, r.chroot)
+	if err := r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {
+		t.Fatal(err)
+	}
+	root := r.mustPass(newTree(t))
+	if root.Inventories["DISK_GB"].Total == 0 {
+		t.Errorf("no disk by default: %+v", root.Inventories)
+	}
+}
+
+func TestReloadChangesOnlyWhatChanged(t *testing.T) {
+	h := testhost.Sample()
+	opened := 0
+	d := newDaemon(t, h)
+	open := func(uri string, closed func(string)) (hypervisor.Conn, error) { opened++; return d.open(uri, closed) }
+	r := newRig(t, h, open, nil)
+	tree := newTree(t)
+	r.mustPass(tree)
+	before := tree.Clone()
+	if err := r.configure(map[string]any{"reserved_host_memory_mb": 1024}); err != nil {
+		t.Fatal(err)
+	}
+	root := r.mustPass(tree)
+	changes := providertree.Diff(before, tree)
+	if len(changes.Changed) != 1 || changes.Changed[0].Traits() || root.Inventories["MEMORY_MB"].Reserved != 1024 {
+		t.Errorf("%+v", changes)
+	}
+	if err := r.configure(map[string]any{"reserved_host_memory_mb": -1}); err == nil {
+		t.Error("a negative amount was taken")
+	}
+	if r.mustPass(tree); tree.Clone().Equal(before) {
+		t.Error("a refused configuration took the former one away")
+	}
+	if opened != 1 {
+		t.Errorf("%d connections, want the first to go on", opened)
+	}
+}
+
+func TestWatchTellsWhenLibvirtIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testhost.Sample()
+		d := newDaemon(t, h)
+		d.away = errors.New("not started")
+		r := newRig(t, h, d.open, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		changes, ended := make(chan string, 10), make(chan error, 1)
+		go func() { ended <- r.Watch(ctx, func(node string) { changes <- node }) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(changes); n != 0 {
+			t.Errorf("%d changes while nothing happens", n)
+		}
+		d.mu.Lock()
+		d.away = nil
+		d.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(changes); n != 1 {
+			t.Errorf("%d changes after libvirt came, want 1", n)
+		}
+		write(t, r.chroot, "sys/devices/system/cpu/online", "0-14\n")
+		time.Sleep(2 * watchInterval)
+		synctest.Wait()
+		if n := len(changes); n != 2 {
+			t.Errorf("%d changes after a CPU went offline, want 2", n)
+		}
+		remove(t, r.chroot, "sys/devices/system/cpu/online")
+		time.Sleep(2 * watchInterval)
+		synctest.Wait()
+		if n := len(changes); n != 2 {
+			t.Errorf("%d changes after the list could not be read, want 2", n)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// For any host, what is reported is what the model has.
+func TestReportEqualsTheModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := testhost.Sample()
+		h.Nodes = rapid.IntRange(1, 12).Draw(rt, "nodes")
+		h.ThreadsPerCore = rapid.IntRange(1, 4).Draw(rt, "threads")
+		h.CPUsPerNode = h.ThreadsPerCore * rapid.IntRange(1, 6).Draw(rt, "cores")
+		h.MemoryMiBPerNode = rapid.IntRange(1024, 1<<20).Draw(rt, "memory")
+		for cpu := range h.Nodes * h.CPUsPerNode {
+			if cpu > 0 && rapid.Bool().Draw(rt, "offline") {
+				h.Offline = append(h.Offline, cpu)
+			}
+		}
+		threaded := false
+		for cpu := range h.CPUMap() {
+			mate := cpu + 1
+			for ; mate%h.ThreadsPerCore != 0; mate++ {
+				threaded = threaded || !slices.Contains(h.Offline, cpu) && !slices.Contains(h.Offline, mate)
+			}
+		}
+		r := newRig(t, h, newDaemon(t, h).open, nil)
+		root := r.mustPass(newTree(t))
+		_ = r.Shutdown(t.Context())
+		if got, want := root.Inventories["VCPU"].Total, int64(h.Nodes*h.CPUsPerNode-len(h.Offline)); got != want {
+			rt.Fatalf("VCPU %d, want %d", got, want)
+		}
+		if got, want := root.Inventories["MEMORY_MB"].Total, int64(h.Nodes*h.MemoryMiBPerNode); got != want {
+			rt.Fatalf("MEMORY_MB %d, want %d", got, want)
+		}
+		if got := root.HasTrait("HW_CPU_HYPERTHREADING"); got != threaded {
+			rt.Fatalf("hyperthreading %v, want %v", got, threaded)
+		}
+		if strings.Contains(r.log.String(), "warn") {
+			rt.Fatalf("libvirt and sysfs of the same host disagree: %s", r.log)
+		}
+	})
+}
+
+func BenchmarkPass(b *testing.B) {
+	h := testhost.Sample()
+	h.Nodes, h.CPUsPerNode = 8, 64
+	caps, err := h.Capabilities()
+	if err != nil {
+		b.Fatal(err)
+	}
+	chroot := b.TempDir()
+	if err := h.Sysfs(chroot); err != nil {
+		b.Fatal(err)
+	}
+	d := &daemon{kind: "QEMU", caps: caps, cpuMap: h.CPUMap(), expanded: cpuXML(sampleFeatures...), node: hypervisor.NodeInfo{CPUs: uint(len(h.Online())), MemoryKiB: h.MemoryKiB()}}
+	driver := newDriver(d.open)
+	raw := fmt.Sprintf(`{"chroot": %q, "instances_path": %q}`, chroot, chroot)
+	if err := driver.Configure(b.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = driver.Shutdown(context.Background()) }()
+	var tree providertree.Tree
+	if err := tree.AddRoot(nodeUUID, nodeName); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := driver.UpdateProviderTree(b.Context(), &tree, nodeName, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// daemon is a libvirt that says whatever a test wants.
+type daemon struct {
+	mu       sync.Mutex
+	kind     string
+	hostname string
+	node     hypervisor.NodeInfo
+	cpuMap   []bool
+	noMap    error
+	caps     string
+	expanded string
+	noExpand error
+	away     error
+	expands  int // calls of ExpandCPU
+}
+
+// features are those that stand behind the sample's CPU model, in libvirt's words.
+var sampleFeatures = []string{"fpu", "sse", "sse2", "ssse3", "sse4.1", "sse4.2", "aes", "avx", "avx2", "avx512f", "vmx", "pni", "pclmuldq", "pcid"}
+
+func newDaemon(t *testing.T, h testhost.Host) *daemon {
+	t.Helper()
+	caps, err := h.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &daemon{
+		kind: "QEMU", hostname: "lv1.example.org", caps: caps, cpuMap: h.CPUMap(), expanded: cpuXML(sampleFeatures...),
+		node: hypervisor.NodeInfo{CPUs: uint(len(h.Online())), MemoryKiB: h.MemoryKiB()},
+	}
+}
+
+func cpuXML(features ...string) string {
+	var b strings.Builder
+	b.WriteString("<cpu mode='custom' match='exact'><model fallback='forbid'>m</model>")
+	for _, f := range features {
+		fmt.Fprintf(&b, "<feature policy='require' name='%s'/>", f)
+	}
+	return b.String() + "</cpu>"
+}
+
+func (d *daemon) open(string, func(string)) (hypervisor.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.away != nil {
+		return nil, d.away
+	}
+	return d, nil
+}
+
+func (d *daemon) Type() (string, error)                  { return d.kind, nil }
+func (d *daemon) Hostname() (string, error)              { return d.hostname, nil }
+func (d *daemon) NodeInfo() (hypervisor.NodeInfo, error) { return d.node, nil }
+func (d *daemon) CPUMap() ([]bool, error)                { return d.cpuMap, d.noMap }
+func (d *daemon) Capabilities() (string, error)          { return d.caps, nil }
+func (d *daemon) ExpandCPU(string) (string, error)       { d.expands++; return d.expanded, d.noExpand }
+func (d *daemon) Close() error                           { return nil }
+func (d *daemon) Alive() bool                            { return true }
+
+const (
+	nodeName = "cn1"
+	nodeUUID = "3f4e1c2a-0000-4000-8000-000000000001"
+)
+
+// rig is a driver with a made-up host below it.
+type rig struct {
+	*testing.T
+	*Driver
+	chroot string
+	log    *strings.Builder
+}
+
+func newRig(t *testing.T, h testhost.Host, open hypervisor.Open, config map[string]any) *rig {
+	t.Helper()
+	r := &rig{T: t, Driver: newDriver(open), chroot: t.TempDir(), log: &strings.Builder{}}
+	if err := h.Sysfs(r.chroot); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.configure(config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *rig) configure(config map[string]any) error {
+	all := map[string]any{"chroot": r.chroot, "instances_path": r.chroot}
+	for k, v := range config {
+		all[k] = v
+	}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.Configure(r.Context(), raw, plugins.HostInfo{Name: nodeName})
+}
+
+// pass runs one pass over a tree and returns the root.
+func (r *rig) pass(tree *providertree.Tree) (providertree.Provider, error) {
+	r.Helper()
+	ctx := zerolog.New(r.log).WithContext(r.Context())
+	allocations, err := r.UpdateProviderTree(ctx, tree, nodeName, nil)
+	if allocations != nil {
+		r.Errorf("allocations %v came out of none", allocations)
+	}
+	root, _ := tree.ProviderByName(nodeName)
+	return root, err
+}
+
+func (r *rig) mustPass(tree *providertree.Tree) providertree.Provider {
+	r.Helper()
+	root, err := r.pass(tree)
+	if err != nil {
+		r.Fatal(err)
+	}
+	again := tree.Clone()
+	if _, err := r.pass(again); err != nil || !again.Equal(tree) {
+		r.Errorf("a second pass changes the tree (%v): %+v", err, providertree.Diff(tree, again))
+	}
+	return root
+}
+
+func newTree(t *testing.T) *providertree.Tree {
+	t.Helper()
+	var tree providertree.Tree
+	if err := tree.AddRoot(nodeUUID, nodeName); err != nil {
+		t.Fatal(err)
+	}
+	return &tree
+}
+
+func diff(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}

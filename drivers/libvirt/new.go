@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package libvirt
+
+import "github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+
+// New returns the driver.
+func New() *Driver { return newDriver(binding.Open) }

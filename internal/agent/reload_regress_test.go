@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+// fakeDriver is the executable of the fake driver, built once.
+var fakeDriver = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "compute-driver-fake")
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/compute-driver-fake")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the fake driver: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := fakeDriver(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// house is an agent in this process, with a bundled Placement.
+type house struct {
+	t      *testing.T
+	dir    string
+	driver string // executable
+	url    string
+	reload chan os.Signal
+	ready  chan struct{}
+	ended  chan error
+
+	mu   sync.Mutex
+	log  strings.Builder
+	more chan struct{}
+}
+
+func (h *house) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.more)
+	h.more = make(chan struct{})
+	return h.log.Write(b)
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	built, err := fakeDriver()
+	check(t, err)
+	dir, err := os.MkdirTemp("", "house") // short: it holds sockets
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	web := httptest.NewServer(server.Handler())
+	t.Cleanup(func() { web.Close(); _ = server.Close() })
+	h := &house{
+		t: t, dir: dir, url: web.URL, driver: filepath.Join(dir, "compute-driver-fake"),
+		reload: make(chan os.Signal, 1), ready: make(chan struct{}), ended: make(chan error, 1), more: make(chan struct{}),
+	}
+	check(t, os.Link(built, h.driver))
+	return h
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node is the table of a fake driver with one node.
+func (h *house) node(driver, node, uuid, more string) string {
+	return fmt.Sprintf("[drivers.%s]\npath = %q\n%s\n[drivers.%s.config]\nnodes = [{name = %q, uuid = %q, inventories = {VCPU = {total = 8}}}]\n",
+		driver, h.driver, more, driver, node, uuid)
+}
+
+func (h *house) configure(drivers ...string) {
+	h.t.Helper()
+	check(h.t, os.WriteFile(filepath.Join(h.dir, "agent.toml"), []byte(fmt.Sprintf(`
+[agent]
+host = "cn1"
+state_dir = "%[1]s/state"
+runtime_dir = "%[1]s/run"
+[placement_client]
+url = %[2]q
+[tracker]
+update_resources_interval = "100ms"
+retry_backoff_min = "20ms"
+retry_backoff_max = "100ms"
+[plugins]
+dir = %[1]q
+handshake_timeout = "2s"
+backoff_min = "50ms"
+backoff_max = "100ms"
+crash_limit = 1000
+%[3]s`, h.dir, h.url, strings.Join(drivers, ""))), 0o600))
+}
+
+func (h *house) start() {
+	h.t.Helper()
+	load := func() (*config.Config, error) {
+		return config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
+	}
+	cfg, err := load()
+	check(h.t, err)
+	a, err := agent.New(agent.Options{
+		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
+	})
+	check(h.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() { defer close(over); h.ended <- a.Run(ctx) }()
+	h.t.Cleanup(func() { cancel(); <-over })
+}
+
+// await waits for a log line with all parts, after so many bytes of the log.
+func (h *house) await(after int, parts ...string) {
+	h.t.Helper()
+	given := time.NewTimer(30 * time.Second)
+	defer given.Stop()
+	for {
+		h.mu.Lock()
+		text, more := h.log.String(), h.more
+		h.mu.Unlock()
+	line:
+		for line := range strings.Lines(text[after:]) {
+			for _, p := range parts {
+				if !strings.Contains(line, p) {
+					continue line
+				}
+			}
+			return
+		}
+		select {
+		case <-more:
+		case err := <-h.ended:
+			h.ended <- err
+			h.t.Fatalf("the agent ended with %v before it said %q", err, parts)
+		case <-given.C:
+			h.t.Fatalf("the agent never said %q:\n%s", parts, text)
+		}
+	}
+}
+
+func (h *house) mark() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.log.Len()
+}
+
+const (
+	uuidA = "aaaaaaaa-0000-4000-8000-000000000001"
+	uuidB = "aaaaaaaa-0000-4000-8000-000000000002"
+)
+
+// TestReloadNeverEndsTheAgent: whatever is wrong with a driver that a reload adds, the drivers that work go on.
+func TestReloadNeverEndsTheAgent(t *testing.T) {
+	for name, added := range map[string]func(*house) string{
+		"a configuration that the driver refuses": func(h *house) string {
+			return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nnonsense = 1\n", h.driver)
+		},
+		"a node that Placement knows as another": func(h *house) string { return h.node("second", "cn1", uuidB, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.configure(h.node("fake", "cn1", uuidA, ""))
+			h.start()
+			<-h.ready
+			mark := h.mark()
+			h.configure(h.node("fake", "cn1", uuidA, ""), added(h))
+			h.reload <- syscall.SIGHUP
+			h.await(mark, `"driver":"second"`, `"error"`)
+			mark = h.mark()
+			h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
+			h.reload <- syscall.SIGHUP
+			h.await(mark, "VCPU total 8→16")
+		})
+	}
+}
+
+// TestReenabledDriverIsReported also if its first start failed: the plugin's supervisor goes on trying, so must the tracker.
+func TestReenabledDriverIsReported(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, "enabled = false"))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "the driver is disabled")
+	mark = h.mark()
+	check(t, os.Rename(h.driver, h.driver+".away"))
+	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, `"state":"backoff"`)
+	check(t, os.Rename(h.driver+".away", h.driver))
+	h.await(mark, "VCPU total 8→16")
+}
+
+// TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for another's first pass.
+func TestDriverDisabledDuringStartUp(t *testing.T) {
+	h := newHouse(t)
+	mute := "[drivers.aaa]\npath = \"/usr/bin/sleep\"\nargs = [\"60\"]\n" // no handshake until its time is over
+	h.configure(mute, h.node("bbb", "cn1", uuidA, ""))
+	h.start()
+	h.await(0, "Placement was told", "set the traits of cn1")
+	mark := h.mark()
+	h.configure(mute, h.node("bbb", "cn1", uuidA, "enabled = false"))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "the driver is disabled")
+	<-h.ready
+}
+
+// TestNothingToRunIsNeverReady: an agent that must not start does not tell systemd that it has.
+func TestNothingToRunIsNeverReady(t *testing.T) {
+	h := newHouse(t)
+	h.configure()
+	h.start()
+	if err := <-h.ended; err == nil {
+		t.Error("it ended without an error")
+	}
+	select {
+	case <-h.ready:
+		t.Error("it said that it was ready")
+	default:
+	}
+}
+
+// TestTwoDriversOneNode: two drivers that report the same node would undo each other's inventory at every pass. One is
+// refused, and the status says why.
+func TestTwoDriversOneNode(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
+	h.start()
+	<-h.ready
+	h.await(0, `"error"`, "another driver")
+	mark := h.mark()
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "configured anew")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := strings.Count(h.log.String(), "VCPU total"); n > 0 {
+		t.Errorf("the inventory was changed %d times, and no driver changed its mind", n)
+	}
+}
