@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -157,10 +158,10 @@ func showTree(ctx context.Context, a *agent.Agent, cfg *config.Config, w io.Writ
 	url := cfg.PlacementClient.URL
 	_, _ = fmt.Fprintf(w, `
 Placement listens at %[1]s. To look:
-  compute-agent tree --runtime-dir %[2]s
+  %[3]s tree --runtime-dir %[2]s
   curl -H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement latest' %[1]s/resource_providers
   openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin resource provider list
 The agent keeps it true from now on. Ctrl-C ends everything.
 
-`, url, cfg.Agent.RuntimeDir)
+`, url, cfg.Agent.RuntimeDir, os.Args[0])
 }
