@@ -104,9 +104,8 @@ func (r *run) blame(op Operation, err error) {
 		r.symbols[op.Symbol] = err
 	case DeleteProvider:
 		r.node.markStale(op.UUID)
-		r.failed[op.Parent] = err // a parent with a child cannot go either
-		if r.plan.desired.Exists(op.Parent) {
-			delete(r.failed, op.Parent)
+		if !r.plan.desired.Exists(op.Parent) {
+			r.failed[op.Parent] = err // a parent with a child cannot go either
 		}
 	case CreateProvider, UpdateProvider:
 		r.node.markStale(op.UUID)
@@ -248,8 +247,13 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 	if err := r.client.transport.do(ctx, http.MethodGet, path, nil, &now); err != nil {
 		return err
 	}
+	for i, aggregate := range now.Aggregates {
+		if canonical, err := providertree.CanonicalUUID(aggregate); err == nil {
+			now.Aggregates[i] = canonical
+		}
+	}
 	slices.Sort(now.Aggregates)
-	if !slices.Equal(now.Aggregates, op.Before.Aggregates) {
+	if !slices.Equal(slices.Compact(now.Aggregates), op.Before.Aggregates) {
 		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "the aggregates are not those that the plan was made for"}
 	}
 	return nil

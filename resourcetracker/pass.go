@@ -53,6 +53,11 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 			return nil, &passError{step: "asking the driver for its nodes", err: err}
 		}
 		n.UUID = uuid
+		if t.config.Claim != nil {
+			if err := t.config.Claim(n); err != nil {
+				return nil, &passError{step: "asking the driver for its nodes", err: err}
+			}
+		}
 		names[n.Name], uuids[uuid] = true, true
 		out = append(out, n)
 	}

@@ -39,8 +39,13 @@ type Config struct {
 	Placement Placement
 	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to which the driver gives none.
 	Identity string
-	Timings  Timings
-	Logger   zerolog.Logger
+	// Claim is asked for each node before it is touched; its error refuses the node. Nil allows every node. Two drivers
+	// that report one node would undo each other's inventory at every pass.
+	Claim func(node plugins.Node) error
+	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal any more.
+	Running bool
+	Timings Timings
+	Logger  zerolog.Logger
 	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
 	Rand func() float64
 }
@@ -158,7 +163,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer beats.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	reason, startup := "start-up", true
+	reason, first, startup := "start-up", true, !t.config.Running
 	var done chan error // of the turn that is under way
 	var overdue time.Time
 	var last error // of the turn before
@@ -191,11 +196,12 @@ func (t *Tracker) Run(ctx context.Context) error {
 			next.Stop()
 		case err := <-done:
 			done, last = nil, err
-			if startup {
-				startup = false
-				if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
-					return fatal
-				}
+			if fatal := (*FatalError)(nil); startup && errors.As(err, &fatal) {
+				return fatal
+			}
+			startup = false
+			if first {
+				first = false
 				close(t.ready)
 			}
 			next.Reset(t.wait(err))

@@ -23,8 +23,8 @@ const watchInterval = 10 * time.Second
 
 // Driver implements [plugins.Driver], and Watcher, HealthChecker and Shutdowner with it.
 type Driver struct {
-	open  hypervisor.Open
-	news  chan struct{} // a connection was made; holds at most one
+	open hypervisor.Open
+	news chan struct{} // a connection was made; holds at most one
 
 	// What UpdateProviderTree remembers from pass to pass.
 	known    expansion

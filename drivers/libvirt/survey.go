@@ -41,7 +41,7 @@ type answers struct {
 	node       hypervisor.NodeInfo
 	cpuMap     []bool // nil where the hypervisor has none
 	caps       capabilities.Host
-	expanded   []string // nil where the hypervisor cannot expand a CPU
+	expanded   []string // nil where libvirt does not know what the CPU's model stands for
 }
 
 // expansion remembers the last CPU that libvirt expanded: it is the same in every pass, and asking costs a round trip.
@@ -73,6 +73,9 @@ func ask(c hypervisor.Conn, known expansion) (answers, error) {
 	if known.features != nil && known.cpu == a.caps.CPU {
 		a.expanded = known.features
 		return a, nil
+	}
+	if a.caps.Model == "" {
+		return a, nil // nothing to expand: libvirt does not know this CPU
 	}
 	text, err = c.ExpandCPU(a.caps.CPU)
 	switch {
@@ -204,7 +207,7 @@ func surveyFeatures(a answers, root hostfs.Root, d *doubts) []string {
 	flags, err := root.CPUFlags()
 	d.judge("cpu-flags", err != nil, "the kernel's CPU flags cannot be compared with libvirt's features: %v", err)
 	if a.expanded == nil {
-		d.judge("cpu-expansion", true, "this hypervisor (%s) does not tell which features the host's CPU model has; the kernel's flags stand in for them", a.hypervisor)
+		d.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
 		return append(hosttraits.FromKernel(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != "TEST" {

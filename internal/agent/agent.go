@@ -55,7 +55,10 @@ type Agent struct {
 	mu       sync.Mutex
 	cfg      *config.Config
 	drivers  map[string]*driver
+	ready    bool
 	reloaded time.Time
+
+	claims claims
 }
 
 // New checks what can be checked without starting anything.
@@ -141,12 +144,22 @@ func lockState(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// sorted returns the drivers by name. a.mu is held.
-func (a *Agent) sorted() []*driver {
-	out := make([]*driver, 0, len(a.drivers))
+// active is an enabled driver as it was at a moment: a reload may change the driver itself meanwhile.
+type active struct {
+	name    string
+	plugin  *host.Plugin
+	tracker *resourcetracker.Tracker
+	done    <-chan struct{}
+}
+
+// active returns the enabled drivers by name.
+func (a *Agent) active() []active {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]active, 0, len(a.drivers))
 	for _, name := range slices.Sorted(maps.Keys(a.drivers)) {
 		if d := a.drivers[name]; d.tracker != nil {
-			out = append(out, d)
+			out = append(out, active{name: name, plugin: d.plugin, tracker: d.tracker, done: d.done})
 		}
 	}
 	return out
@@ -154,10 +167,8 @@ func (a *Agent) sorted() []*driver {
 
 // lastBeat is when the slowest tracker last showed life: one that hangs is enough to have the agent restarted.
 func (a *Agent) lastBeat() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	oldest := time.Now()
-	for _, d := range a.sorted() {
+	for _, d := range a.active() {
 		if beat := d.tracker.Beat(); beat.Before(oldest) {
 			oldest = beat
 		}

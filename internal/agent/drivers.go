@@ -32,8 +32,9 @@ type driver struct {
 func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 	if err := a.startDrivers(ctx, group); err != nil {
 		group.Go(func() error { return err })
+	} else {
+		group.Go(func() error { a.waitReady(ctx); return nil })
 	}
-	group.Go(func() error { a.waitReady(ctx); return nil })
 	for {
 		select {
 		case <-a.opts.Reload:
@@ -79,15 +80,15 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 		if err != nil {
 			return err
 		}
-		if err := a.addDriver(ctx, group, name, spec); err != nil {
+		if err := a.addDriver(ctx, group, name, spec, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addDriver makes a plugin and its tracker and lets them run.
-func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec host.Spec) error {
+// addDriver makes a plugin and its tracker and lets them run. startup: the agent itself is starting.
+func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec host.Spec, startup bool) error {
 	plugin, err := a.host.Plugin(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -95,7 +96,7 @@ func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name strin
 	d := &driver{name: name, plugin: plugin}
 	a.mu.Lock()
 	a.drivers[name] = d
-	a.track(ctx, group, d, true)
+	a.track(ctx, group, d, startup)
 	a.mu.Unlock()
 	return nil
 }
@@ -106,7 +107,8 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	ctx, d.stop = context.WithCancel(ctx)
 	d.done = make(chan struct{})
 	d.tracker = resourcetracker.New(resourcetracker.Config{
-		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log,
+		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
+		Claim: func(node plugins.Node) error { return a.claims.claim(node, d.name) },
 	})
 	tracker, done := d.tracker, d.done
 	group.Go(func() error {
@@ -116,6 +118,8 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 		switch {
 		case startup && errors.As(err, &refused):
 			return fmt.Errorf("%w: driver %s: %w", config.ErrInvalid, d.name, refused)
+		case errors.As(err, &refused):
+			a.log.Error().Str("driver", d.name).Err(refused).Msg("Reload: the driver refuses its configuration. It reports nothing until that is mended and read again.")
 		case errors.Is(err, host.ErrRunning): // it was disabled and comes back
 		case ctx.Err() != nil:
 			return nil
@@ -161,13 +165,11 @@ func timings(cfg *config.Config) resourcetracker.Timings {
 
 // waitReady says that the agent is ready when every tracker has made its first turn, or at the start-up deadline.
 func (a *Agent) waitReady(ctx context.Context) {
-	deadline := time.NewTimer(a.cfg.Tracker.StartupDeadline)
+	limit := a.opts.Config.Tracker.StartupDeadline
+	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	a.mu.Lock()
-	drivers := a.sorted()
-	a.mu.Unlock()
 	late := false
-	for _, d := range drivers {
+	for _, d := range a.active() {
 		if late {
 			break
 		}
@@ -175,15 +177,32 @@ func (a *Agent) waitReady(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-d.tracker.Ready():
+		case <-d.done: // a reload took it away
 		case <-deadline.C:
 			late = true
-			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", a.cfg.Tracker.StartupDeadline).
+			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", limit).
 				Msg("The first pass is not done at the start-up deadline. The agent counts as started, is degraded, and goes on trying.")
 		}
 	}
-	a.tell(a.opts.Notify.Ready(a.summary()))
+	if ctx.Err() != nil { // a driver that ended the agent has ended, too
+		return
+	}
+	a.mu.Lock()
+	a.ready = true
+	a.mu.Unlock()
+	a.sayReady()
 	if a.opts.OnReady != nil {
 		a.opts.OnReady(ctx, a)
+	}
+}
+
+// sayReady tells systemd that start-up, or a reload after it, is finished.
+func (a *Agent) sayReady() {
+	a.mu.Lock()
+	ready := a.ready
+	a.mu.Unlock()
+	if ready {
+		a.tell(a.opts.Notify.Ready(a.summary()))
 	}
 }
 

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,8 +19,13 @@ import (
 // machine.
 func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	a.log.Info().Msg("Reload: the configuration is read again.")
-	a.tell(a.opts.Notify.Reloading("reading the configuration again"))
-	defer func() { a.tell(a.opts.Notify.Ready(a.summary())) }()
+	a.mu.Lock()
+	ready := a.ready
+	a.mu.Unlock()
+	if ready { // before that, systemd waits for the start
+		a.tell(a.opts.Notify.Reloading("reading the configuration again"))
+	}
+	defer a.sayReady()
 	next, err := a.opts.Load()
 	if err != nil {
 		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The former one stays in force; `compute-agent config check` shows what is wrong.")
@@ -53,8 +59,10 @@ func (a *Agent) adopt(next *config.Config) {
 	now.Placement, now.CORS, now.Policy = a.cfg.Placement, a.cfg.CORS, a.cfg.Policy
 	a.cfg, a.reloaded = &now, time.Now()
 	a.placement.SetRefreshInterval(now.Tracker.AssociationRefresh)
-	for _, d := range a.sorted() {
-		d.tracker.SetTimings(timings(&now))
+	for _, d := range a.drivers {
+		if d.tracker != nil {
+			d.tracker.SetTimings(timings(&now))
+		}
 	}
 	if a.opts.Applied != nil {
 		a.opts.Applied(&now)
@@ -80,7 +88,11 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		if err == nil {
 			err = d.plugin.Reconfigure(ctx, spec)
 		}
-		if err != nil {
+		var down *host.UnavailableError
+		switch {
+		case errors.As(err, &down):
+			a.log.Warn().Str("driver", name).Err(err).Msg("Reload: the driver has its new configuration and cannot be started with it yet. It is tried again.")
+		case err != nil:
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the driver does not take its new configuration. The former one stays in force.")
 			continue
 		}
@@ -98,7 +110,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		}
 		spec, err := a.spec(cfg, name)
 		if err == nil {
-			err = a.addDriver(ctx, group, name, spec)
+			err = a.addDriver(ctx, group, name, spec, false)
 		}
 		if err != nil {
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
@@ -121,6 +133,7 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 	a.mu.Lock()
 	d.tracker = nil
 	a.mu.Unlock()
+	a.claims.release(d.name)
 	if err := d.plugin.Reconfigure(ctx, host.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
 		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: the driver could not be ended.")
 		return

@@ -22,6 +22,7 @@ func (a *Agent) Status(context.Context) control.Status { return a.now() }
 
 // now is how the agent is doing now; nobody needs to be asked for that.
 func (a *Agent) now() control.Status {
+	drivers := a.active()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	requests, writes := a.placement.Requests()
@@ -30,14 +31,14 @@ func (a *Agent) now() control.Status {
 		Placement: control.Placement{URL: a.cfg.PlacementClient.URL, Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
 		Drivers:   []control.Driver{},
 	}
-	for _, d := range a.sorted() {
+	for _, d := range drivers {
 		s.Drivers = append(s.Drivers, d.view())
 	}
 	s.State, s.Summary = summarize(s.Drivers)
 	return s
 }
 
-func (d *driver) view() control.Driver {
+func (d active) view() control.Driver {
 	p := d.plugin.Status()
 	return control.Driver{
 		Name: d.name, Report: d.tracker.Status(),
@@ -90,17 +91,14 @@ const usageTimeout = 5 * time.Second
 // Tree implements [control.Agent]. It shows what the agent last read or wrote; only what is used is asked of Placement, one
 // GET for each provider with inventory, so that it is true now.
 func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
-	a.mu.Lock()
-	drivers := a.sorted()
-	a.mu.Unlock()
 	out := control.Tree{Nodes: []control.NodeTree{}}
-	for _, d := range drivers {
+	for _, d := range a.active() {
 		status := d.tracker.Status()
 		for _, n := range status.Nodes {
 			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d.name, n))
 		}
 		if len(status.Nodes) == 0 && status.Error != "" {
-			return out, fmt.Errorf("driver %s: %s", d.name, status.Error)
+			out.Nodes = append(out.Nodes, control.NodeTree{Node: "driver " + d.name, Driver: d.name, Error: status.Error})
 		}
 	}
 	return out, nil
@@ -161,17 +159,15 @@ func providerView(p providertree.Provider, used map[string]int64) control.Provid
 
 // Plan implements [control.Agent].
 func (a *Agent) Plan(ctx context.Context) (control.Plan, error) {
-	a.mu.Lock()
-	drivers := a.sorted()
-	a.mu.Unlock()
 	out := control.Plan{Nodes: []control.NodePlan{}}
-	for _, d := range drivers {
+	for _, d := range a.active() {
 		plans, err := d.tracker.Plan(ctx)
 		if err != nil {
-			return out, fmt.Errorf("driver %s: %w", d.name, err)
+			out.Nodes = append(out.Nodes, control.NodePlan{Node: "driver " + d.name, Driver: d.name, Operations: []reportclient.Operation{}, Error: err.Error()})
+			continue
 		}
 		for _, p := range plans {
-			view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: d.name, Operations: p.Plan.Operations}
+			view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: d.name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...)}
 			if p.Err != nil {
 				view.Error = p.Err.Error()
 			}

@@ -29,7 +29,7 @@ func (l layout) config() string    { return filepath.Join(l.run, "libvirtd.conf"
 func (l layout) pidFile() string   { return filepath.Join(l.run, "libvirtd.pid") }
 func (l layout) socket() string    { return filepath.Join(l.run, "libvirt-sock") }
 func (l layout) cache() string     { return filepath.Join(l.dir, "cache") }
-func (l layout) stateLink() string { return filepath.Join(l.run, "state") }
+func (l layout) stateLink() string { return filepath.Join(l.run, "xdg") }
 
 // temporary is what must be gone when the daemon is: nobody may take a dead socket for a daemon.
 func (l layout) temporary() []string {
@@ -81,6 +81,9 @@ func (l layout) check() error {
 		if i := strings.IndexAny(d.path, "\"\\\n?#&% "); i >= 0 {
 			return fmt.Errorf("%s %q holds %q, which libvirt's settings cannot express", d.name, d.path, d.path[i])
 		}
+	}
+	if l.dir == l.stateLink() {
+		return fmt.Errorf("Dir %q must have another name: RuntimeDir needs it", l.dir)
 	}
 	longest := filepath.Join(l.run, "libvirt-admin-sock")
 	if !l.privileged {

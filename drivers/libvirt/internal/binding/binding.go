@@ -43,6 +43,10 @@ var startLoop = sync.OnceValue(func() error {
 // Open makes a read-only connection: enough to learn everything, and not able to change anything. It blocks as long as
 // the daemon does not answer.
 func Open(uri string, closed func(reason string)) (hypervisor.Conn, error) {
+	return open(uri, keepAliveInterval, keepAliveCount, closed)
+}
+
+func open(uri string, interval int, count uint, closed func(reason string)) (hypervisor.Conn, error) {
 	if err := startLoop(); err != nil {
 		return nil, err
 	}
@@ -51,7 +55,7 @@ func Open(uri string, closed func(reason string)) (hypervisor.Conn, error) {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	conn := &connection{c: c}
-	if err := conn.watch(closed); err != nil {
+	if err := conn.watch(interval, count, closed); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
@@ -60,8 +64,8 @@ func Open(uri string, closed func(reason string)) (hypervisor.Conn, error) {
 type connection struct{ c *libvirt.Connect }
 
 // watch arms keep-alive and the news of the end. Drivers without a daemon (test:///) know neither.
-func (c *connection) watch(closed func(reason string)) error {
-	if err := c.c.SetKeepAlive(keepAliveInterval, keepAliveCount); err != nil && !unsupported(err) {
+func (c *connection) watch(interval int, count uint, closed func(reason string)) error {
+	if err := c.c.SetKeepAlive(interval, count); err != nil && !unsupported(err) {
 		return fmt.Errorf("arming keep-alive: %w", err)
 	}
 	err := c.c.RegisterCloseCallback(func(_ *libvirt.Connect, reason libvirt.ConnectCloseReason) {

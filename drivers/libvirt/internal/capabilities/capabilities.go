@@ -22,6 +22,8 @@ const maxXML = 16 << 20
 type Host struct {
 	// Arch is libvirt's name of the CPU architecture: "x86_64", "aarch64".
 	Arch string
+	// Model is libvirt's name of the CPU's model, "" if it has none.
+	Model string
 	// CPU is the host's <cpu> element as it stands, for calls that take one. Its features are only those that the model
 	// in it does not already stand for.
 	CPU string
@@ -65,6 +67,7 @@ type capsXML struct {
 		CPU *struct {
 			Inner    string    `xml:",innerxml"`
 			Arch     string    `xml:"arch"`
+			Model    string    `xml:"model"`
 			Features []nameXML `xml:"feature"`
 		} `xml:"cpu"`
 		Cells []struct {
@@ -101,7 +104,7 @@ func Parse(text string) (Host, error) {
 	if caps.Host == nil || caps.Host.CPU == nil {
 		return Host{}, errors.New("libvirt's capabilities have no element host/cpu")
 	}
-	h := Host{Arch: strings.TrimSpace(caps.Host.CPU.Arch), CPU: "<cpu>" + caps.Host.CPU.Inner + "</cpu>", Features: names(caps.Host.CPU.Features)}
+	h := Host{Arch: strings.TrimSpace(caps.Host.CPU.Arch), Model: strings.TrimSpace(caps.Host.CPU.Model), CPU: "<cpu>" + caps.Host.CPU.Inner + "</cpu>", Features: names(caps.Host.CPU.Features)}
 	if h.Arch == "" {
 		return Host{}, errors.New("libvirt's capabilities have no element host/cpu/arch")
 	}

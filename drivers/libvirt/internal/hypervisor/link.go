@@ -47,6 +47,7 @@ type Link struct {
 	mu       sync.Mutex
 	doing    string // what the goroutine is in the middle of, "" if it waits
 	since    time.Time
+	overdue  bool  // a caller has given up what it does now
 	cause    error // why there is no connection, nil if there is one
 	leak     error
 	attempts int
@@ -121,6 +122,9 @@ func Call[T any](ctx context.Context, l *Link, what string, f func(Conn) (T, err
 	case a := <-answers:
 		return a.value, a.err
 	case <-limit.C:
+		l.mu.Lock()
+		l.overdue = l.doing != ""
+		l.mu.Unlock()
 		return none, l.unavailable(l.busy(what))
 	case <-ctx.Done():
 		return none, l.unavailable(l.busy(what))
@@ -132,7 +136,7 @@ func (l *Link) State() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.doing != "" && l.cause == nil && time.Since(l.since) > l.settings.CallTimeout,
+	case l.overdue, l.doing != "" && l.cause == nil && time.Since(l.since) > l.settings.CallTimeout,
 		l.doing != "" && l.cause != nil && time.Since(l.since) > l.settings.ConnectTimeout:
 		return l.unavailable(l.stuckLocked())
 	case l.cause != nil:
@@ -182,11 +186,11 @@ func (l *Link) stuckLocked() error {
 func (l *Link) begin(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing, l.since = what, time.Now()
+	l.doing, l.since, l.overdue = what, time.Now(), false
 }
 
 func (l *Link) finish(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing, l.cause = "", cause
+	l.doing, l.cause, l.overdue = "", cause, false
 }

@@ -176,6 +176,7 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 		if took := time.Since(began); took != 30*time.Second {
 			t.Errorf("gave up after %s", took)
 		}
+		wantUnavailable(t, l.State(), "30s (hostname)")
 		_, err = hostname(t.Context(), l) // the next waits for its turn as long as for a connection
 		wantUnavailable(t, err, "40s (hostname)")
 		wantUnavailable(t, l.State(), "hangs")

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -58,6 +59,8 @@ type house struct {
 	mu   sync.Mutex
 	log  strings.Builder
 	more chan struct{}
+	held string        // uuid of a provider about which Placement does not answer
+	gate chan struct{} // until this is closed
 }
 
 func (h *house) Write(b []byte) (int, error) {
@@ -77,14 +80,33 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	web := httptest.NewServer(server.Handler())
-	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	h := &house{
-		t: t, dir: dir, url: web.URL, driver: filepath.Join(dir, "compute-driver-fake"),
+		t: t, dir: dir, driver: filepath.Join(dir, "compute-driver-fake"),
 		reload: make(chan os.Signal, 1), ready: make(chan struct{}), ended: make(chan error, 1), more: make(chan struct{}),
 	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		held, gate := h.held, h.gate
+		h.mu.Unlock()
+		if held != "" && strings.Contains(r.URL.String(), held) {
+			<-gate
+		}
+		server.Handler().ServeHTTP(w, r)
+	}))
+	h.url = web.URL
+	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	check(t, os.Link(built, h.driver))
 	return h
+}
+
+// hold keeps Placement from answering about a provider until release is called.
+func (h *house) hold(uuid string) (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held, h.gate = uuid, make(chan struct{})
+	release = sync.OnceFunc(func() { close(h.gate) })
+	h.t.Cleanup(release)
+	return release
 }
 
 func check(t *testing.T, err error) {
@@ -226,14 +248,16 @@ func TestReenabledDriverIsReported(t *testing.T) {
 // TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for another's first pass.
 func TestDriverDisabledDuringStartUp(t *testing.T) {
 	h := newHouse(t)
-	mute := "[drivers.aaa]\npath = \"/usr/bin/sleep\"\nargs = [\"60\"]\n" // no handshake until its time is over
-	h.configure(mute, h.node("bbb", "cn1", uuidA, ""))
+	release := h.hold(uuidB)
+	slow := h.node("aaa", "cn2", uuidB, "")
+	h.configure(slow, h.node("bbb", "cn1", uuidA, ""))
 	h.start()
 	h.await(0, "Placement was told", "set the traits of cn1")
 	mark := h.mark()
-	h.configure(mute, h.node("bbb", "cn1", uuidA, "enabled = false"))
+	h.configure(slow, h.node("bbb", "cn1", uuidA, "enabled = false"))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "the driver is disabled")
+	release()
 	<-h.ready
 }
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+func TestConfigDefaults(t *testing.T) {
+	for _, raw := range []string{"", "{}"} {
+		got, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := config{
+			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
+			Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
+		}
+		if got != want {
+			t.Errorf("%q:\n%+v\nwant\n%+v", raw, got, want)
+		}
+	}
+}
+
+func TestConfigMistakesNameTheirKey(t *testing.T) {
+	for raw, key := range map[string]string{
+		`{"uri": ""}`:               "uri",
+		`{"uri": "/run/libvirt"}`:   "uri",
+		`{"uri": 5}`:                "uri",
+		`{"ury": "qemu:///system"}`: "ury",
+		`{"host": "` + strings.Repeat("x", 201) + `"}`:   "host",
+		`{"instances_path": "instances"}`:                "instances_path",
+		`{"chroot": "tmp"}`:                              "chroot",
+		`{"reserved_host_cpus": -1}`:                     "reserved_host_cpus",
+		`{"reserved_host_memory_mb": 1.5}`:               "reserved_host_memory_mb",
+		`{"reserved_host_memory_mb": "512"}`:             "reserved_host_memory_mb",
+		`{"reserved_host_disk_mb": 1e30}`:                "reserved_host_disk_mb",
+		`{"reserved_host_disk_mb": 9223372036854775807}`: "reserved_host_disk_mb",
+		`{"cpu_allocation_ratio": -0.1}`:                 "cpu_allocation_ratio",
+		`{"ram_allocation_ratio": 1e300}`:                "ram_allocation_ratio",
+		`{"initial_disk_allocation_ratio": 0}`:           "initial_disk_allocation_ratio",
+		`{"connect_timeout": "soon"}`:                    "connect_timeout",
+		`{"call_timeout": "1ms"}`:                        "call_timeout",
+		`{"call_timeout": 30}`:                           "call_timeout",
+		`[]`:                                             "",
+		`{`:                                              "",
+	} {
+		_, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
+		var ce *plugins.ConfigError
+		if !errors.As(err, &ce) || ce.Key != key || ce.Problem == "" {
+			t.Errorf("%s: %v, want a ConfigError of key %q", raw, err, key)
+		}
+	}
+}
+
+// The schema and the struct name the same keys, and the same defaults.
+func TestSchemaIsTrue(t *testing.T) {
+	var s struct {
+		AdditionalProperties *bool
+		Properties           map[string]struct {
+			Description string
+			Default     any
+		}
+	}
+	if err := json.Unmarshal(newDriver(nil).ConfigSchema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.AdditionalProperties == nil || *s.AdditionalProperties {
+		t.Error("the schema lets unknown keys pass")
+	}
+	cfg, err := parseConfig(nil, plugins.HostInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	v := reflect.ValueOf(cfg)
+	for i := range v.NumField() {
+		key := v.Type().Field(i).Tag.Get("json")
+		if key == "" {
+			continue
+		}
+		keys = append(keys, key)
+		p, ok := s.Properties[key]
+		if !ok || p.Description == "" {
+			t.Errorf("the schema does not describe %s", key)
+			continue
+		}
+		want, err := json.Marshal(v.Field(i).Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := json.Marshal(p.Default); string(got) != string(want) && (p.Default != nil || string(want) != `""`) {
+			t.Errorf("default of %s is %s in the schema, %s in truth", key, got, want)
+		}
+	}
+	for key := range s.Properties {
+		if !slices.Contains(keys, key) {
+			t.Errorf("the schema describes %s, which is no key", key)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add(`{"uri": "qemu:///system", "reserved_host_cpus": 1, "cpu_allocation_ratio": 2.5, "call_timeout": "1m"}`)
+	f.Add(`{"chroot": "/tmp"} {}`)
+	f.Fuzz(func(t *testing.T, raw string) {
+		cfg, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
+		var ce *plugins.ConfigError
+		switch {
+		case err != nil && !errors.As(err, &ce):
+			t.Fatalf("%v is no ConfigError", err)
+		case err == nil && (cfg.callTimeout <= 0 || cfg.InitialCPURatio <= 0 || cfg.ReservedCPUs < 0):
+			t.Fatalf("%+v", cfg)
+		}
+	})
+}

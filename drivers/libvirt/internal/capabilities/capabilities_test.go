@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capabilities
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+)
+
+// real is shortened from libvirt 9.0 on a machine with one CPU offline.
+const real = `<capabilities>
+
+  <host>
+    <uuid>97c7afe0-fca3-4fd9-a30f-6296f78a3972</uuid>
+    <cpu>
+      <arch>x86_64</arch>
+      <model>EPYC-Rome</model>
+      <vendor>AMD</vendor>
+      <topology sockets='1' dies='1' cores='2' threads='1'/>
+      <feature name='ht'/>
+      <feature name='vaes'/>
+      <pages unit='KiB' size='4'/>
+    </cpu>
+    <power_management/>
+    <topology>
+      <cells num='1'>
+        <cell id='0'>
+          <memory unit='KiB'>5859540</memory>
+          <pages unit='KiB' size='4'>1464885</pages>
+          <cpus num='3'>
+            <cpu id='0' socket_id='0' die_id='0' core_id='0' siblings='0'/>
+            <cpu id='1' socket_id='0' die_id='0' core_id='1' siblings='1-2'/>
+            <cpu id='2'/>
+          </cpus>
+        </cell>
+      </cells>
+    </topology>
+  </host>
+  <guest><os_type>hvm</os_type><arch name='x86_64'><wordsize>64</wordsize></arch></guest>
+  <guest><os_type>hvm</os_type><arch name='i686'/></guest>
+  <guest><os_type>hvm</os_type><arch name='x86_64'/></guest>
+  <guest><os_type>exe</os_type><arch name='s390x'/></guest>
+</capabilities>
+`
+
+func TestParseOfARealHost(t *testing.T) {
+	h, err := Parse(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(h.CPU, "<cpu>") || !strings.HasSuffix(h.CPU, "</cpu>") || !strings.Contains(h.CPU, "<topology sockets='1'") {
+		t.Errorf("the CPU is not passed on as it stands: %s", h.CPU)
+	}
+	h.CPU = ""
+	want := Host{
+		Arch: "x86_64", Model: "EPYC-Rome", Features: []string{"ht", "vaes"}, GuestArches: []string{"i686", "x86_64"},
+		Cells: []Cell{{ID: 0, MemoryKiB: 5859540, CPUs: []CPU{{0, []int{0}}, {1, []int{1, 2}}, {2, nil}}}},
+	}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Error(diff)
+	}
+	if !h.Threaded() {
+		t.Error("CPUs 1 and 2 share a core")
+	}
+}
+
+func TestParseReadsWhatLibvirtsOwnTypesWrite(t *testing.T) {
+	model := testhost.Sample()
+	model.Offline = []int{1, 9}
+	text, err := model.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var memory uint64
+	cpus := 0
+	for _, c := range h.Cells {
+		memory += c.MemoryKiB
+		cpus += len(c.CPUs)
+	}
+	if len(h.Cells) != 2 || memory != model.MemoryKiB() || cpus != 16 || !slices.Equal(h.Cells[1].CPUs[2].Siblings, []int{10, 11}) {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestParseCPU(t *testing.T) {
+	got, err := ParseCPU(`<cpu mode='custom'><model>x</model><feature policy='require' name='b'/><feature policy='disable' name='c'/><feature policy='forbid' name='d'/><feature name='a'/><feature name='a'/><feature/></cpu>`)
+	if diff := cmp.Diff([]string{"a", "b"}, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(real)
+	f.Add("<capabilities><host><cpu><arch>x</arch></cpu><topology><cells><cell id='1'><cpus><cpu id='-1' siblings='0-9'/></cpus></cell></cells></topology></host></capabilities>")
+	f.Add("<cpu><feature name='&lt;'/></cpu>")
+	f.Fuzz(func(t *testing.T, text string) {
+		if h, err := Parse(text); err == nil && h.Arch == "" {
+			t.Fatal("a host without an architecture")
+		}
+		if names, err := ParseCPU(text); err == nil && slices.Contains(names, "") {
+			t.Fatal("a feature without a name")
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	h := testhost.Sample()
+	h.Nodes, h.CPUsPerNode = 8, 64
+	text, err := h.Capabilities()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package libvirt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// These tests have the real library below them: with its test driver, and with a real daemon of their own.
+
+func notTested(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("NOT TESTED, and CI must have it: %s", why)
+	}
+	t.Skipf("NOT TESTED: %s", why)
+}
+
+// noEmulators is a search path without QEMU: the daemon has nothing to question and answers at once.
+const noEmulators = "/usr/sbin:/sbin"
+
+func place(t *testing.T, searchPath string) libvirtd.Options {
+	t.Helper()
+	run, err := os.MkdirTemp("", "lv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	return libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: searchPath, Logger: zerolog.New(zerolog.NewTestWriter(t))}
+}
+
+func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
+	t.Helper()
+	d, err := libvirtd.StartPrivate(t.Context(), o)
+	if errors.Is(err, libvirtd.ErrNotInstalled) {
+		notTested(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopDaemon(t, d) })
+	return d
+}
+
+func stopDaemon(t *testing.T, d *libvirtd.Daemon) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := d.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReportThroughLibvirtsTestDriver(t *testing.T) {
+	h := testhost.Sample()
+	file := filepath.Join(t.TempDir(), "node.xml")
+	if err := os.WriteFile(file, []byte(h.TestDriverXML()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
+	root := r.mustPass(newTree(t))
+	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
+	diff(t, "MEMORY_MB", inv(32768, 512, 1), root.Inventories["MEMORY_MB"])
+	if !root.HasTrait("HW_CPU_HYPERTHREADING") {
+		t.Errorf("threads are known from sysfs where the test driver lists no cells: %v", root.Traits)
+	}
+}
+
+func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
+	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": "test:///default"})
+	root := r.mustPass(newTree(t))
+	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
+	diff(t, "MEMORY_MB", inv(3*1024, 512, 1), root.Inventories["MEMORY_MB"])
+}
+
+// The machine itself, by a real daemon: what is reported is what the kernel says, where that can be said.
+func TestReportOfThisMachine(t *testing.T) {
+	d := privateDaemon(t, place(t, noEmulators))
+	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
+	root := r.mustPass(newTree(t))
+	online, err := hostfs.Root("/").OnlineCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "VCPU", inv(int64(len(online)), 0, 4), root.Inventories["VCPU"])
+	diff(t, "DISK_GB", inv(df(t, r.chroot), 0, 1), root.Inventories["DISK_GB"])
+	if arch := map[string]string{"amd64": "HW_ARCH_X86_64", "arm64": "HW_ARCH_AARCH64"}[runtime.GOARCH]; arch != "" && !root.HasTrait(arch) {
+		t.Errorf("no %s in %v", arch, root.Traits)
+	}
+	if runtime.GOARCH == "amd64" && !root.HasTrait("HW_CPU_X86_SSE2") {
+		t.Errorf("an amd64 machine without SSE2: %v", root.Traits)
+	}
+	if root.Inventories["MEMORY_MB"].Total < 100 {
+		t.Errorf("memory %+v", root.Inventories["MEMORY_MB"])
+	}
+}
+
+// With emulators: what they can run is told, and what was learnt about them is kept for the next start.
+func TestReportOfEmulators(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
+		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+	}
+	o := place(t, "")
+	d := privateDaemon(t, o)
+	start := time.Now()
+	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/"})
+	tree := newTree(t)
+	root := r.mustPass(tree)
+	t.Logf("first two passes: %s", time.Since(start))
+	if !slices.Contains(root.Traits, "COMPUTE_ARCH_X86_64") {
+		t.Errorf("no COMPUTE_ARCH_X86_64 in %v", root.Traits)
+	}
+	cached, err := filepath.Glob(filepath.Join(o.Dir, "cache", "*", "capabilities", "*.xml"))
+	if more, _ := filepath.Glob(filepath.Join(o.Dir, "cache", "*", "*", "capabilities", "*.xml")); err != nil || len(cached)+len(more) == 0 {
+		t.Errorf("nothing is kept of what the emulators can do (%v)", err)
+	}
+	stopDaemon(t, d)
+	again := privateDaemon(t, o)
+	start = time.Now()
+	if err := r.configure(map[string]any{"uri": again.URI(), "chroot": "/"}); err != nil {
+		t.Fatal(err)
+	}
+	// The first connection broke; the pass after the next attempt works.
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	t.Logf("pass after the second start: %s", time.Since(start))
+}
+
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
+}
+
+// The daemon is stopped, goes on, is killed and comes back beneath the driver.
+func TestTheDaemonsFate(t *testing.T) {
+	o := place(t, noEmulators)
+	d := privateDaemon(t, o)
+	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "300ms", "connect_timeout": "2s"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	news, ended := make(chan string, 10), make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, func(node string) { news <- node }) }()
+	tree := newTree(t)
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	before := tree.Clone()
+	<-news
+
+	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pass(tree.Clone()); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "hangs") {
+		t.Errorf("stopped: %v, want NotReady", err)
+	}
+	if err := r.Health(t.Context()); err == nil {
+		t.Error("stopped, yet healthy")
+	}
+	if err := syscall.Kill(d.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+
+	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Done()
+	eventually(t, func() error {
+		if err := r.Health(t.Context()); err == nil {
+			return errors.New("killed, yet healthy")
+		}
+		return nil
+	})
+	_, err := r.pass(tree.Clone())
+	if !errors.Is(err, plugins.ErrNotReady) {
+		t.Errorf("killed: %v, want NotReady", err)
+	}
+	eventually(t, func() error { // the next attempt finds out why
+		_, err := r.pass(tree.Clone())
+		if !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "systemctl start") {
+			return errors.New("killed, and no remedy told: " + err.Error())
+		}
+		return nil
+	})
+	stopDaemon(t, d)
+
+	privateDaemon(t, o)
+	<-news
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	memory, _ := before.Inventory(nodeUUID, "MEMORY_MB") // this machine's may be hot-plugged meanwhile
+	if _, err := tree.SetInventory(nodeUUID, "MEMORY_MB", memory); err != nil {
+		t.Fatal(err)
+	}
+	if !tree.Equal(before) {
+		t.Error("the tree changed on the way")
+	}
+	cancel()
+	<-ended
+}
+
+func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
+	uri, ok, why := libvirtd.Find(t.Context())
+	if !ok {
+		t.Skipf("NOT TESTED: no libvirt daemon runs on this machine (%s)", why)
+	}
+	driver := New()
+	raw, err := json.Marshal(map[string]any{"uri": uri, "reserved_host_memory_mb": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}); err != nil {
+		t.Fatal(err)
+	}
+	tree := newTree(t)
+	if _, err := driver.UpdateProviderTree(t.Context(), tree, nodeName, nil); err != nil {
+		t.Error(err)
+	}
+	if err := driver.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
