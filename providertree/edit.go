@@ -164,7 +164,7 @@ func (t *Tree) SetInventory(uuid, class string, inv Inventory) (bool, error) {
 			return false, err
 		}
 		inv = inv.Normalize()
-		if old, ok := p.Inventories[class]; ok && old == inv {
+		if old, ok := p.Inventories[class]; ok && old.Equal(inv) {
 			return false, nil
 		}
 		p.Inventories = maps.Clone(p.Inventories)

@@ -79,13 +79,25 @@ func (i Inventory) Validate() error {
 	return errors.Join(errs...)
 }
 
+// ratioPrecision is the relative difference below which two allocation ratios are the same: Placement's database keeps
+// them as a FLOAT, of which MySQL gives back six digits.
+const ratioPrecision = 1e-5
+
+// Equal reports whether both mean the same to Placement: with its defaults filled in, and ratios as precise as it keeps them.
+func (i Inventory) Equal(o Inventory) bool {
+	a, b := i.Normalize(), o.Normalize()
+	same := math.Abs(a.AllocationRatio-b.AllocationRatio) <= ratioPrecision*min(a.AllocationRatio, b.AllocationRatio)
+	a.AllocationRatio, b.AllocationRatio = 0, 0
+	return a == b && same
+}
+
 // Inventories is the inventory of one resource provider by resource class. A class that the provider does not have is
 // absent: Placement knows no inventory with a total of 0.
 type Inventories map[string]Inventory
 
 // Equal reports whether both hold the same classes with the same normalised inventories. A nil map equals an empty one.
 func (v Inventories) Equal(other Inventories) bool {
-	return maps.EqualFunc(v, other, func(a, b Inventory) bool { return a.Normalize() == b.Normalize() })
+	return maps.EqualFunc(v, other, Inventory.Equal)
 }
 
 // normalize returns a normalised copy, never nil.

@@ -34,7 +34,7 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	result := &ApplyError{}
 	for _, op := range plan.Operations {
 		if cause := run.blocked(op); cause != nil {
-			run.blame(op, cause)
+			run.rule(op, cause)
 			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})
 			continue
 		}
@@ -91,27 +91,32 @@ func (r *run) blocked(op Operation) error {
 	return nil
 }
 
-// blame notes what a failure means for the operations to come and for what is known of Placement.
+// blame notes what a failed request means: for what is known of Placement, and for the operations to come.
 func (r *run) blame(op Operation, err error) {
-	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		r.stopped = err
+	if op.UUID != "" {
+		r.node.markStale(op.UUID)
 	}
 	if errors.Is(err, ErrInvalid) {
 		r.client.doubtSymbols(op) // somebody may have deleted what we made sure of
+	}
+	r.rule(op, err)
+}
+
+// rule notes which operations to come are pointless after one that did not happen.
+func (r *run) rule(op Operation, err error) {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		r.stopped = err
 	}
 	switch op.Kind {
 	case EnsureClass, EnsureTrait:
 		r.symbols[op.Symbol] = err
 	case DeleteProvider:
-		r.node.markStale(op.UUID)
 		if !r.plan.desired.Exists(op.Parent) {
 			r.failed[op.Parent] = err // a parent with a child cannot go either
 		}
 	case CreateProvider, UpdateProvider:
-		r.node.markStale(op.UUID)
 		r.failed[op.UUID] = err
 	default:
-		r.node.markStale(op.UUID)
 		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) {
 			r.failed[op.UUID] = err // the generation is doubtful
 		}

@@ -24,7 +24,8 @@ func (p Plan) Empty() bool { return len(p.Operations) == 0 }
 //
 // The order is: custom resource classes and traits; new providers, parents first; renames and moves; deletions, children
 // first; and then, for each provider from the leaves up, inventory, aggregates and traits. Deletions come before the
-// inventories since what they free may be what an inventory adds.
+// inventories since what they free may be what an inventory adds; they come first of all if a new provider takes the name
+// of one that goes.
 //
 // Cost: O(providers), no request.
 func NewPlan(known, desired *providertree.Tree) Plan {
@@ -35,6 +36,21 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	plan := Plan{desired: desired}
 	plan.ensureSymbols(known, desired)
 
+	deletions := func() {
+		for _, p := range changes.Removed {
+			if p.Generation != providertree.NoGeneration {
+				plan.add(Operation{Kind: DeleteProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &p})
+			}
+		}
+	}
+	// A name that passes from a provider that goes to one that comes must be free first.
+	early := slices.ContainsFunc(changes.Removed, func(p providertree.Provider) bool {
+		_, wanted := desired.ProviderByName(p.Name)
+		return wanted
+	})
+	if early {
+		deletions()
+	}
 	fresh := map[string]bool{}
 	for p := range desired.All() {
 		if p.Generation == providertree.NoGeneration || !known.Exists(p.UUID) {
@@ -47,10 +63,8 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 			plan.add(Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before})
 		}
 	}
-	for _, p := range changes.Removed {
-		if p.Generation != providertree.NoGeneration {
-			plan.add(Operation{Kind: DeleteProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &p})
-		}
+	if !early {
+		deletions()
 	}
 	for _, uuid := range slices.Backward(desired.UUIDs()) {
 		after, _ := desired.Provider(uuid)

@@ -88,6 +88,12 @@ func TestPlan(t *testing.T) {
 		{"a child that goes", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }}, []string{
 			"delete resource provider cn1_gpu (" + id(2) + ")",
 		}},
+		{"a child that is replaced by another of its name", []edit{
+			func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }, child(1, 3, "cn1_gpu"),
+		}, []string{
+			"delete resource provider cn1_gpu (" + id(2) + ")",
+			"create resource provider cn1_gpu (" + id(3) + ") below " + id(1),
+		}},
 		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "gpu"); ok(t, err) }}, []string{
 			"update resource provider gpu (" + id(2) + "): rename it from cn1_gpu",
 		}},

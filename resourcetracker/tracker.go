@@ -80,6 +80,7 @@ type Tracker struct {
 	changes chan string   // the same, from the driver: they do not cut a back-off short that is about Placement
 	ready   chan struct{} // closed after the first turn
 	running atomic.Bool
+	overdue atomic.Int64 // when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
 	beat    atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
 	start   time.Time
 
@@ -165,8 +166,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer next.Stop()
 	reason, first, startup := "start-up", true, !t.config.Running
 	var done chan error // of the turn that is under way
-	var overdue time.Time
-	var last error // of the turn before
+	var last error      // of the turn before
 	for {
 		requests, changes := t.listen(done != nil, last)
 		select {
@@ -180,7 +180,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			}
 			return nil
 		case <-beats.C:
-			if done == nil || time.Now().Before(overdue) {
+			if due := t.overdue.Load(); done == nil || due == 0 || int64(time.Since(t.start)) < due {
 				t.beating()
 			}
 			continue
@@ -208,7 +208,6 @@ func (t *Tracker) Run(ctx context.Context) error {
 			reason = "the interval"
 			continue
 		}
-		overdue = time.Now().Add(t.turnDeadline())
 		turn, reason, startup := make(chan error, 1), reason, startup
 		done = turn
 		go func() { turn <- t.takeTurn(ctx, work, reason, startup) }()
@@ -267,6 +266,8 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup boo
 		return err
 	}
 	defer t.end()
+	t.overdue.Store(int64(time.Since(t.start) + t.turnDeadline()))
+	defer t.overdue.Store(0)
 	nodes, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteTurn(err, nil)

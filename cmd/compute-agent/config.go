@@ -68,8 +68,24 @@ func newConfigCheck() *cobra.Command {
 
 // newConfigDefaults prints a complete commented file.
 func newConfigDefaults() *cobra.Command {
-	return &cobra.Command{
+	var opts options
+	cmd := &cobra.Command{
 		Use: "defaults", Short: "Print a complete configuration file with every default, commented", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return config.Defaults(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			if !asJSON {
+				return config.Defaults(cmd.OutOrStdout())
+			}
+			cfg, err := config.Load(config.Options{Root: "/nonexistent", Environ: []string{}})
+			if err != nil {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), map[string]any{"settings": cfg.Entries()})
+		},
 	}
+	opts.addOutputFlag(cmd)
+	return cmd
 }

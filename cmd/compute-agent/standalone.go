@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -30,7 +31,12 @@ func newStandalone() *cobra.Command {
 			"tree. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
 			"answers, with a private one that ends with the agent.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.extra = []config.Override{{Key: "placement_client.url", Value: "http://" + listen, Flag: "--listen"}}
+			listener, err := placementListener(cmd.Context(), listen)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = listener.Close() }() // once more than the server does, or alone on an error
+			opts.extra = []config.Override{{Key: "placement_client.url", Value: "http://" + listener.Addr().String(), Flag: "--listen"}}
 			if pluginDir != "" {
 				dir, err := filepath.Abs(pluginDir)
 				if err != nil {
@@ -38,7 +44,7 @@ func newStandalone() *cobra.Command {
 				}
 				opts.extra = append(opts.extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
 			}
-			return standalone(cmd.Context(), &opts, listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return standalone(cmd.Context(), &opts, listener, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -47,7 +53,7 @@ func newStandalone() *cobra.Command {
 	return cmd
 }
 
-func standalone(ctx context.Context, opts *options, listen string, stdout, stderr io.Writer) error {
+func standalone(ctx context.Context, opts *options, listener net.Listener, stdout, stderr io.Writer) error {
 	cfg, err := opts.load()
 	if err != nil {
 		return err
@@ -67,14 +73,9 @@ func standalone(ctx context.Context, opts *options, listen string, stdout, stder
 		return err
 	}
 
-	listener, err := placementListener(ctx, listen)
-	if err != nil {
-		return err
-	}
-	flags := placementFlags{listen: listen, auth: string(placement.NoAuth)}
+	flags := placementFlags{listen: listener.Addr().String(), auth: string(placement.NoAuth)}
 	server, err := placement.New(ctx, placementConfig(cfg, flags, log.Level(zerolog.WarnLevel)))
 	if err != nil {
-		_ = listener.Close()
 		return err
 	}
 	defer func() { _ = server.Close() }()

@@ -73,12 +73,15 @@ func New(opts Options) (*Agent, error) {
 // Run is the life of the agent, until ctx ends or a tracker finds at start-up that it must not go on (a
 // [*resourcetracker.FatalError]). When it returns, no process, socket or goroutine of its own is left.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	unlock, err := a.prepare(ctx)
+	unlock, err := a.prepare()
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	socket, err := control.Listen(ctx, a.cfg.Agent.ControlSocket())
+	if ctx.Err() != nil { // told to stop before anything began
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 }
 
 // prepare makes the directories, takes the state directory for this process alone, and reads the host's identity.
-func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
+func (a *Agent) prepare() (unlock func(), err error) {
 	for _, dir := range []struct{ key, path string }{{"agent.state_dir", a.cfg.Agent.StateDir}, {"agent.runtime_dir", a.cfg.Agent.RuntimeDir}} {
 		if err := os.MkdirAll(dir.path, 0o700); err != nil {
 			return nil, fmt.Errorf("%s: %w; `compute-agent doctor` names what to do", dir.key, err)
@@ -123,7 +126,7 @@ func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
 		a.log.Info().Str("identity", id).Str("file", filepath.Join(a.cfg.Agent.StateDir, resourcetracker.IdentityFile)).
 			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
 	}
-	return unlock, ctx.Err()
+	return unlock, nil
 }
 
 // lockName is the file below the state directory that the running agent holds locked.

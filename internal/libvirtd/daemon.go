@@ -28,8 +28,9 @@ type Daemon struct {
 	namespace   string   // of its mounts, "" if it shares ours
 	mountPoints []string // directories that only exist as mount points for it
 
-	done chan struct{}
-	exit error // valid after done
+	done    chan struct{}
+	exit    error // why the process ended; valid after done
+	problem error // the same in whole sentences; valid after done
 
 	mu       sync.Mutex
 	ready    bool // its end is no longer the business of StartPrivate
@@ -68,21 +69,21 @@ func (d *Daemon) Err() error {
 	if d.stopped {
 		return nil
 	}
-	return fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%s): %s", d.PID(), d.exit, d.lastWords())
+	return d.problem
 }
 
 // ended notes the end of the process. It runs once, in the goroutine that owns the process.
 func (d *Daemon) ended(err error) {
+	defer close(d.done)
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	d.exit = err
-	close(d.done)
 	d.mu.Lock()
-	ready := d.ready
-	d.mu.Unlock()
-	if problem := d.Err(); problem != nil && ready {
-		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(problem).
+	defer d.mu.Unlock()
+	d.exit = err
+	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%s): %s", d.PID(), err, d.lastWords())
+	if d.ready && !d.stopped {
+		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(d.problem).
 			Msg("The private libvirt daemon has ended by itself. Nothing can be learnt from it until it is started again.")
 	}
 }

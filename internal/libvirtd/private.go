@@ -74,7 +74,7 @@ func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
 		d.release()
 		return nil, err
 	}
-	if err := d.start(binary, o.SearchPath); err != nil {
+	if err := d.start(context.WithoutCancel(ctx), binary, o.SearchPath); err != nil {
 		d.release()
 		return nil, err
 	}
@@ -126,41 +126,42 @@ func takeLock(path string) (*os.File, error) {
 }
 
 // start launches the daemon. In a mount namespace of its own if that is possible; where it is refused (root in a
-// container without CAP_SYS_ADMIN) on the container's own directories.
-func (d *Daemon) start(binary, searchPath string) error {
+// container without CAP_SYS_ADMIN) on the container's own directories. The daemon lives as long as ctx, which is not the
+// context of the start.
+func (d *Daemon) start(ctx context.Context, binary, searchPath string) error {
 	if !d.layout.privileged {
-		return d.launch(d.command(binary, searchPath, nil))
+		return d.launch(d.command(ctx, binary, searchPath, nil))
 	}
 	targets, err := mountPoints(d.layout.binds())
 	d.mountPoints = targets
 	if err != nil {
 		return fmt.Errorf("private libvirt daemon: %w", err)
 	}
-	err = d.launch(d.command(binary, searchPath, d.layout.binds()))
+	err = d.launch(d.command(ctx, binary, searchPath, d.layout.binds()))
 	if errors.Is(err, syscall.EPERM) {
 		d.logger.Warn().Err(err).Msg("This user may not make a mount namespace (CAP_SYS_ADMIN). " +
 			"The libvirt daemon works with /run/libvirt, /var/lib/libvirt and /etc/libvirt of this machine itself. " +
 			"Give the container that capability, or run as another user than root, to keep them apart.")
-		err = d.launch(d.command(binary, searchPath, nil))
+		err = d.launch(d.command(ctx, binary, searchPath, nil))
 	}
 	return err
 }
 
 // command builds the daemon's command line. With binds it goes through a shell that mounts them in the new namespace and
 // then becomes the daemon, so that the process is the same and the signal of our death reaches it.
-func (d *Daemon) command(binary, searchPath string, binds [][2]string) *exec.Cmd {
+func (d *Daemon) command(ctx context.Context, binary, searchPath string, binds [][2]string) *exec.Cmd {
 	args := []string{"--config", d.layout.config(), "--pid-file", d.layout.pidFile()}
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var cmd *exec.Cmd
 	if len(binds) == 0 {
-		cmd = exec.Command(binary, args...)
+		cmd = exec.CommandContext(ctx, binary, args...)
 	} else {
 		script := `set -e; mount=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do "$mount" --bind "$1" "$2"; shift 2; n=$((n-1)); done; exec "$@"`
 		shell := []string{"-c", script, "libvirtd", findMount(), fmt.Sprint(len(binds))}
 		for _, b := range binds {
 			shell = append(shell, b[0], b[1])
 		}
-		cmd = exec.Command("/bin/sh", append(append(shell, binary), args...)...)
+		cmd = exec.CommandContext(ctx, "/bin/sh", append(append(shell, binary), args...)...)
 		attr.Unshareflags = syscall.CLONE_NEWNS
 	}
 	cmd.SysProcAttr = attr

@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"plugins":              {"providertree"},
 	"plugins/host":         {"plugins", "plugins/internal/wire", "plugins/proto/driver/v1", "providertree"},
 	"drivers":              {"plugins", "providertree"},
+	"drivers/libvirt":      {"plugins", "providertree", "internal/libvirtd"},
 	"reportclient":         {"providertree", "placement/wire"},
 	"resourcetracker":      {"providertree", "plugins", "reportclient"},
 	"placement/wire":       {},
@@ -48,7 +49,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/atomicfile"}
+var commons = []string{"internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

@@ -158,9 +158,9 @@ func StatFilesystem(dir string) (Filesystem, error) {
 			return Filesystem{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 		}
 	}
-	size := uint64(st.Frsize) //nolint:unconvert // its type differs between architectures
+	size := uint64(st.Frsize)
 	if size == 0 {
-		size = uint64(st.Bsize) //nolint:unconvert // likewise
+		size = uint64(st.Bsize)
 	}
 	if size == 0 || st.Blocks > (1<<63)/size {
 		return Filesystem{}, fmt.Errorf("the file system of %s says that it has %d blocks of %d bytes", dir, st.Blocks, size)

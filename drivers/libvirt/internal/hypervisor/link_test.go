@@ -41,7 +41,7 @@ func (f *fakeConn) Hostname() (string, error) {
 // fakeDaemon hands out connections, or errors.
 type fakeDaemon struct {
 	conns []*fakeConn
-	err   error
+	away  atomic.Pointer[error] // why nobody can connect
 	wait  chan struct{}
 	ups   atomic.Int32
 }
@@ -50,8 +50,8 @@ func (d *fakeDaemon) open(_ string, closed func(string)) (Conn, error) {
 	if d.wait != nil {
 		<-d.wait
 	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.away.Load(); err != nil {
+		return nil, *err
 	}
 	c := &fakeConn{lost: closed}
 	d.conns = append(d.conns, c)
@@ -102,7 +102,9 @@ func TestLinkServesCalls(t *testing.T) {
 
 func TestLinkBacksOffAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeDaemon{err: errors.New("nobody there")}
+		d := &fakeDaemon{}
+		nobody := errors.New("nobody there")
+		d.away.Store(&nobody)
 		l := d.link()
 		defer shut(t, l)
 		synctest.Wait()
@@ -118,7 +120,7 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 		if n := d.ups.Load(); n != 0 {
 			t.Errorf("Up was called %d times without a connection", n)
 		}
-		d.err = nil
+		d.away.Store(nil)
 		time.Sleep(backoffMax)
 		synctest.Wait()
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
