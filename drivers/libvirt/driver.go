@@ -29,6 +29,7 @@ type Driver struct {
 	// What UpdateProviderTree remembers from pass to pass.
 	known    expansion
 	doubts   doubts
+	disks    disks
 	toldDisk string
 
 	mu   sync.Mutex // for what Health, Watch and Shutdown see
@@ -44,7 +45,7 @@ var (
 )
 
 func newDriver(open hypervisor.Open) *Driver {
-	return &Driver{open: open, news: make(chan struct{}, 1)}
+	return &Driver{open: open, news: make(chan struct{}, 1), disks: disks{measure: measureDisk}}
 }
 
 // Info names the driver.
@@ -64,7 +65,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	d.cfg = cfg
 	same := old != nil && former.URI == cfg.URI && former.connectTimeout == cfg.connectTimeout && former.callTimeout == cfg.callTimeout
 	if !same {
-		d.link = hypervisor.NewLink(hypervisor.Settings{
+		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
 			Explain: hypervisor.Explain, Up: d.connected,
 		})
@@ -139,8 +140,12 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		return nil, answer(err)
 	}
 	d.known = expansion{cpu: a.caps.CPU, features: a.expanded}
+	disk, err := d.disks.survey(ctx, cfg.InstancesPath)
+	if err != nil {
+		return nil, answer(err)
+	}
 	d.doubts.begin()
-	f, err := survey(a, hostfs.Root(cfg.Chroot), cfg.InstancesPath, &d.doubts)
+	f, err := survey(a, disk, hostfs.Root(cfg.Chroot), &d.doubts)
 	if err != nil {
 		return nil, answer(err)
 	}

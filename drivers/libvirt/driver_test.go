@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -400,6 +401,35 @@ func TestTheInstancesDirectory(t *testing.T) {
 	if root.Inventories["DISK_GB"].Total == 0 {
 		t.Errorf("no disk by default: %+v", root.Inventories)
 	}
+}
+
+func TestAFileSystemThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		measurements := 0
+		d := disks{measure: func(string) (hostfs.Filesystem, error) {
+			measurements++
+			<-hang
+			return hostfs.Filesystem{Bytes: 5 << 30}, nil
+		}}
+		for range 3 {
+			if _, err := d.survey(t.Context(), "/nfs"); err == nil || !errors.Is(answer(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {
+				t.Errorf("%v, want NotReady that names it", err)
+			}
+		}
+		if measurements != 1 {
+			t.Errorf("%d measurements hang, want 1", measurements)
+		}
+		close(hang)
+		for range 2 {
+			if disk, err := d.survey(t.Context(), "/nfs"); err != nil || disk.Bytes != 5<<30 {
+				t.Errorf("%+v, %v", disk, err)
+			}
+		}
+		if measurements != 2 {
+			t.Errorf("%d measurements, want 2", measurements)
+		}
+	})
 }
 
 func TestReloadChangesOnlyWhatChanged(t *testing.T) {

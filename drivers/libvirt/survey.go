@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
@@ -90,16 +88,13 @@ func ask(c hypervisor.Conn, known expansion) (answers, error) {
 
 // survey turns what libvirt and the kernel say into facts. An answer that cannot be true is an error; a disagreement
 // between the two is told to doubts.
-func survey(a answers, root hostfs.Root, instancesPath string, doubts *doubts) (facts, error) {
-	f := facts{arch: a.caps.Arch, guestArches: a.caps.GuestArches}
+func survey(a answers, disk hostfs.Filesystem, root hostfs.Root, doubts *doubts) (facts, error) {
+	f := facts{disk: disk, arch: a.caps.Arch, guestArches: a.caps.GuestArches}
 	var err error
 	if f.cpus, err = surveyCPUs(a, root, doubts); err != nil {
 		return facts{}, err
 	}
 	if f.memoryKiB, err = surveyMemory(a, root, doubts); err != nil {
-		return facts{}, err
-	}
-	if f.disk, err = surveyDisk(instancesPath); err != nil {
 		return facts{}, err
 	}
 	if f.threaded, err = surveyThreads(a, root, doubts); err != nil {
@@ -162,26 +157,6 @@ func surveyMemory(a answers, root hostfs.Root, d *doubts) (uint64, error) {
 	d.judge("memory", differs, "libvirt says that the host has %d MiB of memory, /proc/meminfo says %d; libvirt counts, so MEMORY_MB may be wrong",
 		kib/kibPerMiB, total/kibPerMiB)
 	return kib, nil
-}
-
-// surveyDisk measures a directory that the configuration names, which must exist (it may be one that is not mounted yet);
-// or the usual one, for which the closest directory above it will do.
-func surveyDisk(configured string) (hostfs.Filesystem, error) {
-	dir := configured
-	if dir == "" {
-		dir = novaInstances
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			dir = hostfs.NearestDir(libvirtImages)
-		}
-	}
-	disk, err := hostfs.StatFilesystem(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return disk, &notReadyError{fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its file system, or correct instances_path", dir)}
-	case err != nil:
-		return disk, &notReadyError{fmt.Errorf("measuring the directory of the guests' disks (instances_path): %w", err)}
-	}
-	return disk, nil
 }
 
 // surveyThreads goes by the siblings in libvirt's NUMA cells (not by the topology of its CPU element, which libvirt does

@@ -81,7 +81,7 @@ func (d *Daemon) ended(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.exit = err
-	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%s): %s", d.PID(), err, d.lastWords())
+	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%w): %s", d.PID(), err, d.lastWords())
 	if d.ready && !d.stopped {
 		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(d.problem).
 			Msg("The private libvirt daemon has ended by itself. Nothing can be learnt from it until it is started again.")

@@ -83,7 +83,7 @@ func (l layout) check() error {
 		}
 	}
 	if l.dir == l.stateLink() {
-		return fmt.Errorf("Dir %q must have another name: RuntimeDir needs it", l.dir)
+		return fmt.Errorf("the state directory %q must have another name: the runtime directory needs that one", l.dir)
 	}
 	longest := filepath.Join(l.run, "libvirt-admin-sock")
 	if !l.privileged {

@@ -225,7 +225,7 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-d.done:
-			return fmt.Errorf("the private libvirt daemon ended at its start (%s): %s", d.exit, d.lastWords())
+			return fmt.Errorf("the private libvirt daemon ended at its start (%w): %s", d.exit, d.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("the private libvirt daemon did not become ready: %w: %s", err, d.lastWords())
 		case <-tick.C:

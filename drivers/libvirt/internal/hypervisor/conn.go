@@ -4,10 +4,10 @@ package hypervisor
 
 import "errors"
 
-// ErrUnsupported: the hypervisor driver behind the connection does not know this call.
+// ErrUnsupported means that the hypervisor driver behind the connection does not know the call.
 var ErrUnsupported = errors.New("not supported by this hypervisor driver")
 
-// ErrNoLibrary: libvirt's client library could not be loaded.
+// ErrNoLibrary means that libvirt's client library could not be loaded.
 var ErrNoLibrary = errors.New("libvirt's client library (libvirt.so.0) cannot be loaded")
 
 // Conn is an open connection to libvirt. Calls block for as long as libvirt does, and are made one at a time.

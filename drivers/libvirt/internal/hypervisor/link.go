@@ -12,8 +12,8 @@ import (
 
 // The pauses between attempts to connect double from the first to the second.
 const (
-	backoffMin = time.Second
-	backoffMax = 30 * time.Second
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
 )
 
 // Settings are what a Link needs to know.

@@ -121,7 +121,7 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 			t.Errorf("Up was called %d times without a connection", n)
 		}
 		d.away.Store(nil)
-		time.Sleep(backoffMax)
+		time.Sleep(longestPause)
 		synctest.Wait()
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
 			t.Errorf("%q %v", name, err)
@@ -150,7 +150,7 @@ func TestLinkReconnects(t *testing.T) {
 				synctest.Wait()
 				_, err := hostname(t.Context(), l)
 				wantUnavailable(t, err, "broke")
-				time.Sleep(backoffMin)
+				time.Sleep(firstPause)
 				synctest.Wait()
 				if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
 					t.Errorf("%q %v", name, err)
@@ -188,7 +188,7 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 		wantUnavailable(t, err, "41s (hostname)")
 		d.conns[0].dead.Store(true) // keep-alive breaks the connection, the call returns
 		close(hang)
-		time.Sleep(backoffMin)
+		time.Sleep(firstPause)
 		synctest.Wait()
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil || d.conns[0].closed.Load() != 1 {
 			t.Errorf("%q %v", name, err)

@@ -18,8 +18,8 @@ func (l *Link) run() {
 	var (
 		conn    Conn
 		number  int // of the connection, so that late news about a former one are told apart
-		backoff = backoffMin
-		retry   = time.NewTimer(backoffMax)
+		backoff = firstPause
+		retry   = time.NewTimer(longestPause)
 	)
 	retry.Stop()
 	defer retry.Stop()
@@ -31,7 +31,7 @@ func (l *Link) run() {
 		}
 		l.finish(cause)
 		retry.Reset(backoff)
-		backoff = min(2*backoff, backoffMax)
+		backoff = min(2*backoff, longestPause)
 	}
 	connect := func() {
 		number++
@@ -40,7 +40,7 @@ func (l *Link) run() {
 			drop(err)
 			return
 		}
-		conn, backoff = c, backoffMin
+		conn, backoff = c, firstPause
 		l.finish(nil)
 		if l.settings.Up != nil {
 			l.settings.Up()
