@@ -70,7 +70,8 @@ func (c *Client) CloseIdle() { c.transport.client.HTTPClient.CloseIdleConnection
 // not have yet comes back as a lone root with [providertree.NoGeneration]; the plan made from it creates it.
 //
 // The tree is a copy that the caller may edit. Without changes on either side it costs no request within the refresh
-// interval, one GET after it, and three more for each provider whose generation moved.
+// interval (a connection is opened and closed, see [Config].Dial), one GET after it, and three more for each provider whose
+// generation moved.
 //
 // Errors: [ErrIdentity] if Placement has this name under another uuid, or this uuid under another name or parent; those
 // of [RequestError] otherwise.
@@ -82,6 +83,9 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	refresh := time.Duration(c.refresh.Load())
 	due := refresh - time.Duration(n.early*float64(refresh)/10)
 	if n.tree != nil && len(n.stale) == 0 && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
+		if err := c.transport.knock(ctx); err != nil {
+			return nil, err
+		}
 		return n.tree.Clone(), nil
 	}
 	if err := c.checkServer(ctx); err != nil {

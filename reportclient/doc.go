@@ -11,7 +11,8 @@
 //
 // # Cost
 //
-// A tree that was read less than the refresh interval ago costs no request. Verifying it costs one GET (in_tree lists the
+// A tree that was read less than the refresh interval ago costs no request, only a look whether Placement is there (a TCP
+// connection, closed at once). Verifying it costs one GET (in_tree lists the
 // generations, and every change of a provider raises its generation), plus three for each provider that moved. A change
 // costs one write per provider and kind (inventory, aggregates, traits), plus one for each custom class or trait that
 // Placement has not seen from us before.

@@ -39,6 +39,9 @@ type Config struct {
 	Authorize func(ctx context.Context, headers http.Header) error
 	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or placement.Direct.
 	Transport http.RoundTripper
+	// Dial, if set, connects to Placement when a pass needs nothing else of it, so that an outage is noticed before
+	// something has to be written: see [Client.Tree]. Leave it nil where the URL's host is not who is connected to (a proxy).
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Timeout bounds each try of a request. Zero: 30 s.
 	Timeout time.Duration
 	// Retries is how often a request is tried again whose repetition is safe: reads, and writes that did not leave this
@@ -164,6 +167,24 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 		return failed
 	}
 	return nil
+}
+
+// knock opens a connection to Placement and closes it: no request, but an answer to whether anybody is there.
+func (t *transport) knock(ctx context.Context) error {
+	if t.config.Dial == nil {
+		return nil
+	}
+	port := t.base.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[t.base.Scheme]
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.config.Timeout)
+	defer cancel()
+	conn, err := t.config.Dial(ctx, "tcp", net.JoinHostPort(t.base.Hostname(), port))
+	if err != nil {
+		return &RequestError{Method: "CONNECT", Path: t.base.Host, Kind: ErrUnavailable, Cause: err, Detail: err.Error()}
+	}
+	return conn.Close()
 }
 
 func (t *transport) setHeaders(ctx context.Context, req *http.Request, hasBody bool, requestID string) error {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -406,9 +407,9 @@ func TestTheInstancesDirectory(t *testing.T) {
 func TestAFileSystemThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		measurements := 0
+		var measurements atomic.Int32
 		d := disks{measure: func(string) (hostfs.Filesystem, error) {
-			measurements++
+			measurements.Add(1)
 			<-hang
 			return hostfs.Filesystem{Bytes: 5 << 30}, nil
 		}}
@@ -417,8 +418,8 @@ func TestAFileSystemThatHangs(t *testing.T) {
 				t.Errorf("%v, want NotReady that names it", err)
 			}
 		}
-		if measurements != 1 {
-			t.Errorf("%d measurements hang, want 1", measurements)
+		if n := measurements.Load(); n != 1 {
+			t.Errorf("%d measurements hang, want 1", n)
 		}
 		close(hang)
 		for range 2 {
@@ -426,8 +427,8 @@ func TestAFileSystemThatHangs(t *testing.T) {
 				t.Errorf("%+v, %v", disk, err)
 			}
 		}
-		if measurements != 2 {
-			t.Errorf("%d measurements, want 2", measurements)
+		if n := measurements.Load(); n != 2 {
+			t.Errorf("%d measurements, want 2", n)
 		}
 	})
 }

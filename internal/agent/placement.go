@@ -25,8 +25,12 @@ func newPlacementClient(cfg *config.Config, log zerolog.Logger) (*reportclient.C
 	if err != nil {
 		return nil, err
 	}
+	dial := transport.DialContext
+	if cfg.PlacementClient.UseProxy {
+		dial = nil
+	}
 	return reportclient.New(reportclient.Config{
-		URL: cfg.PlacementClient.URL, Authorize: Authorizer(cfg.PlacementClient), Transport: transport, Timeout: cfg.PlacementClient.Timeout,
+		Dial: dial, URL: cfg.PlacementClient.URL, Authorize: Authorizer(cfg.PlacementClient), Transport: transport, Timeout: cfg.PlacementClient.Timeout,
 		Retries: cfg.PlacementClient.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, Logger: log,
 	})
 }

@@ -122,9 +122,10 @@ func TestLifeOfAnAgent(t *testing.T) {
 	if code := server.exit(); code != 0 {
 		t.Errorf("placement serve ended with %d", code)
 	}
+	agent.await(mark, `"level":"warn"`, "placement is unavailable", "remedy") // though nothing has to be written
 	s.configure(16)
 	agent.signal(syscall.SIGHUP)
-	agent.await(mark, `"level":"warn"`, "placement is unavailable", "remedy")
+	agent.await(mark, "configured anew")
 	if st := s.status(); st.State != "degraded" || !strings.Contains(st.Summary, "unavailable") {
 		t.Errorf("status: %s: %s", st.State, st.Summary)
 	}

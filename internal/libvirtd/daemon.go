@@ -25,7 +25,7 @@ type Daemon struct {
 	logger      zerolog.Logger
 	lock        *os.File
 	process     *os.Process
-	namespace   string   // of its mounts, "" if it shares ours
+	namespace   *os.File // of its mounts, nil if it shares ours
 	mountPoints []string // directories that only exist as mount points for it
 
 	done    chan struct{}
@@ -52,7 +52,7 @@ func (d *Daemon) PID() int { return d.process.Pid }
 
 // Isolated reports whether the daemon has directories of its own: always, but for root in a container without
 // CAP_SYS_ADMIN.
-func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != "" }
+func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != nil }
 
 // Done is closed when the daemon has ended, by Stop or by itself.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
@@ -132,9 +132,15 @@ func (d *Daemon) terminate(ctx context.Context) error {
 func (d *Daemon) endLeftovers() {
 	for _, pid := range d.leftovers() {
 		d.logger.Debug().Int("pid", pid).Msg("Ending a process that the private libvirt daemon left behind.")
-		if p, err := os.FindProcess(pid); err == nil {
+		// The handle comes before the second look: whoever has this number then is whom the signal reaches.
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			continue
+		}
+		if d.owns(pid) {
 			_ = p.Kill()
 		}
+		_ = p.Release()
 	}
 }
 
@@ -146,6 +152,9 @@ func (d *Daemon) release() {
 		}
 		for _, p := range d.mountPoints {
 			_ = os.Remove(p) // only if empty: somebody else may use it by now
+		}
+		if d.namespace != nil {
+			_ = d.namespace.Close()
 		}
 		_ = d.lock.Close()
 	})

@@ -13,16 +13,20 @@ import (
 	"strings"
 )
 
-// mountNamespace identifies the mount namespace of a process, "" if it is ours or cannot be told.
-func mountNamespace(pid int) string {
-	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+// mountNamespace opens the mount namespace of a process; nil if it is ours or cannot be told. While it is open its number
+// is not given to another one: without that, processes of a stranger's namespace could be taken for the daemon's.
+func mountNamespace(pid int) *os.File {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
-		return ""
+		return nil
 	}
-	if ours, err := os.Readlink("/proc/self/ns/mnt"); err != nil || its == ours {
-		return ""
+	if its, err := f.Stat(); err == nil {
+		if ours, err := os.Stat("/proc/self/ns/mnt"); err == nil && !os.SameFile(its, ours) {
+			return f
+		}
 	}
-	return its
+	_ = f.Close()
+	return nil
 }
 
 // leftovers lists the processes that belong to the daemon, other than itself and its guests. They are known by the mount
@@ -47,9 +51,13 @@ func (d *Daemon) leftovers() []int {
 }
 
 func (d *Daemon) owns(pid int) bool {
-	if d.namespace != "" {
-		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-		return err == nil && its == d.namespace
+	if d.namespace != nil {
+		ours, err := d.namespace.Stat()
+		if err != nil {
+			return false
+		}
+		its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+		return err == nil && os.SameFile(its, ours)
 	}
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

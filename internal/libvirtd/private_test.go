@@ -77,11 +77,57 @@ func stop(t *testing.T, d *Daemon) {
 			t.Errorf("%s is still there after Stop", p)
 		}
 	}
-	if left := d.leftovers(); len(left) > 0 {
-		t.Errorf("processes %v are still there after Stop", left)
+	if left := processesOf(t, d); len(left) > 0 {
+		t.Errorf("processes are still there after Stop: %q", left)
 	}
 	if err := d.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
+	}
+}
+
+// processesOf finds the processes whose command line or environment names the daemon's directories.
+func processesOf(t *testing.T, d *Daemon) []string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, dir := range dirs {
+		command, _ := os.ReadFile(dir + "/cmdline")
+		environ, _ := os.ReadFile(dir + "/environ")
+		if pid := filepath.Base(dir); pid != strconv.Itoa(os.Getpid()) && pid != strconv.Itoa(os.Getppid()) &&
+			(bytes.Contains(command, []byte(d.layout.run+"/")) || bytes.Contains(environ, []byte(d.layout.run+"/")) || bytes.Contains(environ, []byte(d.layout.dir+"/"))) {
+			found = append(found, string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}
+
+// A namespace's number is used again when it is gone; then its processes are a stranger's.
+func TestStrangersAreNotTakenForLeftovers(t *testing.T) {
+	needDaemon(t)
+	requirement(t, os.Geteuid() == 0, "root")
+	o := place(t)
+	o.SearchPath = noEmulators
+	d := start(t, o)
+	requirement(t, d.Isolated(), "a mount namespace (CAP_SYS_ADMIN)")
+	number, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", d.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Done()
+	for range 50 {
+		stranger, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSpace(string(stranger)) == number {
+			t.Fatalf("the number %s of the daemon's namespace is a stranger's before Stop", number)
+		}
 	}
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// TestKnock: a tree that is fresh costs no request, but an outage is noticed all the same, and what is known stays known.
+func TestKnock(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		var away bool
+		knocks, requests := 0, &counter{}
+		client := newClient(t, url, func(c *reportclient.Config) {
+			c.Transport, c.Authorize = requests, authorized
+			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				knocks++
+				if away {
+					return nil, errors.New("connection refused")
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+		})
+		ok(t, apply(t, client, firstTree...))
+		requests.since()
+		for range 3 {
+			ok(t, apply(t, client))
+		}
+		want(t, requests)
+		if knocks != 3 {
+			t.Errorf("knocked %d times in three steady passes", knocks)
+		}
+		away = true
+		if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
+			t.Errorf("the outage is not noticed: %v", err)
+		}
+		if client.Known(id(1)) == nil {
+			t.Error("what was known is forgotten")
+		}
+		away = false
+		ok(t, apply(t, client))
+		want(t, requests)
+	})
+}
