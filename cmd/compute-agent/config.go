@@ -79,7 +79,7 @@ func newConfigDefaults() *cobra.Command {
 			if !asJSON {
 				return config.Defaults(cmd.OutOrStdout())
 			}
-			cfg, err := config.Load(config.Options{Root: "/nonexistent", Environ: []string{}})
+			cfg, err := config.Load(config.Options{Root: "/nonexistent", Environ: []string{}, UID: func() int { return 0 }})
 			if err != nil {
 				return err
 			}

@@ -198,7 +198,7 @@ func TestLibvirtIsAway(t *testing.T) {
 		away error
 		says string
 	}{
-		"no daemon":  {errors.New("virError(38)"), "systemctl start libvirtd.socket"},
+		"no daemon":  {errors.New("virError(38)"), "start the daemon that is meant to listen there"},
 		"no library": {hypervisor.ErrNoLibrary, "apt-get install libvirt0"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,11 +34,19 @@ func Explain(ctx context.Context, uri string, err error) error {
 	case worst == nil:
 		return err
 	case errors.Is(worst, libvirtd.ErrNotRunning):
-		return fmt.Errorf("%w; start it: systemctl start libvirtd.socket (or virtqemud.socket); if that is unknown, install it: apt-get install libvirt-daemon-system", worst)
+		return fmt.Errorf("%w; %s", worst, startRemedy(uri))
 	case errors.Is(worst, libvirtd.ErrSilent):
 		return fmt.Errorf("%w; if it stays so: systemctl restart libvirtd (or virtqemud), guests go on running", worst)
 	}
 	return fmt.Errorf("%w: %w", worst, err)
+}
+
+// startRemedy says how to get a daemon where the URI leads.
+func startRemedy(uri string) string {
+	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
+		return "start the daemon that is meant to listen there, or correct uri in the libvirt driver's configuration"
+	}
+	return "start it: systemctl start libvirtd.socket (or virtqemud.socket); if that is unknown, install it: apt-get install libvirt-daemon-system"
 }
 
 // sockets are the local sockets that libvirt's library may use for a URI; none for a remote or an in-process one.

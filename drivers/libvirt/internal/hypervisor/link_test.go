@@ -289,7 +289,7 @@ func TestExplainNamesCauseAndRemedy(t *testing.T) {
 		err  error
 		says []string
 	}{
-		{"qemu+unix:///system?socket=/nonexistent/sock", wrong, []string{"/nonexistent/sock does not exist", "systemctl start libvirtd.socket", "apt-get install libvirt-daemon-system"}},
+		{"qemu+unix:///system?socket=/nonexistent/sock", wrong, []string{"/nonexistent/sock does not exist", "start the daemon", "correct uri"}},
 		{"qemu:///system", ErrNoLibrary, []string{"libvirt.so.0", "apt-get install libvirt0"}},
 		{"qemu+tcp://192.0.2.1/system", wrong, []string{"virError(38)"}},
 	} {
@@ -297,6 +297,16 @@ func TestExplainNamesCauseAndRemedy(t *testing.T) {
 		for _, s := range tc.says {
 			if got == nil || !strings.Contains(got.Error(), s) {
 				t.Errorf("Explain(%q): %v, want %q in it", tc.uri, got, s)
+			}
+		}
+	}
+}
+
+func TestStartRemedy(t *testing.T) {
+	for _, uri := range []string{"qemu:///system", "qemu:///session"} {
+		for _, says := range []string{"systemctl start libvirtd.socket", "virtqemud.socket", "apt-get install libvirt-daemon-system"} {
+			if got := startRemedy(uri); !strings.Contains(got, says) {
+				t.Errorf("%s: %q, want %q in it", uri, got, says)
 			}
 		}
 	}
