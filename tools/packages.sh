@@ -7,8 +7,9 @@ set -euo pipefail
 
 # To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
-# To test as well: the real Placement service, and systemd-analyze.
-test=("${run[@]}" placement-api python3-placement systemd)
+# To test as well: the real Placement (its code alone: the package placement-api would start a service on port 8778), and
+# systemd-analyze.
+test=("${run[@]}" python3-placement systemd)
 
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;

@@ -35,7 +35,7 @@ type Server struct {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	if out, err := exec.Command(python, "-c", "import placement.wsgi").CombinedOutput(); err != nil {
-		missing := "Debian's packages placement-api and python3-placement are not installed (tools/packages.sh test): " + string(out)
+		missing := "Debian's package python3-placement is not installed (tools/packages.sh test): " + string(out)
 		if os.Getenv("CI") != "" {
 			t.Fatal(missing)
 		}
