@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -66,9 +67,12 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 	if err != nil {
 		return err
 	}
-	if daemon != nil {
-		defer func() { _ = daemon.Stop(context.WithoutCancel(ctx)) }()
-	}
+	kept := false // by the goroutine below, which stops it at the end
+	defer func() {
+		if daemon != nil && !kept {
+			_ = daemon.Stop(context.WithoutCancel(ctx))
+		}
+	}()
 	if cfg, err = opts.load(); err != nil {
 		return err
 	}
@@ -86,7 +90,8 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(serving, listener) })
 	if daemon != nil {
-		group.Go(func() error { return watchLibvirt(ctx, daemon, log) })
+		kept = true
+		group.Go(func() error { return keepLibvirt(serving, daemon, privateLibvirt(cfg, log)) })
 	}
 	group.Go(func() error {
 		defer stopServing()
@@ -115,7 +120,7 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 	} else {
 		log.Info().Str("reason", why).Msg("No libvirt daemon answers on this machine: a private one is started, and ends with the agent.")
 		var err error
-		daemon, err = libvirtd.StartPrivate(ctx, libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: filepath.Join(cfg.Agent.RuntimeDir, "libvirt"), Logger: log})
+		daemon, err = libvirtd.StartPrivate(ctx, privateLibvirt(cfg, log))
 		if err != nil {
 			return nil, err
 		}
@@ -134,17 +139,37 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 	return daemon, nil
 }
 
-// watchLibvirt says when the private daemon is gone. The driver reports that it is not ready then, and what Placement says
-// stays.
-func watchLibvirt(ctx context.Context, daemon *libvirtd.Daemon, log zerolog.Logger) error {
-	select {
-	case <-ctx.Done():
-	case <-daemon.Done():
-		if ctx.Err() == nil {
-			log.Error().Err(daemon.Err()).Msg("The private libvirt daemon has ended. Its inventory stays in Placement as it was; start the agent again to get a new one.")
+// privateLibvirt says where a private daemon lives.
+func privateLibvirt(cfg *config.Config, log zerolog.Logger) libvirtd.Options {
+	return libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: filepath.Join(cfg.Agent.RuntimeDir, "libvirt"), Logger: log}
+}
+
+// restartPause is the time between two tries to bring a private daemon back.
+const restartPause = 5 * time.Second
+
+// keepLibvirt brings the private daemon back when it ends by itself, at the same socket, and ends it with ctx. While it is
+// away the driver reports that it is not ready, and what Placement says stays.
+func keepLibvirt(ctx context.Context, daemon *libvirtd.Daemon, opts libvirtd.Options) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return daemon.Stop(context.WithoutCancel(ctx))
+		case <-daemon.Done():
 		}
+		_ = daemon.Stop(context.WithoutCancel(ctx)) // what it left behind; that it ended is in the log
+		for again := (*libvirtd.Daemon)(nil); again == nil; daemon = again {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(restartPause):
+			}
+			var err error
+			if again, err = libvirtd.StartPrivate(ctx, opts); err != nil {
+				opts.Logger.Error().Err(err).Msg("The private libvirt daemon cannot be started again yet. It is tried again.")
+			}
+		}
+		opts.Logger.Info().Str("uri", daemon.URI()).Msg("The private libvirt daemon is back.")
 	}
-	return nil
 }
 
 // showTree prints what the machine gives, and how to look further.

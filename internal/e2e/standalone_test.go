@@ -75,6 +75,15 @@ func TestStandalone(t *testing.T) {
 		t.Errorf("traits: %s", all)
 	}
 
+	t.Log("the private libvirtd is killed: it comes back, and the driver with it")
+	mark := agent.mark()
+	if daemons := processesNaming(t, filepath.Join(dir, "run", "libvirt")); len(daemons) > 0 {
+		for _, pid := range daemons {
+			check(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		agent.await(mark, "private libvirt daemon is back")
+	}
+
 	pids := append(processesNaming(t, dir), status.Drivers[0].Plugin.PID)
 	agent.signal(syscall.SIGINT)
 	if code := agent.exit(); code != 0 {
@@ -91,10 +100,11 @@ func TestStandalone(t *testing.T) {
 	}))
 
 	again := start()
-	again.await(0, inStep)
+	again.await(0, "Ctrl-C ends everything")
 	again.signal(syscall.SIGINT)
 	again.exit()
-	if n := again.count(0, told); n != 0 {
+	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.
+	if n := again.count(0, told) - again.count(0, told, ": MEMORY_MB total "); n != 0 {
 		t.Errorf("%d writes at the second start", n)
 	}
 }
