@@ -105,6 +105,7 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 		t.status.Error, t.status.Remedy = err.Error(), remedy(err)
 		for _, n := range t.nodes {
 			n.State = Degraded
+			n.Failures++
 		}
 		t.logFailure(t.status.Failures, "", &t.cause, err)
 		return
