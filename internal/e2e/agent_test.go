@@ -128,7 +128,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 	if st := s.status(); st.State != "degraded" || !strings.Contains(st.Summary, "unavailable") {
 		t.Errorf("status: %s: %s", st.State, st.Summary)
 	}
-	server = servePlacement(t, state, address)
+	servePlacement(t, state, address)
 	agent.await(mark, "reported again")
 	agent.await(mark, told, "VCPU total 12→16")
 
