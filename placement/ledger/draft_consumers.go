@@ -135,8 +135,11 @@ func (d draft) putClass(c *ResourceClass) {
 	}
 }
 
+// dropClass leaves the name alone if another class has it by now: one that was deleted and made again.
 func (d draft) dropClass(c *ResourceClass) {
-	d.classes = d.classes.Delete(d.owner, c.Name)
+	if named, ok := d.classes.Get(c.Name); ok && named.ID == c.ID {
+		d.classes = d.classes.Delete(d.owner, c.Name)
+	}
 	d.classByID = d.classByID.Delete(d.owner, c.ID)
 }
 
@@ -155,9 +158,13 @@ func (d draft) putTrait(t *Trait) {
 	d.next.trait = max(d.next.trait, t.ID+1)
 }
 
+// dropTrait leaves the name alone if another trait has it by now: one that was deleted and made again.
 func (d draft) dropTrait(t *Trait) {
-	d.traits = d.traits.Delete(d.owner, t.Name)
 	d.traitByID = d.traitByID.Delete(d.owner, t.ID)
+	if named, ok := d.traits.Get(t.Name); ok && named.ID != t.ID {
+		return
+	}
+	d.traits = d.traits.Delete(d.owner, t.Name)
 	if at, ok := slices.BinarySearchFunc(d.traitList, t.Name, compareTrait); ok {
 		d.traitList = slices.Delete(slices.Clone(d.traitList), at, at+1)
 	}

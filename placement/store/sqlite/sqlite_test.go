@@ -120,6 +120,46 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new numbers, are there.
+func TestDeletedAndMadeAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	one, other := open(t, path), open(t, path)
+	defer closeLedger(t, one)
+	defer closeLedger(t, other)
+	update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
+		t.Helper()
+		if _, err := l.Update(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeBoth := func(tx *ledger.Tx) error {
+		_, _, err := tx.CreateTrait("CUSTOM_T")
+		_, _, err2 := tx.CreateClass("CUSTOM_C")
+		return errors.Join(err, err2)
+	}
+	update(one, makeBoth)
+	if _, err := other.Snapshot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
+	update(one, makeBoth)
+	first, err := one.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found := second.Trait("CUSTOM_T"); !found {
+		t.Error("the trait is missing at the other server")
+	}
+	if _, found := second.Class("CUSTOM_C"); !found {
+		t.Error("the class is missing at the other server")
+	}
+	same(t, "one -, other +", first, second)
+}
+
 func TestFilesArePrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "placement.db")
 	defer closeLedger(t, open(t, path))
