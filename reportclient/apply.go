@@ -111,7 +111,7 @@ func (r *run) rule(op Operation, err error) {
 	case EnsureClass, EnsureTrait:
 		r.symbols[op.Symbol] = err
 	case DeleteProvider:
-		if !r.plan.desired.Exists(op.Parent) {
+		if op.Parent != "" && !r.plan.desired.Exists(op.Parent) {
 			r.failed[op.Parent] = err // a parent with a child cannot go either
 		}
 	case CreateProvider, UpdateProvider:

@@ -115,15 +115,6 @@ func (c *Client) Known(uuid string) *providertree.Tree {
 	return nil
 }
 
-// Forget drops what is known of all nodes, so that the next pass reads everything again (an operator's request).
-func (c *Client) Forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodes = map[string]*node{}
-	c.ensured, c.unknown = map[string]bool{}, map[string]bool{}
-	c.checked = false
-}
-
 func (c *Client) node(uuid string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,11 +310,6 @@ func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
 		}
 	}
 	return out
-}
-
-// Transient reports whether waiting may help: Placement is away, or somebody else was faster.
-func Transient(err error) bool {
-	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrConflict)
 }
 
 // markStale notes that providers must be read again before the next plan.

@@ -117,14 +117,11 @@ func (f toggle[T]) fromText(s string) (any, *fault) {
 func (f toggle[T]) format(t *T) string { return strconv.FormatBool(*f.at(t)) }
 func (f toggle[T]) allowed() string    { return "true or false" }
 
-// number is an integer between min and max, or the one special value that
-// means something else.
+// number is an integer between min and max.
 type number[T any] struct {
 	at       func(*T) *int
 	def      int
 	min, max int
-	special  int    // Allowed besides the range when meaning is not empty.
-	meaning  string // What special means.
 }
 
 func (f number[T]) reset(t *T) { *f.at(t) = f.def }
@@ -134,7 +131,7 @@ func (f number[T]) set(t *T, v any) *fault {
 	if !ok {
 		return wrongType(v, f.allowed())
 	}
-	if (n < int64(f.min) || n > int64(f.max)) && (f.meaning == "" || n != int64(f.special)) {
+	if n < int64(f.min) || n > int64(f.max) {
 		return faultf("write "+f.allowed(), "%d is out of bounds", n)
 	}
 	*f.at(t) = int(n)
@@ -155,9 +152,6 @@ func (f number[T]) allowed() string {
 	words := fmt.Sprintf("an integer from %d to %d", f.min, f.max)
 	if f.max == math.MaxInt32 {
 		words = fmt.Sprintf("an integer of at least %d", f.min)
-	}
-	if f.meaning != "" {
-		words += fmt.Sprintf(", or %d (%s)", f.special, f.meaning)
 	}
 	return words
 }

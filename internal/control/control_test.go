@@ -40,7 +40,7 @@ func (a fakeAgent) Plan(context.Context) (control.Plan, error) {
 
 func serve(t *testing.T, agent control.Agent) (path string, stop func()) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), control.SocketName)
+	path = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := control.Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

@@ -21,9 +21,6 @@ type Agent interface {
 	Plan(ctx context.Context) (Plan, error)
 }
 
-// SocketName is the name of the socket in the runtime directory.
-const SocketName = "agent.sock"
-
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
 // answers is not: two agents must not run on one state directory.
 func Listen(ctx context.Context, path string) (net.Listener, error) {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/realplacement"
 )
@@ -68,7 +69,7 @@ func (s *site) run(env ...string) *process {
 
 func (s *site) status() control.Status {
 	s.t.Helper()
-	status, err := control.NewClient(filepath.Join(s.dir, "run", control.SocketName)).Status(s.t.Context())
+	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(s.dir, "run")}.ControlSocket()).Status(s.t.Context())
 	check(s.t, err)
 	return status
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 )
 
@@ -32,16 +33,16 @@ func TestStandalone(t *testing.T) {
 	address := freePort(t)
 	instances := filepath.Join(dir, "instances")
 	check(t, os.Mkdir(instances, 0o755))
-	config := filepath.Join(dir, "compute-agent.toml")
-	check(t, os.WriteFile(config, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
+	file := filepath.Join(dir, "compute-agent.toml")
+	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
 	start := func() *process {
-		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--plugin-dir", binaries, "--config", config,
+		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--plugin-dir", binaries, "--config", file,
 			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
 	}
 	agent := start()
 	agent.await(0, "This machine in Placement:")
 	agent.await(0, "Ctrl-C ends everything")
-	status, err := control.NewClient(filepath.Join(dir, "run", control.SocketName)).Status(t.Context())
+	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
 	check(t, err)
 	node := status.Drivers[0].Report.Nodes[0]
 	host, err := os.Hostname()
