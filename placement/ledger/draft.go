@@ -123,7 +123,7 @@ func (d draft) link(index *pmap.IntMap[pmap.IDSet], key, member int64, in bool) 
 func (d draft) replaceInTree(p *Provider) {
 	t, _ := d.trees.Get(p.slot)
 	if t.owner != d.owner {
-		t = &tree{owner: d.owner, nodes: slices.Clone(t.nodes)}
+		t = &Tree{owner: d.owner, nodes: slices.Clone(t.nodes)}
 		d.trees = d.trees.Set(d.owner, p.slot, t)
 	}
 	for i, n := range t.nodes {
@@ -199,7 +199,7 @@ func (d draft) moveProviders(changes []providerChange) error {
 		if err != nil {
 			return err
 		}
-		d.trees = d.trees.Set(d.owner, slot, &tree{owner: d.owner, nodes: ordered})
+		d.trees = d.trees.Set(d.owner, slot, &Tree{owner: d.owner, nodes: ordered})
 	}
 	return nil
 }

@@ -234,7 +234,7 @@ func (d draft) plant(providers map[int64]*Provider) error {
 		for _, p := range nodes {
 			p.slot = slot
 		}
-		d.trees = d.trees.Set(d.owner, slot, &tree{nodes: nodes})
+		d.trees = d.trees.Set(d.owner, slot, &Tree{nodes: nodes})
 	}
 	return nil
 }
@@ -248,6 +248,7 @@ func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 	}
 	slices.SortFunc(ordered, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
 	withClass, withTrait, inAggregate, consumersOn := map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}
+	owned := map[int64][]int64{}
 	for _, p := range ordered {
 		d.providers = d.providers.Set(d.owner, p.ID, p)
 		d.providerIDs = d.providerIDs.Set(d.owner, p.UUID, p.ID)
@@ -273,6 +274,8 @@ func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 		d.consumers = d.consumers.Set(d.owner, c.ID, c)
 		d.consumerIDs = d.consumerIDs.Set(d.owner, c.UUID, c.ID)
 		d.next.consumer = max(d.next.consumer, c.ID+1)
+		project := d.projectID(c.Project)
+		owned[project] = append(owned[project], c.ID)
 		for _, id := range holds(c) {
 			consumersOn[id] = append(consumersOn[id], c.ID)
 		}
@@ -280,7 +283,7 @@ func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 	for _, index := range []struct {
 		sets map[int64][]int64
 		to   *pmap.IntMap[pmap.IDSet]
-	}{{withClass, &d.withClass}, {withTrait, &d.withTrait}, {inAggregate, &d.inAggregate}, {consumersOn, &d.consumersOn}} {
+	}{{withClass, &d.withClass}, {withTrait, &d.withTrait}, {inAggregate, &d.inAggregate}, {consumersOn, &d.consumersOn}, {owned, &d.owned}} {
 		for key, ids := range index.sets {
 			*index.to = index.to.Set(d.owner, key, pmap.IDSetOf(ids))
 		}

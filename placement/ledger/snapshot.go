@@ -24,7 +24,7 @@ type Snapshot struct {
 	// The forest: trees by their number. A provider knows the number of its
 	// tree, numbers of trees that went are used again, so that they stay
 	// dense: sets of trees can be plain bit maps.
-	trees     pmap.IntMap[*tree]
+	trees     pmap.IntMap[*Tree]
 	freeSlots *slotList
 	nextSlot  int64
 
@@ -44,6 +44,7 @@ type Snapshot struct {
 	consumerIDs pmap.Map[int64]         // by uuid
 	strays      pmap.Map[*Consumer]     // allocations without a consumer record, by uuid
 	consumersOn pmap.IntMap[pmap.IDSet] // consumer IDs by provider ID
+	owned       pmap.IntMap[pmap.IDSet] // consumer IDs by project ID
 
 	next nextIDs
 }
@@ -58,13 +59,6 @@ type names struct {
 type nextIDs struct {
 	provider, class, trait, consumer int64
 	aggregate, project, user, typ    int64
-}
-
-// tree is one tree of providers.
-type tree struct {
-	owner *pmap.Owner
-	// nodes are in pre-order, siblings in order of their IDs.
-	nodes []*Provider
 }
 
 // slotList is a list of free tree numbers.
@@ -102,29 +96,6 @@ func (s *Snapshot) Providers() iter.Seq[*Provider] {
 	return func(yield func(*Provider) bool) {
 		for _, p := range s.providers.All() {
 			if !yield(p) {
-				return
-			}
-		}
-	}
-}
-
-// Tree returns the providers of a tree in pre-order, the root first; nil when
-// the uuid is not that of a root.
-func (s *Snapshot) Tree(rootUUID string) []*Provider {
-	p, ok := s.Provider(rootUUID)
-	if !ok || p.Parent != "" {
-		return nil
-	}
-	t, _ := s.trees.Get(p.slot)
-	return slices.Clip(t.nodes)
-}
-
-// Trees iterates over the trees, each as Tree returns it, in no order that
-// means something.
-func (s *Snapshot) Trees() iter.Seq[[]*Provider] {
-	return func(yield func([]*Provider) bool) {
-		for _, t := range s.trees.All() {
-			if !yield(slices.Clip(t.nodes)) {
 				return
 			}
 		}

@@ -4,6 +4,7 @@ package ledgertest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -73,10 +74,31 @@ func PictureOf(s *ledger.Snapshot) (Picture, error) {
 		}
 		pic.Consumers[c.UUID] = drawn
 	}
+	if err := checkOwners(s); err != nil {
+		return pic, err
+	}
 	if err := drawIndexes(s, &pic); err != nil {
 		return pic, err
 	}
 	return pic, checkTrees(s)
+}
+
+// checkOwners checks that each project has the consumers that say so, in
+// order, and no others.
+func checkOwners(s *ledger.Snapshot) error {
+	want, got := map[string][]string{}, map[string][]string{}
+	for c := range s.Consumers() {
+		want[c.Project] = append(want[c.Project], c.UUID)
+	}
+	for project := range s.Projects() {
+		for c := range s.ConsumersOf(project) {
+			got[project] = append(got[project], c.UUID)
+		}
+	}
+	if !maps.EqualFunc(want, got, slices.Equal[[]string]) {
+		return fmt.Errorf("the consumers by project are %v, and the index has %v", want, got)
+	}
+	return nil
 }
 
 func drawProvider(s *ledger.Snapshot, p *ledger.Provider) (Provider, error) {
@@ -150,7 +172,8 @@ func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
 // after its parent, and the same object as elsewhere.
 func checkTrees(s *ledger.Snapshot) error {
 	seen := map[string]bool{}
-	for nodes := range s.Trees() {
+	for t := range s.Trees() {
+		nodes := t.Providers()
 		for i, p := range nodes {
 			elsewhere, _ := s.Provider(p.UUID)
 			switch {

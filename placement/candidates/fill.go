@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"math/rand/v2"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// actor is a provider that may play a part in the candidates of an anchor: one of the tree, or a sharing one of another.
+type actor struct {
+	p       *ledger.Provider
+	tree    int64 // number of its own tree
+	at, end int32 // its place in the pre-order of its own tree, and where its subtree ends
+	foreign bool  // of another tree
+	sharing bool
+}
+
+// above says whether a is b or an ancestor of b.
+func (a *actor) above(b *actor) bool { return a.tree == b.tree && a.at <= b.at && b.at < a.end }
+
+// ends is derived from a tree: for each provider, in pre-order, where its subtree ends.
+func ends(t *ledger.Tree) any {
+	nodes := t.Providers()
+	out := make([]int32, len(nodes))
+	var open []int // the path from the root
+	for i, p := range nodes {
+		for len(open) > 0 && nodes[open[len(open)-1]].UUID != p.Parent {
+			out[open[len(open)-1]] = int32(i)
+			open = open[:len(open)-1]
+		}
+		open = append(open, i)
+	}
+	for _, i := range open {
+		out[i] = int32(len(nodes))
+	}
+	return out
+}
+
+// fill prepares the search at an anchor: it lists the actors and, for each slot, those that could serve it. It returns
+// false when the anchor cannot have a candidate.
+// Cost: the inventories of the tree and of the sharing providers of its aggregates, times the slots.
+func (s *search) fill(t *ledger.Tree) bool {
+	q := s.q
+	s.root = t.Root()
+	if q.asksOfRoot() && !q.rootMeets(s.root) {
+		return false
+	}
+	s.listActors(t)
+	s.listRooms()
+	s.options = s.options[:0]
+	for i := range q.slots {
+		sl := &q.slots[i]
+		from := len(s.options)
+		for a := range s.actors {
+			if s.serves(sl, &q.groups[sl.group], a) {
+				s.options = append(s.options, int32(a))
+			}
+		}
+		if len(s.options) == from {
+			return false
+		}
+		s.slots[i].from, s.slots[i].to = from, len(s.options)
+	}
+	if s.seed != 0 {
+		s.shuffle(t.Root().ID)
+	}
+	return s.prepare()
+}
+
+func (s *search) listActors(t *ledger.Tree) {
+	q := s.q
+	nodes := t.Providers()
+	until, _ := t.Derive(ledger.DerivedShape, ends).([]int32)
+	number := s.root.TreeNumber()
+	anySharing := q.sharing.Len() > 0
+	s.actors = s.actors[:0]
+	for i, p := range nodes {
+		s.actors = append(s.actors, actor{p: p, tree: number, at: int32(i), end: until[i], sharing: anySharing && q.sharing.Has(p)})
+	}
+	if len(q.sharers) == 0 {
+		return
+	}
+	for _, p := range nodes {
+		for _, aggregate := range p.Aggregates {
+			for _, sharer := range q.sharers[aggregate] {
+				s.addForeign(sharer, number)
+			}
+		}
+	}
+}
+
+// addForeign adds a sharing provider once, unless it is of the tree itself.
+func (s *search) addForeign(p *ledger.Provider, number int64) {
+	if p.TreeNumber() == number {
+		return
+	}
+	for i := len(s.actors) - 1; i >= 0 && s.actors[i].foreign; i-- {
+		if s.actors[i].p == p {
+			return
+		}
+	}
+	a := actor{p: p, tree: p.TreeNumber(), foreign: true, sharing: true}
+	t, _ := s.q.s.TreeAt(a.tree)
+	until, _ := t.Derive(ledger.DerivedShape, ends).([]int32)
+	for i, n := range t.Providers() {
+		if n == p {
+			a.at, a.end = int32(i), until[i]
+		}
+	}
+	s.actors = append(s.actors, a)
+}
+
+// listRooms notes how much of each class each actor can give at most, -1 where it has no inventory.
+func (s *search) listRooms() {
+	n := len(s.q.classes)
+	s.room = grown(s.room, len(s.actors)*n)
+	for a := range s.actors {
+		p := s.actors[a].p
+		row := s.room[a*n : (a+1)*n]
+		for c := range row {
+			row[c] = -1
+		}
+		for i := range p.Inventories {
+			if c := s.q.class(p.Inventories[i].ClassID()); c >= 0 {
+				row[c] = room(p, &p.Inventories[i])
+			}
+		}
+	}
+}
+
+// serves says whether an actor, on its own, could serve a slot.
+func (s *search) serves(sl *slot, g *group, a int) bool {
+	act := &s.actors[a]
+	p := act.p
+	row := s.room[a*len(s.q.classes):]
+	for _, n := range sl.needs {
+		if row[n.class] < n.amount || !s.fits(p, n) {
+			return false
+		}
+	}
+	if inAny(p, g.forbidden) {
+		return false
+	}
+	if g.suffixed {
+		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(p, g.required) && inAll(p, g.memberOf) && !inAny(p, g.notMemberOf)
+	}
+	// The unsuffixed group. The traits that it requires are those of all its providers together: see search.place.
+	if g.inTree != anyTree && (act.foreign || g.inTree != act.tree) {
+		return false
+	}
+	if len(g.memberOf) > 0 && !inAll(p, g.memberOf) && (act.foreign || !inAll(s.root, g.memberOf)) {
+		return false
+	}
+	return !inAny(p, g.notMemberOf) && !inAny(s.root, g.notMemberOf)
+}
+
+// fits says whether the amount can be allocated in one piece.
+func (s *search) fits(p *ledger.Provider, n need) bool {
+	id := s.q.classes[n.class].id
+	for i := range p.Inventories {
+		if inv := &p.Inventories[i]; inv.ClassID() == id {
+			return n.amount >= inv.MinUnit && n.amount%max(inv.StepSize, 1) == 0
+		}
+	}
+	return false
+}
+
+// shuffle puts the options of each slot in an order that follows from the seed and the tree.
+func (s *search) shuffle(id int64) {
+	random := rand.New(rand.NewPCG(s.seed, uint64(id)))
+	for i := range s.slots {
+		options := s.optionsOf(i)
+		random.Shuffle(len(options), func(a, b int) { options[a], options[b] = options[b], options[a] })
+	}
+}
+
+// grown returns s with n elements, whose values mean nothing.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

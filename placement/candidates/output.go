@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"encoding/binary"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// output is what a search makes its candidates of, again and again.
+type output struct {
+	candidate Candidate
+	sums      []int64            // actor by class
+	touched   []int32            // actors with sums
+	providers []*ledger.Provider // what candidate.Groups is made of
+	key       []byte
+}
+
+// candidate puts the choices of a complete walk together.
+func (s *search) candidate() *Candidate {
+	o := &s.out
+	classes := len(s.q.classes)
+	if len(o.sums) < len(s.actors)*classes {
+		o.sums = make([]int64, len(s.actors)*classes) // All zero, as the end of this function leaves them.
+	}
+	o.touched = o.touched[:0]
+	for i := range s.slots {
+		a := s.slots[i].actor
+		if len(s.q.slots[i].needs) == 0 {
+			continue
+		}
+		row := o.sums[int(a)*classes:]
+		for _, n := range s.q.slots[i].needs {
+			row[n.class] += n.amount
+		}
+		if !contains(o.touched, a) {
+			o.touched = append(o.touched, a)
+		}
+	}
+	c := &o.candidate
+	c.Root = s.root
+	c.Allocations = c.Allocations[:0]
+	for _, a := range o.touched {
+		row := o.sums[int(a)*classes : (int(a)+1)*classes]
+		for class, sum := range row {
+			if sum > 0 {
+				c.Allocations = append(c.Allocations, Allocation{s.actors[a].p, s.q.classes[class].name, sum})
+				row[class] = 0
+			}
+		}
+	}
+	s.groupProviders()
+	return c
+}
+
+// groupProviders lists the providers of each group. The slots of a group stand in a row.
+func (s *search) groupProviders() {
+	o := &s.out
+	groups := o.candidate.Groups[:0]
+	// Room for all at once: the slices of the groups before must stay where they are.
+	o.providers = grown(o.providers, len(s.slots))[:0]
+	for i := range s.slots {
+		p := s.actors[s.slots[i].actor].p
+		if i == 0 || s.q.slots[i].group != s.q.slots[i-1].group {
+			o.providers = append(o.providers, p)
+			groups = append(groups, o.providers[len(o.providers)-1:])
+			continue
+		}
+		group := groups[len(groups)-1]
+		known := false
+		for _, q := range group {
+			known = known || q == p
+		}
+		if !known {
+			o.providers = append(o.providers, p)
+			groups[len(groups)-1] = o.providers[len(o.providers)-len(group)-1:]
+		}
+	}
+	o.candidate.Groups = groups
+}
+
+// shared returns what tells the candidate from others, when sharing providers serve all of it, so that other anchors can
+// have the same; nil otherwise. It is valid until the next call.
+func (s *search) shared() []byte {
+	if len(s.q.sharers) == 0 {
+		return nil
+	}
+	s.out.key = s.out.key[:0]
+	for i := range s.slots {
+		a := &s.actors[s.slots[i].actor]
+		if !a.sharing {
+			return nil
+		}
+		s.out.key = binary.AppendVarint(s.out.key, a.p.ID)
+	}
+	return s.out.key
+}
+
+func contains(list []int32, v int32) bool {
+	for _, e := range list {
+		if e == v {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// sharingTrait marks providers that share what they have with the trees of their aggregates.
+const sharingTrait = "MISC_SHARES_VIA_AGGREGATE"
+
+// query is a request in the terms of one snapshot.
+type query struct {
+	s       *ledger.Snapshot
+	classes []class // those that are asked for, in order of their IDs
+	groups  []group
+	slots   []slot
+	subtree [][]int // for each same_subtree, its slots
+
+	rootRequired, rootForbidden []ledger.ProviderSet
+	rootMemberOf                [][]ledger.ProviderSet
+	rootNotMemberOf             []ledger.ProviderSet
+
+	flat bool
+	// never says that nothing can serve the request.
+	never bool
+
+	// collective is how many sets of traits the providers of the unsuffixed group have to have together.
+	collective int
+
+	sharing ledger.ProviderSet // all sharing providers
+	// sharers are the sharing providers that have something to give to the request, by aggregate.
+	sharers map[string][]*ledger.Provider
+}
+
+// class is a class that is asked for. Within a query it goes by its place in query.classes.
+type class struct {
+	id   int64
+	name string
+}
+
+// need is an amount of a class.
+type need struct {
+	class  int
+	amount int64
+}
+
+// group is a request group.
+type group struct {
+	suffixed    bool
+	needs       []need // in order of their classes
+	required    [][]ledger.ProviderSet
+	forbidden   []ledger.ProviderSet
+	memberOf    [][]ledger.ProviderSet
+	notMemberOf []ledger.ProviderSet
+	inTree      int64 // number of a tree, anyTree for none
+}
+
+const anyTree = -1
+
+// slot is what one provider has to serve: all of a suffixed group, or one class of the unsuffixed one.
+type slot struct {
+	group   int
+	needs   []need
+	subtree []int // the same_subtree sets that it is in
+	// isolated slots have a provider each; an exclusive slot has its provider for itself.
+	isolated, exclusive bool
+}
+
+// apart says that the slot shares no provider with others of its kind.
+func (s *slot) apart() bool { return s.isolated || s.exclusive }
+
+// resolve turns a request into a query. The error is an UnknownNameError, or the context's.
+func resolve(ctx context.Context, s *ledger.Snapshot, r *Request) (*query, error) {
+	q := &query{s: s, flat: r.Flat, sharing: s.WithTrait(sharingTrait)}
+	if err := q.resolveRoot(&r.Root); err != nil {
+		return nil, err
+	}
+	q.collectClasses(r)
+	for i := range r.Groups {
+		g, err := q.resolveGroup(&r.Groups[i])
+		var unknown *UnknownNameError
+		if errors.As(err, &unknown) {
+			// The name is only an error when the search gets so far.
+			ok, err := reaches(ctx, s, r, i)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				return nil, unknown
+			}
+			q.never = true
+			return q, nil
+		}
+		q.groups = append(q.groups, g)
+	}
+	q.makeSlots(r)
+	q.findSharers()
+	return q, nil
+}
+
+// reaches says whether Placement would look at group number i: whether there is a root as it is asked for, and a candidate
+// for each group before, taken alone.
+func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i int) (bool, error) {
+	if root := (&Request{Root: r.Root}); !anyRoot(s, root) {
+		return false, nil
+	}
+	for _, g := range r.Groups[:i] {
+		alone := &Request{Groups: []Group{g}, Root: r.Root}
+		stats, err := Search(ctx, s, alone, Options{Limit: 1}, func(*Candidate) bool { return false })
+		if err != nil || stats.Candidates == 0 {
+			return false, err
+		}
+	}
+	// In the group itself, aggregates come before traits, and classes before both.
+	g := &r.Groups[i]
+	for _, res := range g.Resources {
+		if _, ok := s.Class(res.Class); !ok {
+			return true, nil
+		}
+	}
+	if len(g.MemberOf) == 0 {
+		return true, nil
+	}
+	sets := setsOf(g.MemberOf, s.InAggregate)
+	for _, first := range sets[0] {
+		for p := range first.All() {
+			if inAll(p, sets) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// anyRoot says whether any root meets the conditions on roots, which all have known names.
+func anyRoot(s *ledger.Snapshot, r *Request) bool {
+	q := &query{s: s}
+	if q.resolveRoot(&r.Root) != nil {
+		return false
+	}
+	if !q.asksOfRoot() {
+		return true
+	}
+	for t := range s.Trees() {
+		if q.rootMeets(t.Root()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *query) resolveRoot(c *RootConditions) (err error) {
+	unknown := func(name string) error { return &UnknownNameError{Trait: name, Root: true} }
+	if q.rootRequired, err = q.traitSets(c.Required, unknown); err != nil {
+		return err
+	}
+	if q.rootForbidden, err = q.traitSets(c.Forbidden, unknown); err != nil {
+		return err
+	}
+	q.rootMemberOf = setsOf(c.MemberOf, q.s.InAggregate)
+	for _, a := range c.NotMemberOf {
+		q.rootNotMemberOf = append(q.rootNotMemberOf, q.s.InAggregate(a))
+	}
+	return nil
+}
+
+func (q *query) traitSets(names []string, unknown func(string) error) ([]ledger.ProviderSet, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	sets := make([]ledger.ProviderSet, 0, len(names))
+	for _, name := range names {
+		if _, ok := q.s.Trait(name); !ok {
+			return nil, unknown(name)
+		}
+		sets = append(sets, q.s.WithTrait(name))
+	}
+	return sets, nil
+}
+
+func setsOf(names [][]string, find func(string) ledger.ProviderSet) [][]ledger.ProviderSet {
+	if len(names) == 0 {
+		return nil
+	}
+	all := make([][]ledger.ProviderSet, 0, len(names))
+	for _, any := range names {
+		sets := make([]ledger.ProviderSet, 0, len(any))
+		for _, name := range any {
+			sets = append(sets, find(name))
+		}
+		all = append(all, sets)
+	}
+	return all
+}
+
+// collectClasses numbers the known classes of the request.
+func (q *query) collectClasses(r *Request) {
+	for i := range r.Groups {
+		for _, res := range r.Groups[i].Resources {
+			if c, ok := q.s.Class(res.Class); ok && q.class(c.ID) < 0 {
+				q.classes = append(q.classes, class{c.ID, c.Name})
+			}
+		}
+	}
+	slices.SortFunc(q.classes, func(a, b class) int { return int(a.id - b.id) })
+}
+
+// class returns the place of a class among those that are asked for, -1 when it is not.
+func (q *query) class(id int64) int {
+	for i := range q.classes {
+		if q.classes[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func (q *query) resolveGroup(g *Group) (out group, err error) {
+	out = group{suffixed: g.Suffix != "", inTree: anyTree}
+	for _, res := range g.Resources {
+		c, ok := q.s.Class(res.Class)
+		if !ok {
+			return out, &UnknownNameError{Class: res.Class, Suffix: g.Suffix}
+		}
+		out.needs = append(out.needs, need{q.class(c.ID), res.Amount})
+	}
+	slices.SortFunc(out.needs, func(a, b need) int { return a.class - b.class })
+	unknown := func(name string) error { return &UnknownNameError{Trait: name, Suffix: g.Suffix} }
+	for _, any := range g.Required {
+		sets, err := q.traitSets(any, unknown)
+		if err != nil {
+			return out, err
+		}
+		out.required = append(out.required, sets)
+	}
+	if out.forbidden, err = q.traitSets(g.Forbidden, unknown); err != nil {
+		return out, err
+	}
+	out.memberOf = setsOf(g.MemberOf, q.s.InAggregate)
+	for _, a := range g.NotMemberOf {
+		out.notMemberOf = append(out.notMemberOf, q.s.InAggregate(a))
+	}
+	if g.InTree != "" {
+		p, ok := q.s.Provider(g.InTree)
+		if !ok {
+			q.never = true
+			return out, nil
+		}
+		out.inTree = p.TreeNumber()
+	}
+	if len(out.needs) == 0 {
+		// As in Placement: see the package's documentation.
+		out.inTree = anyTree
+		q.never = q.never || len(out.required) == 0 && len(out.memberOf) == 0
+	}
+	return out, nil
+}
+
+func (q *query) makeSlots(r *Request) {
+	bySuffix := make(map[string]int, len(r.Groups)) // slots of suffixed groups
+	for i := range q.groups {
+		g := &q.groups[i]
+		if g.suffixed {
+			suffix := r.Groups[i].Suffix
+			bySuffix[suffix] = len(q.slots)
+			q.slots = append(q.slots, slot{
+				group: i, needs: g.needs,
+				isolated:  r.GroupPolicy == Isolate,
+				exclusive: slices.Contains(r.Isolate, suffix),
+			})
+			continue
+		}
+		q.collective = len(g.required)
+		for n := range g.needs {
+			q.slots = append(q.slots, slot{group: i, needs: g.needs[n : n+1]})
+		}
+	}
+	for _, suffixes := range r.SameSubtree {
+		var set []int
+		for _, suffix := range suffixes {
+			if i, ok := bySuffix[suffix]; ok {
+				set = append(set, i)
+				q.slots[i].subtree = append(q.slots[i].subtree, len(q.subtree))
+			}
+		}
+		q.subtree = append(q.subtree, set)
+	}
+	q.never = q.never || len(q.slots) == 0
+}
+
+// findSharers lists the sharing providers that may serve a slot in other trees than their own.
+func (q *query) findSharers() {
+	if q.sharing.Len() == 0 {
+		return
+	}
+	resourceless := slices.ContainsFunc(q.slots, func(s slot) bool { return len(s.needs) == 0 })
+	q.sharers = map[string][]*ledger.Provider{}
+	for p := range q.sharing.All() {
+		gives := resourceless
+		for i := range p.Inventories {
+			gives = gives || q.class(p.Inventories[i].ClassID()) >= 0
+		}
+		if !gives {
+			continue
+		}
+		for _, a := range p.Aggregates {
+			q.sharers[a] = append(q.sharers[a], p)
+		}
+	}
+}
+
+// inAny says whether the provider is in one of the sets.
+func inAny(p *ledger.Provider, sets []ledger.ProviderSet) bool {
+	for i := range sets {
+		if sets[i].Has(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// inAll says whether the provider is in at least one set of each list.
+func inAll(p *ledger.Provider, all [][]ledger.ProviderSet) bool {
+	for _, sets := range all {
+		if !inAny(p, sets) {
+			return false
+		}
+	}
+	return true
+}
+
+// asksOfRoot says whether there are conditions on roots.
+func (q *query) asksOfRoot() bool {
+	return len(q.rootRequired)+len(q.rootForbidden)+len(q.rootMemberOf)+len(q.rootNotMemberOf) > 0
+}
+
+// rootMeets says whether the root of a tree is as it is asked for.
+func (q *query) rootMeets(root *ledger.Provider) bool {
+	for i := range q.rootRequired {
+		if !q.rootRequired[i].Has(root) {
+			return false
+		}
+	}
+	return !inAny(root, q.rootForbidden) && inAll(root, q.rootMemberOf) && !inAny(root, q.rootNotMemberOf)
+}
+
+// room returns how much of an inventory one request can get at most: what is free, and no more than max_unit.
+func room(p *ledger.Provider, inv *ledger.Inventory) int64 {
+	capacity := inv.Capacity()
+	used := p.Used(inv.ClassID())
+	if capacity < math.MinInt64+used { // Beyond all sense; nothing is free.
+		return -1
+	}
+	return min(capacity-used, inv.MaxUnit)
+}

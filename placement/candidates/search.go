@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// search is the search at one anchor: a walk through the tree of all ways to give each slot one of its options, which can
+// be left after each candidate and taken up again. It can be filled again for another anchor, and keeps its memory.
+type search struct {
+	q      *query
+	seed   uint64
+	limits *limits
+
+	root    *ledger.Provider
+	actors  []actor
+	room    []int64 // actor by class: what is left, as slots take of it
+	options []int32 // actors, slot after slot
+	slots   []slotState
+
+	// The walk. Slots are served level by level, in an order of their own: those with few options first.
+	order   []int32 // level to slot
+	level   int
+	begun   bool
+	done    bool
+	careful bool // look ahead at each step: a dead end was met
+	stale   int  // steps since the last candidate
+
+	parts []part // by actor
+
+	// Traits of the unsuffixed group, as bits: one for each set of which the providers must have one trait together.
+	words   int
+	traits  []uint64 // by actor: what it has
+	covered []uint64 // by level: what the slots above have together
+	coming  []uint64 // by level: what the slots from there on could have at most
+
+	ahead matching
+	out   output
+}
+
+// limits bound the searches of one request.
+type limits struct {
+	steps   int         // that may still be taken
+	stopped func() bool // asked now and then: is nobody waiting any more?
+	givenUp bool        // a search ended before its end, for the steps it took
+}
+
+const (
+	// stride is after how many steps of a search limits.stopped is asked.
+	stride = 1 << 16
+	// maxStale is after how many fruitless steps a search at one anchor is given up.
+	maxStale = 2_000_000
+)
+
+// step takes one step. It returns false when no more may be taken.
+func (s *search) step() bool {
+	s.stale++
+	s.limits.steps--
+	if s.limits.steps <= 0 || s.stale > maxStale {
+		s.limits.givenUp = true
+		return false
+	}
+	return s.stale%stride != 0 || !s.limits.stopped()
+}
+
+// slotState is where the walk is at one slot.
+type slotState struct {
+	from, to int   // its options
+	next     int   // the option to try next, from zero
+	actor    int32 // that serves it; -1 for none
+	fruitful bool  // a candidate was found since the slot was last entered
+}
+
+// part is what an actor does at a time.
+type part struct {
+	slots, isolated int16
+	exclusive       bool
+}
+
+func newSearch(q *query, seed uint64, l *limits) *search {
+	return &search{q: q, seed: seed, limits: l, slots: make([]slotState, len(q.slots)), order: make([]int32, len(q.slots)), words: (q.collective + 63) / 64}
+}
+
+func (s *search) optionsOf(slot int) []int32 { return s.options[s.slots[slot].from:s.slots[slot].to] }
+
+// prepare puts the walk at its beginning. It returns false when there is nothing to walk through.
+func (s *search) prepare() bool {
+	s.begun, s.done, s.careful = false, false, false
+	s.level, s.stale = 0, 0
+	s.parts = grown(s.parts, len(s.actors))
+	clear(s.parts)
+	for i := range s.order {
+		// Insertion: there are few slots, and most are in order already.
+		at := i
+		for n := s.slots[i].to - s.slots[i].from; at > 0; at-- {
+			before := s.slots[s.order[at-1]]
+			if before.to-before.from <= n {
+				break
+			}
+			s.order[at] = s.order[at-1]
+		}
+		s.order[at] = int32(i)
+		s.slots[i].actor, s.slots[i].next, s.slots[i].fruitful = -1, 0, false
+	}
+	return s.words == 0 || s.prepareTraits()
+}
+
+// prepareTraits notes which of the required sets each actor meets, and what the slots of each level and those after it
+// could meet at most. It returns false when that is not all.
+func (s *search) prepareTraits() bool {
+	w := s.words
+	s.traits = grown(s.traits, len(s.actors)*w)
+	clear(s.traits)
+	var required [][]ledger.ProviderSet
+	for i := range s.q.groups {
+		if !s.q.groups[i].suffixed {
+			required = s.q.groups[i].required
+		}
+	}
+	for a := range s.actors {
+		for i, sets := range required {
+			if inAny(s.actors[a].p, sets) {
+				s.traits[a*w+i/64] |= 1 << (i % 64)
+			}
+		}
+	}
+	levels := len(s.order)
+	s.covered = grown(s.covered, (levels+1)*w)
+	s.coming = grown(s.coming, (levels+1)*w)
+	clear(s.covered)
+	clear(s.coming)
+	for level := levels - 1; level >= 0; level-- {
+		slot := int(s.order[level])
+		copy(s.coming[level*w:(level+1)*w], s.coming[(level+1)*w:(level+2)*w])
+		if s.q.groups[s.q.slots[slot].group].suffixed {
+			continue
+		}
+		for _, a := range s.optionsOf(slot) {
+			for i := range w {
+				s.coming[level*w+i] |= s.traits[int(a)*w+i]
+			}
+		}
+	}
+	return s.coverable(0)
+}
+
+// coverable says whether the slots above the level and those from it on can have all required traits together.
+func (s *search) coverable(level int) bool {
+	for i := range s.words {
+		all := ^uint64(0)
+		if rest := s.q.collective - i*64; rest < 64 {
+			all = 1<<rest - 1
+		}
+		if (s.covered[level*s.words+i]|s.coming[level*s.words+i])&all != all {
+			return false
+		}
+	}
+	return true
+}
+
+// next walks to the next complete set of choices. It returns false when there is no other, or when the limits are reached.
+func (s *search) next() bool {
+	if s.done {
+		return false
+	}
+	last := len(s.order) - 1
+	if s.begun {
+		s.level = last
+		s.undo(last)
+	}
+	s.begun = true
+	for {
+		slot := int(s.order[s.level])
+		if s.advance(slot) {
+			if s.level == last {
+				for i := range s.slots {
+					s.slots[i].fruitful = true
+				}
+				s.stale = 0
+				return true
+			}
+			s.level++
+			below := &s.slots[s.order[s.level]]
+			below.next, below.fruitful = 0, false
+			continue
+		}
+		if s.done {
+			return false
+		}
+		if !s.slots[slot].fruitful && !s.careful {
+			s.careful = true
+			if !s.retreat() {
+				return false
+			}
+			continue
+		}
+		if s.level == 0 {
+			s.done = true
+			return false
+		}
+		s.level--
+		s.undo(s.level)
+	}
+}
+
+// advance gives the slot, which is that of the level, the next of its options that works. It ends the search when the
+// limits are reached.
+func (s *search) advance(slot int) bool {
+	st := &s.slots[slot]
+	for options := s.options[st.from:st.to]; st.next < len(options); {
+		a := options[st.next]
+		st.next++
+		if !s.step() {
+			s.done = true
+			return false
+		}
+		if !s.place(slot, a) {
+			continue
+		}
+		if s.careful && !s.ahead.possible(s, s.level+1) {
+			s.undo(s.level)
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+// retreat goes up to the deepest level from where a candidate is possible, after a dead end was met.
+func (s *search) retreat() bool {
+	for !s.ahead.possible(s, s.level) {
+		if s.level == 0 {
+			s.done = true
+			return false
+		}
+		s.level--
+		s.undo(s.level)
+	}
+	return true
+}
+
+// place gives a slot, which is that of the level, to an actor, if all the rules let it.
+func (s *search) place(slot int, a int32) bool {
+	sl := &s.q.slots[slot]
+	if !s.allows(sl, a) || s.q.flat && !s.staysFlat(sl, a) || len(sl.subtree) > 0 && !s.staysInSubtree(sl, slot, a) {
+		return false
+	}
+	if s.words > 0 {
+		w := s.words
+		now := s.covered[(s.level+1)*w : (s.level+2)*w]
+		copy(now, s.covered[s.level*w:(s.level+1)*w])
+		if !s.q.groups[sl.group].suffixed {
+			for i := range now {
+				now[i] |= s.traits[int(a)*w+i]
+			}
+		}
+		if !s.coverable(s.level + 1) {
+			return false
+		}
+	}
+	row := s.room[int(a)*len(s.q.classes):]
+	for _, n := range sl.needs {
+		row[n.class] -= n.amount
+	}
+	p := &s.parts[a]
+	p.slots++
+	if sl.isolated {
+		p.isolated++
+	}
+	p.exclusive = p.exclusive || sl.exclusive
+	s.slots[slot].actor = a
+	return true
+}
+
+// undo takes the slot of the level from its actor.
+func (s *search) undo(level int) {
+	slot := s.order[level]
+	sl, st := &s.q.slots[slot], &s.slots[slot]
+	row := s.room[int(st.actor)*len(s.q.classes):]
+	for _, n := range sl.needs {
+		row[n.class] += n.amount
+	}
+	p := &s.parts[st.actor]
+	p.slots--
+	if sl.isolated {
+		p.isolated--
+	}
+	p.exclusive = p.exclusive && !sl.exclusive
+	st.actor = -1
+}
+
+// allows says whether an actor has the room for the slot, and may have it beside those that it has.
+func (s *search) allows(sl *slot, a int32) bool {
+	p := s.parts[a]
+	if p.exclusive || sl.exclusive && p.slots > 0 || sl.isolated && p.isolated > 0 {
+		return false
+	}
+	row := s.room[int(a)*len(s.q.classes):]
+	for _, n := range sl.needs {
+		if row[n.class] < n.amount {
+			return false
+		}
+	}
+	return true
+}
+
+// staysFlat says whether no two providers of one tree would give resources.
+func (s *search) staysFlat(sl *slot, a int32) bool {
+	if len(sl.needs) == 0 {
+		return true
+	}
+	for i := range s.slots {
+		if b := s.slots[i].actor; b >= 0 && b != a && s.actors[b].tree == s.actors[a].tree && len(s.q.slots[i].needs) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// staysInSubtree says whether, for each same_subtree set of the slot, one of the actors of its slots is above all others,
+// or one that is still to come could be.
+func (s *search) staysInSubtree(sl *slot, slot int, a int32) bool {
+	for _, set := range sl.subtree {
+		if !s.rooted(s.q.subtree[set], slot, a) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *search) rooted(set []int, slot int, a int32) bool {
+	aboveAll := func(top int32) bool {
+		if !s.actors[top].above(&s.actors[a]) {
+			return false
+		}
+		for _, i := range set {
+			if b := s.slots[i].actor; b >= 0 && i != slot && !s.actors[top].above(&s.actors[b]) {
+				return false
+			}
+		}
+		return true
+	}
+	if aboveAll(a) {
+		return true
+	}
+	for _, i := range set {
+		if b := s.slots[i].actor; i != slot && b >= 0 && aboveAll(b) {
+			return true
+		}
+	}
+	for _, i := range set {
+		if i == slot || s.slots[i].actor >= 0 {
+			continue
+		}
+		for _, b := range s.optionsOf(i) {
+			if aboveAll(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayHaveMore says whether there can be another candidate after the first.
+func (s *search) mayHaveMore() bool {
+	return !s.done && len(s.options) > len(s.slots)
+}
