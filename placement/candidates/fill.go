@@ -49,6 +49,7 @@ func (s *search) fill(t *ledger.Tree) bool {
 	}
 	s.listActors(t)
 	s.listRooms()
+	s.limits.steps -= len(s.actors) * len(q.slots) / workPerStep
 	s.options = s.options[:0]
 	for i := range q.slots {
 		sl := &q.slots[i]

@@ -20,7 +20,8 @@ type query struct {
 	classes []class // those that are asked for, in order of their IDs
 	groups  []group
 	slots   []slot
-	subtree [][]int // for each same_subtree, its slots
+	kinds   [][]need // what slots of several classes need, each once
+	subtree [][]int  // for each same_subtree, its slots
 
 	rootRequired, rootForbidden []ledger.ProviderSet
 	rootMemberOf                [][]ledger.ProviderSet
@@ -67,6 +68,7 @@ const anyTree = -1
 type slot struct {
 	group   int
 	needs   []need
+	kind    int   // the place of needs in query.kinds, -1 for needs of one class or none
 	subtree []int // the same_subtree sets that it is in
 	// isolated slots have a provider each; an exclusive slot has its provider for itself.
 	isolated, exclusive bool
@@ -281,6 +283,9 @@ func (q *query) makeSlots(r *Request) {
 			q.slots = append(q.slots, slot{group: i, needs: g.needs[n : n+1]})
 		}
 	}
+	for i := range q.slots {
+		q.slots[i].kind = q.kindOf(q.slots[i].needs)
+	}
 	for _, suffixes := range r.SameSubtree {
 		var set []int
 		for _, suffix := range suffixes {
@@ -292,6 +297,18 @@ func (q *query) makeSlots(r *Request) {
 		q.subtree = append(q.subtree, set)
 	}
 	q.never = q.never || len(q.slots) == 0
+}
+
+func (q *query) kindOf(needs []need) int {
+	if len(needs) < 2 {
+		return -1
+	}
+	at := slices.IndexFunc(q.kinds, func(other []need) bool { return slices.Equal(other, needs) })
+	if at < 0 {
+		at = len(q.kinds)
+		q.kinds = append(q.kinds, needs)
+	}
+	return at
 }
 
 // findSharers lists the sharing providers that may serve a slot in other trees than their own.

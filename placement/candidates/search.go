@@ -240,10 +240,16 @@ func (s *search) retreat() bool {
 	return true
 }
 
+// permits says whether an actor can have the slot beside the choices made so far.
+func (s *search) permits(slot int, a int32) bool {
+	sl := &s.q.slots[slot]
+	return s.allows(sl, a) && (!s.q.flat || s.staysFlat(sl, a)) && (len(sl.subtree) == 0 || s.staysInSubtree(sl, slot, a))
+}
+
 // place gives a slot, which is that of the level, to an actor, if all the rules let it.
 func (s *search) place(slot int, a int32) bool {
 	sl := &s.q.slots[slot]
-	if !s.allows(sl, a) || s.q.flat && !s.staysFlat(sl, a) || len(sl.subtree) > 0 && !s.staysInSubtree(sl, slot, a) {
+	if !s.permits(slot, a) {
 		return false
 	}
 	if s.words > 0 {

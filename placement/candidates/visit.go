@@ -4,6 +4,7 @@ package candidates
 
 import (
 	"context"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -126,6 +127,10 @@ func (t *tour) arrive(s *search, number int64) bool {
 	if t.stats.Trees&63 == 0 && t.stopped() {
 		return false
 	}
+	if t.limits.steps <= 0 {
+		t.limits.givenUp, t.over = true, true
+		return false
+	}
 	t.stats.Trees++
 	return s.fill(tree)
 }
@@ -210,8 +215,12 @@ func (q *query) where() (numbers []int64, all bool) {
 	}
 	for i := range q.groups {
 		g := &q.groups[i]
-		if !g.suffixed && g.inTree != anyTree {
-			return []int64{g.inTree}, false
+		if g.inTree != anyTree {
+			if !g.suffixed {
+				return []int64{g.inTree}, false
+			}
+			t, _ := q.s.TreeAt(g.inTree)
+			return q.anchorsOf(slices.Values(t.Providers())), false
 		}
 		for _, n := range g.needs {
 			consider(q.s.WithClass(q.classes[n.class].name))
@@ -235,13 +244,13 @@ func (q *query) where() (numbers []int64, all bool) {
 	if !found || rarest.Len() > q.s.TreeCount()/8 {
 		return nil, true
 	}
-	return q.anchorsOf(rarest), false
+	return q.anchorsOf(rarest.All()), false
 }
 
 // anchorsOf returns the numbers of the trees of some providers, and of those that they share with.
-func (q *query) anchorsOf(set ledger.ProviderSet) []int64 {
+func (q *query) anchorsOf(providers iter.Seq[*ledger.Provider]) []int64 {
 	var numbers []int64
-	for p := range set.All() {
+	for p := range providers {
 		numbers = append(numbers, p.TreeNumber())
 		if q.sharing.Len() == 0 || !q.sharing.Has(p) {
 			continue
