@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
@@ -31,6 +31,10 @@ type Config struct {
 	Auth Auth
 	// Policy is the set of rules that says who may do what: api.Secure when empty.
 	Policy api.Defaults
+	// PolicyFile has rules that go before those of Policy, as api.OpenPolicy reads them. None when empty.
+	PolicyFile string
+	// TLS is how the service is reached by TLS.
+	TLS TLS
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
 	// Placement are Placement's own options.
@@ -53,6 +57,8 @@ const (
 	NoAuth Strategy = "noauth"
 	// Token knows a fixed set of tokens, from a file.
 	Token Strategy = "token"
+	// Keystone asks OpenStack's identity service about tokens.
+	Keystone Strategy = "keystone"
 )
 
 // Auth says how a service knows who sends a request.
@@ -60,6 +66,8 @@ type Auth struct {
 	Strategy Strategy
 	// TokenFile is the file of the Token strategy; api.ReadTokens says how it looks.
 	TokenFile string
+	// Keystone is the service of the Keystone strategy.
+	Keystone keystone.Config
 	// Authenticator goes before Strategy, for strategies that are made elsewhere.
 	Authenticator api.Authenticator
 }
@@ -72,27 +80,46 @@ var (
 	ErrNotLoopback = errors.New("the noauth strategy serves on loopback addresses only")
 )
 
-func (a Auth) authenticator() (api.Authenticator, error) {
+// authenticator makes what the strategy names. It asks Keystone nothing yet.
+func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (api.Authenticator, error) {
 	switch {
 	case a.Authenticator != nil:
 		return a.Authenticator, nil
 	case a.Strategy == NoAuth:
 		return api.NoAuth{}, nil
-	case a.Strategy != Token:
-		return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s or %s", ErrConfig, a.Strategy, NoAuth, Token)
-	case a.TokenFile == "":
+	case a.Strategy == Token && a.TokenFile == "":
 		return nil, fmt.Errorf("%w: the auth strategy %s needs a token file", ErrConfig, Token)
+	case a.Strategy == Token:
+		tokens, err := api.OpenTokens(a.TokenFile, log)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return tokens, nil
+	case a.Strategy == Keystone:
+		cfg := a.Keystone
+		if cfg.Now == nil {
+			cfg.Now = now
+		}
+		asking, err := keystone.New(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return asking, nil
 	}
-	file, err := os.Open(a.TokenFile)
+	return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s, %s or %s", ErrConfig, a.Strategy, NoAuth, Token, Keystone)
+}
+
+// policy makes the rules that say who may do what.
+func (c *Config) policy() (policy api.Policy, err error) {
+	if c.PolicyFile == "" {
+		policy, err = api.NewPolicy(c.Policy)
+	} else {
+		policy, err = api.OpenPolicy(c.Policy, c.PolicyFile, c.Logger)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: open the token file: %w", ErrConfig, err)
+		return api.Policy{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	defer func() { _ = file.Close() }() // It was only read.
-	tokens, err := api.ReadTokens(file, a.TokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return tokens, nil
+	return policy, nil
 }
 
 // open says that the service asks nobody who they are.
@@ -114,7 +141,7 @@ func (a Auth) checkListen(address string) error {
 		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s", ErrConfig, ErrNotLoopback, address, Token)
+		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
 	}
 	return nil
 }

@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test|conformance: installs the Debian packages that are missing for that make target, and says which.
+# packages.sh run|test|bench|conformance: installs the Debian packages that are missing for that make target, and says which.
 # Does nothing, and needs no network and no rights, when all are there.
 set -euo pipefail
 
 # To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
-# To test as well: the real Placement (its code alone: the package placement-api would start a service on port 8778), and
-# systemd-analyze.
-test=("${run[@]}" python3-placement systemd)
+# To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
+# start services), and systemd-analyze; and clients that were written for Placement.
+test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-osc-placement)
+# To measure beside the real Placement: its code, what serves it and its database, each without a service of the machine
+# (mariadb-server and placement-api would start one).
+bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core)
 
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
+bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|test|conformance" >&2
+  echo "usage: packages.sh run|test|bench|conformance" >&2
   exit 2
   ;;
 esac

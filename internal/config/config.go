@@ -17,15 +17,18 @@ const DefaultFile = "/etc/compute-agent/compute-agent.toml"
 // Config is the whole configuration, every default filled in. It is not
 // changed after Load; a reload makes a new one.
 type Config struct {
-	Agent           Agent
-	PlacementClient PlacementClient
-	Tracker         Tracker
-	Plugins         Plugins
-	Drivers         map[string]*Driver
-	Log             Log
-	Placement       Placement
-	CORS            CORS
-	Policy          Policy
+	Agent            Agent
+	PlacementClient  PlacementClient
+	Tracker          Tracker
+	Plugins          Plugins
+	Drivers          map[string]*Driver
+	Log              Log
+	Placement        Placement
+	PlacementTLS     PlacementTLS
+	PlacementMetrics PlacementMetrics
+	Keystone         Keystone
+	CORS             CORS
+	Policy           Policy
 
 	file    string
 	files   []string
@@ -141,19 +144,64 @@ func (l Log) UseJSON(getenv func(string) string, terminal bool) bool {
 // Placement is the section [placement]: options of the bundled Placement
 // server, with the names that OpenStack Placement gives them.
 type Placement struct {
-	IncompleteConsumerProjectID string
-	IncompleteConsumerUserID    string
+	IncompleteConsumerProjectID            string
+	IncompleteConsumerUserID               string
+	MaxAllocationCandidates                int    // -1 is no bound but the server's own.
+	AllocationCandidatesGenerationStrategy string // BreadthFirst or DepthFirst.
+	RandomizeAllocationCandidates          bool
+}
+
+// Values of Placement.AllocationCandidatesGenerationStrategy.
+const (
+	BreadthFirst = "breadth-first"
+	DepthFirst   = "depth-first"
+)
+
+// PlacementTLS is the section [placement_tls]: how the bundled Placement server
+// is reached by TLS. It serves plain HTTP while CertFile is empty.
+type PlacementTLS struct {
+	CertFile     string
+	KeyFile      string
+	ClientCAFile string // Not empty: clients must show a certificate of these.
+}
+
+// PlacementMetrics is the section [placement_metrics]: where else than on its
+// admin socket the bundled Placement server shows its metrics.
+type PlacementMetrics struct {
+	Listen string // HOST:PORT, empty for nowhere; without HOST loopback.
+}
+
+// Keystone is the section [keystone]: where the bundled Placement server asks
+// about tokens, with --auth keystone, and as whom.
+type Keystone struct {
+	AuthURL                         string
+	Username                        string
+	UserDomainName                  string
+	ProjectName                     string
+	ProjectDomainName               string
+	PasswordFile                    string
+	ApplicationCredentialID         string
+	ApplicationCredentialSecretFile string
+	CAFile                          string
+	WWWAuthenticateURI              string // Empty is AuthURL.
+	Timeout                         time.Duration
+	TokenCacheTime                  time.Duration
 }
 
 // CORS is the section [cors] of the bundled Placement server.
 type CORS struct {
-	AllowedOrigin []string
-	AllowHeaders  []string
+	AllowedOrigin    []string
+	AllowHeaders     []string
+	AllowMethods     []string
+	ExposeHeaders    []string
+	AllowCredentials bool
+	MaxAge           int // Seconds; zero is not to say any.
 }
 
 // Policy is the section [policy] of the bundled Placement server.
 type Policy struct {
 	Defaults string // PolicySecure, PolicyLegacy or PolicyOpen.
+	File     string // Rules that go before them; empty is none.
 }
 
 // Values of Policy.Defaults.

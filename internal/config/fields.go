@@ -200,12 +200,14 @@ func (f duration[T]) allowed() string {
 // list is an array of strings. In a variable it is either TOML ("[\"a\"]") or
 // the words between commas; the empty text is the empty list.
 type list[T any] struct {
-	at    func(*T) *[]string
-	words string
-	check func(string) *fault
+	at       func(*T) *[]string
+	def      []string
+	words    string
+	check    func(string) *fault
+	required bool // The empty list is refused.
 }
 
-func (f list[T]) reset(t *T) { *f.at(t) = nil }
+func (f list[T]) reset(t *T) { *f.at(t) = slices.Clone(f.def) }
 
 func (f list[T]) set(t *T, v any) *fault {
 	items, ok := v.([]any)
@@ -227,6 +229,9 @@ func (f list[T]) set(t *T, v any) *fault {
 			}
 		}
 		out = append(out, s)
+	}
+	if f.required && len(out) == 0 {
+		return faultf("write "+f.allowed(), "the array is empty")
 	}
 	*f.at(t) = out
 	return nil

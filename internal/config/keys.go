@@ -3,6 +3,7 @@
 package config
 
 import (
+	"math"
 	"time"
 )
 
@@ -28,6 +29,12 @@ const (
 
 	live    = true
 	restart = false
+)
+
+// Headers that Placement lets pages of other origins send and read by default.
+var (
+	corsAllowHeaders  = []string{"X-Auth-Token", "X-Openstack-Request-Id", "X-Identity-Status", "X-Roles", "X-Service-Catalog", "X-User-Id", "X-Tenant-Id", "OpenStack-API-Version"}
+	corsExposeHeaders = []string{"X-Auth-Token", "X-Openstack-Request-Id", "X-Subject-Token", "X-Service-Token", "OpenStack-API-Version"}
 )
 
 // sections declares every section but [drivers.NAME], in the order in which
@@ -114,15 +121,69 @@ var sections = []section{
 			text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
 		{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",
 			text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerUserID }, def: uuidZero, words: idWords, check: consumerID}},
+		{"max_allocation_candidates", restart, "Upper bound of the allocation candidates that are made for one request, whatever limit\nit has; -1 is no bound but the server's own.",
+			number[Config]{at: func(c *Config) *int { return &c.Placement.MaxAllocationCandidates }, def: 100_000, min: -1, max: math.MaxInt32}},
+		{"allocation_candidates_generation_strategy", restart, "Which candidates are made first where there are more than the bound or the limit:\n\"breadth-first\" takes turns between the root providers, \"depth-first\" makes all of\none root before those of the next.",
+			choice[Config]{func(c *Config) *string { return &c.Placement.AllocationCandidatesGenerationStrategy }, BreadthFirst, []string{BreadthFirst, DepthFirst}}},
+		{"randomize_allocation_candidates", restart, "Whether candidates come in random order, and are a random choice where there are more\nthan the limit.",
+			toggle[Config]{func(c *Config) *bool { return &c.Placement.RandomizeAllocationCandidates }, false}},
+	}},
+	{"placement_tls", "TLS of the bundled Placement server. It serves plain HTTP while cert_file is empty. Files that\nchange are read again while it runs.", []key[Config]{
+		{"cert_file", restart, "File of the server's certificate and those between it and its CA, in PEM, or the name\nof a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementTLS.CertFile }, words: secretWords, check: secretPath}},
+		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementTLS.KeyFile }, words: secretWords, check: secretPath}},
+		{"client_ca_file", restart, "File of the PEM certificates of CAs, or the name of a credential. When it is set, clients\nmust show a certificate of one of them, beside what --auth asks of them.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementTLS.ClientCAFile }, words: secretWords, check: secretPath}},
+	}},
+	{"placement_metrics", "Metrics of the bundled Placement server for Prometheus. They are always on its admin socket.", []key[Config]{
+		{"listen", restart, "Address to serve /metrics, /healthz and /readyz on as well, by plain HTTP and to whoever\nasks. Without a host it is 127.0.0.1. Empty means nowhere.",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementMetrics.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
+	}},
+	{"keystone", "The Keystone that the bundled Placement server asks about tokens (--auth keystone), and the\nservice user that it asks as, who needs the role service there: with a password, or with an\napplication credential.", []key[Config]{
+		{"auth_url", restart, "Address of Keystone.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
+		{"username", restart, "Name of the service user.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.Username }, def: "placement", words: "a name"}},
+		{"user_domain_name", restart, "Domain of the service user.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.UserDomainName }, def: "Default", words: "a name"}},
+		{"project_name", restart, "Project of the service user.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.ProjectName }, def: "service", words: "a name"}},
+		{"project_domain_name", restart, "Domain of that project.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.ProjectDomainName }, def: "Default", words: "a name"}},
+		{"password_file", restart, "File of the service user's password, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.PasswordFile }, words: secretWords, check: secretPath}},
+		{"application_credential_id", restart, "Application credential to use instead of user, project and password.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.ApplicationCredentialID }, words: "an identifier"}},
+		{"application_credential_secret_file", restart, "File of its secret, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.ApplicationCredentialSecretFile }, words: secretWords, check: secretPath}},
+		{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.CAFile }, words: secretWords, check: secretPath}},
+		{"www_authenticate_uri", restart, "Address of Keystone that clients are told when their token is refused. Empty means the\none above, which clients may not reach.",
+			text[Config]{at: func(c *Config) *string { return &c.Keystone.WWWAuthenticateURI }, words: "a URL", check: optionalURL}},
+		{"timeout", restart, "How long Keystone may take to answer.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Keystone.Timeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 5 * time.Minute}},
+		{"token_cache_time", restart, "How long what Keystone said of a token is believed; a token that is revoked works so long.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Keystone.TokenCacheTime }, def: 5 * time.Minute, min: time.Second, max: time.Hour}},
 	}},
 	{"cors", "Cross-origin requests to the bundled Placement server. Off while allowed_origin is empty.", []key[Config]{
 		{"allowed_origin", restart, "Origins whose pages may call Placement.",
 			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowedOrigin }, words: "an array of origins such as [\"https://dashboard.example\"]", check: origin}},
 		{"allow_headers", restart, "Request headers that such pages may send.",
-			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowHeaders }, words: "an array of header names such as [\"X-Auth-Token\"]", check: headerName}},
+			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowHeaders }, def: corsAllowHeaders, words: "an array of header names such as [\"X-Auth-Token\"]", check: headerName}},
+		{"allow_methods", restart, "Methods that such pages may use.",
+			list[Config]{at: func(c *Config) *[]string { return &c.CORS.AllowMethods }, def: []string{"GET", "PUT", "POST", "DELETE", "PATCH"}, words: "an array of methods such as [\"GET\"], at least one", check: methodName, required: true}},
+		{"expose_headers", restart, "Headers of an answer that such pages may read.",
+			list[Config]{at: func(c *Config) *[]string { return &c.CORS.ExposeHeaders }, def: corsExposeHeaders, words: "an array of header names such as [\"X-Openstack-Request-Id\"]", check: headerName}},
+		{"allow_credentials", restart, "Whether such pages may have cookies and client certificates sent along.",
+			toggle[Config]{func(c *Config) *bool { return &c.CORS.AllowCredentials }, true}},
+		{"max_age", restart, "How many seconds a browser may remember what it was allowed; 0 says nothing about it.",
+			number[Config]{at: func(c *Config) *int { return &c.CORS.MaxAge }, def: 3600, max: 86400}},
 	}},
 	{"policy", "Who may do what at the bundled Placement server.", []key[Config]{
-		{"defaults", restart, "The set of rules: \"secure\" (service, and readers of a project for their own),\n\"legacy\" (admin and service only) or \"open\" (everybody).",
+		{"defaults", restart, "The set of rules: \"secure\" (Placement's own: admin and service, reshaping for service\nonly, usages for readers of the project too), \"legacy\" (the same, and admin may reshape)\nor \"open\" (everybody).",
 			choice[Config]{func(c *Config) *string { return &c.Policy.Defaults }, PolicySecure, []string{PolicySecure, PolicyLegacy, PolicyOpen}}},
+		{"file", restart, "File of rules that go before them, as Placement's policy.yaml. When it changes it is read\nagain while the server runs. Empty means none.",
+			text[Config]{at: func(c *Config) *string { return &c.Policy.File }, words: "an absolute path", check: absolutePath}},
 	}},
 }

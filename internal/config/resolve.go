@@ -40,6 +40,12 @@ func (l *loader) resolve() {
 	l.resolveCredential("placement_client.ca_file", &c.PlacementClient.CAFile)
 	l.resolveCredential("placement_client.cert_file", &c.PlacementClient.CertFile)
 	l.resolveCredential("placement_client.key_file", &c.PlacementClient.KeyFile)
+	l.resolveCredential("placement_tls.cert_file", &c.PlacementTLS.CertFile)
+	l.resolveCredential("placement_tls.key_file", &c.PlacementTLS.KeyFile)
+	l.resolveCredential("placement_tls.client_ca_file", &c.PlacementTLS.ClientCAFile)
+	l.resolveCredential("keystone.password_file", &c.Keystone.PasswordFile)
+	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
+	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)
 }
 
 func (l *loader) resolveHost() {

@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -18,9 +19,12 @@ func (c *Config) Validate() error {
 	v.order("plugins.health_timeout", c.Plugins.HealthTimeout, "plugins.health_interval", c.Plugins.HealthInterval)
 	v.order("placement_client.connect_timeout", c.PlacementClient.ConnectTimeout, "placement_client.timeout", c.PlacementClient.Timeout)
 	v.sockets()
-	if len(c.CORS.AllowHeaders) > 0 && len(c.CORS.AllowedOrigin) == 0 {
-		v.bad("cors.allow_headers", "has no effect while cors.allowed_origin is empty", "set allowed_origin, or remove allow_headers")
+	v.cors()
+	v.keyPair("placement_tls.cert_file", c.PlacementTLS.CertFile, "placement_tls.key_file", c.PlacementTLS.KeyFile)
+	if c.PlacementTLS.ClientCAFile != "" && c.PlacementTLS.CertFile == "" {
+		v.bad("placement_tls.client_ca_file", "has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS", "set cert_file and key_file, or remove client_ca_file")
 	}
+	v.keystone()
 	return v.problems.err()
 }
 
@@ -41,11 +45,58 @@ func (v *validator) client() {
 	case p.Auth == AuthNoauth && p.TokenFile != "":
 		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"noauth\": the token would never be sent", "set auth = \"token\", or remove token_file")
 	}
+	v.keyPair("placement_client.cert_file", p.CertFile, "placement_client.key_file", p.KeyFile)
+}
+
+// keyPair reports a certificate without its key, or the other way round.
+func (v *validator) keyPair(certKey, cert, keyKey, key string) {
 	switch {
-	case p.CertFile != "" && p.KeyFile == "":
-		v.bad("placement_client.cert_file", "is set without placement_client.key_file", "set key_file to the file of the certificate's key")
-	case p.CertFile == "" && p.KeyFile != "":
-		v.bad("placement_client.key_file", "is set without placement_client.cert_file", "set cert_file to the file of the key's certificate")
+	case cert != "" && key == "":
+		v.bad(certKey, "is set without "+keyKey, "set key_file to the file of the certificate's key")
+	case cert == "" && key != "":
+		v.bad(keyKey, "is set without "+certKey, "set cert_file to the file of the key's certificate")
+	}
+}
+
+// cors reports options that were written and have no effect.
+func (v *validator) cors() {
+	if len(v.cfg.CORS.AllowedOrigin) > 0 {
+		return
+	}
+	for _, key := range []string{"allow_headers", "allow_methods", "expose_headers", "allow_credentials", "max_age"} {
+		if v.written("cors." + key) {
+			v.bad("cors."+key, "has no effect while cors.allowed_origin is empty", "set allowed_origin, or remove "+key)
+		}
+	}
+}
+
+// written says whether somebody set the key to something else than its default.
+func (v *validator) written(key string) bool {
+	if _, set := v.cfg.sources[key]; !set {
+		return false
+	}
+	name, rest, _ := strings.Cut(key, ".")
+	for _, k := range sectionNamed(name).keys {
+		if k.name == rest {
+			defaults := &Config{}
+			k.reset(defaults)
+			return k.format(defaults) != k.format(v.cfg)
+		}
+	}
+	return false
+}
+
+// keystone reports credentials that are given in two ways, or by half. That none are given is reported when they are
+// needed.
+func (v *validator) keystone() {
+	k := v.cfg.Keystone
+	switch {
+	case k.ApplicationCredentialID != "" && k.PasswordFile != "":
+		v.bad("keystone.application_credential_id", "is set beside keystone.password_file", "remove one of them")
+	case k.ApplicationCredentialID != "" && k.ApplicationCredentialSecretFile == "":
+		v.bad("keystone.application_credential_id", "is set without keystone.application_credential_secret_file", "set it to the file of the secret")
+	case k.ApplicationCredentialID == "" && k.ApplicationCredentialSecretFile != "":
+		v.bad("keystone.application_credential_secret_file", "is set without keystone.application_credential_id", "set it to the id of the application credential")
 	}
 }
 

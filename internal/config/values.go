@@ -3,9 +3,11 @@
 package config
 
 import (
+	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -74,7 +76,7 @@ func serviceURL(s string) *fault {
 	}
 	switch {
 	case u.User != nil:
-		f := faultf("take the name and the password out of the URL; use auth and token_file", "a URL in the configuration may not hold credentials")
+		f := faultf("take the name and the password out of the URL; secrets belong in files of their own", "a URL in the configuration may not hold credentials")
 		f.secret = true
 		return f
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -83,6 +85,25 @@ func serviceURL(s string) *fault {
 		return faultf(like, "%s names no host", shown(s))
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return faultf("end the URL with its path", "%s has a query or a fragment", shown(s))
+	}
+	return nil
+}
+
+func optionalURL(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	return serviceURL(s)
+}
+
+// listenAddress accepts [HOST]:PORT, and nothing.
+func listenAddress(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || strings.ContainsAny(host, " /") {
+		return faultf("write an address such as \":9808\" or \"192.0.2.1:9808\"", "%s is not HOST:PORT", shown(s))
 	}
 	return nil
 }
@@ -112,6 +133,15 @@ var headerToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
 func headerName(s string) *fault {
 	if !headerToken.MatchString(s) {
 		return faultf("write a name such as \"X-Auth-Token\"", "%s is not the name of a header", shown(s))
+	}
+	return nil
+}
+
+var methodToken = regexp.MustCompile("^[A-Z]{1,32}$")
+
+func methodName(s string) *fault {
+	if !methodToken.MatchString(s) {
+		return faultf("write a name in capitals, such as \"GET\"", "%s is not the name of a method", shown(s))
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func TestNoAuthBelievesTheRequest(t *testing.T) {
 		"for the system":     {[]string{"X-Auth-Token: admin", "OpenStack-System-Scope: all"}, api.Principal{User: "admin", Roles: []string{"admin"}, SystemScope: true}},
 		"for no system":      {[]string{"X-Auth-Token: me", "OpenStack-System-Scope: "}, api.Principal{User: "me", Project: "me"}},
 		"an empty name":      {[]string{"X-Auth-Token: "}, api.Principal{}},
+		"keystoneauth none":  {[]string{"X-Auth-Token: notused"}, api.Principal{User: "notused", Project: "notused", Roles: []string{"admin"}}},
 		"admin of a project": {[]string{"X-Auth-Token: admin:p"}, api.Principal{User: "admin", Project: "p", Roles: []string{"admin"}}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/traits", nil)

@@ -16,8 +16,9 @@ type Principal struct {
 	User, Project string
 	// Roles are in lower case.
 	Roles []string
-	// SystemScope is set when the token is good for the whole system and for no project.
-	SystemScope bool
+	// SystemScope is set when the token is good for the whole system and for no project, DomainScope when it is good for a
+	// domain and for no project. Placement's policies are for projects: neither may do anything.
+	SystemScope, DomainScope bool
 }
 
 // HasRole says whether the principal has the role, which is given in lower case.
@@ -54,6 +55,9 @@ func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenti
 // The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left out, and an X-Project-Id
 // header goes before it. X-Roles gives the roles, separated by commas; without it the user "admin" has the role admin and
 // all others have none. With an OpenStack-System-Scope header that is not empty the request is system-scoped.
+//
+// The user "notused", which keystoneauth's plugin none sends ("openstack --os-auth-type none"), has the role admin as well:
+// it is what a command line sends that was told that there is nobody to ask. Placement gives it no role, and so refuses it.
 type NoAuth struct{}
 
 // Authenticate refuses only requests without a token.
@@ -73,7 +77,7 @@ func (NoAuth) Authenticate(r *http.Request) (Principal, error) {
 	switch roles := r.Header[wire.HeaderRoles]; {
 	case len(roles) > 0:
 		p.Roles = readRoles(strings.Join(roles, ","))
-	case p.User == "admin":
+	case p.User == "admin", p.User == keystoneauthNone:
 		p.Roles = adminRoles
 	}
 	if r.Header.Get(wire.HeaderSystemScope) != "" {
@@ -81,6 +85,9 @@ func (NoAuth) Authenticate(r *http.Request) (Principal, error) {
 	}
 	return p, nil
 }
+
+// keystoneauthNone is the token of keystoneauth's plugin none.
+const keystoneauthNone = "notused"
 
 var adminRoles = []string{"admin"}
 

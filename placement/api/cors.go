@@ -5,33 +5,54 @@ package api
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// CORS lets pages of other origins use the API from a browser. The zero CORS lets none.
+// CORS lets pages of other origins use the API from a browser, with the options and the behaviour of oslo.middleware, which
+// serves Placement. The zero CORS lets none.
 type CORS struct {
 	// AllowedOrigins are origins such as "https://horizon.example.com", without a slash at the end; "*" is any.
 	AllowedOrigins []string
 	// AllowHeaders are the request headers that such pages may send, beside the simple ones.
 	AllowHeaders []string
+	// AllowMethods are the methods that such pages may use; CORSMethods when empty.
+	AllowMethods []string
+	// ExposeHeaders are the headers of an answer that such pages may read, beside the simple ones.
+	ExposeHeaders []string
+	// MaxAge is how long a browser may remember the answer to a preflight. CORSMaxAge when zero; when negative, browsers are
+	// told nothing, and remember it for some seconds.
+	MaxAge time.Duration
+	// WithoutCredentials keeps browsers from sending cookies and client certificates along. They never do to "*".
+	WithoutCredentials bool
 }
 
+// CORSMaxAge is how long a browser may remember the answer to a preflight by default.
+const CORSMaxAge = time.Hour
+
+// CORSMethods are the methods that Placement lets pages of other origins use by default.
+var CORSMethods = []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodPatch}
+
 const (
-	preflightAge  = "3600" // seconds a browser may remember a preflight
 	originHeader  = "Origin"
 	methodsHeader = "Access-Control-Request-Method"
 	headersHeader = "Access-Control-Request-Headers"
 )
 
-var (
-	corsMethods   = []string{"OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "PATCH"}
-	simpleHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Cache-Control", "Content-Language", "Expires", "Last-Modified", "Pragma"}
-)
+var simpleHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Cache-Control", "Content-Language", "Expires", "Last-Modified", "Pragma"}
 
 func (c *CORS) enabled() bool { return len(c.AllowedOrigins) > 0 }
 
 // allow adds the headers that let a page of the request's origin read the answer, if it may.
-func (c *CORS) allow(h http.Header, r *http.Request) bool {
+func (c *CORS) allow(h http.Header, r *http.Request) {
+	if c.allowOrigin(h, r) && len(c.ExposeHeaders) > 0 {
+		h.Set("Access-Control-Expose-Headers", strings.Join(c.ExposeHeaders, ","))
+	}
+}
+
+// allowOrigin adds the headers that preflights and requests have alike, and says whether the origin is allowed.
+func (c *CORS) allowOrigin(h http.Header, r *http.Request) bool {
 	origin := r.Header.Get(originHeader)
 	if origin == "" {
 		return false
@@ -40,7 +61,9 @@ func (c *CORS) allow(h http.Header, r *http.Request) bool {
 	switch {
 	case slices.Contains(c.AllowedOrigins, origin):
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Allow-Credentials", "true")
+		if !c.WithoutCredentials {
+			h.Set("Access-Control-Allow-Credentials", "true")
+		}
 	case slices.Contains(c.AllowedOrigins, "*"):
 		h.Set("Access-Control-Allow-Origin", "*")
 	default:
@@ -52,7 +75,11 @@ func (c *CORS) allow(h http.Header, r *http.Request) bool {
 // preflight answers an OPTIONS request: 200, with the headers that permit what was asked for, or without.
 func (c *CORS) preflight(h http.Header, r *http.Request) {
 	method := r.Header.Get(methodsHeader)
-	if !slices.Contains(corsMethods, method) {
+	methods := c.AllowMethods
+	if len(methods) == 0 {
+		methods = CORSMethods
+	}
+	if !slices.Contains(methods, method) {
 		return
 	}
 	var asked []string
@@ -66,10 +93,16 @@ func (c *CORS) preflight(h http.Header, r *http.Request) {
 		}
 		asked = append(asked, name)
 	}
-	if !c.allow(h, r) {
+	if !c.allowOrigin(h, r) {
 		return
 	}
-	h.Set("Access-Control-Max-Age", preflightAge)
+	age := c.MaxAge
+	if age == 0 {
+		age = CORSMaxAge
+	}
+	if age > 0 {
+		h.Set("Access-Control-Max-Age", strconv.Itoa(int(age/time.Second)))
+	}
 	h.Set("Access-Control-Allow-Methods", method)
 	if len(asked) > 0 {
 		h.Set("Access-Control-Allow-Headers", strings.Join(asked, ","))

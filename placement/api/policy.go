@@ -2,7 +2,17 @@
 
 package api
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/api/internal/oslopolicy"
+	"github.com/compute-agent/compute-agent/placement/internal/fresh"
+)
 
 // Action is what a policy allows or not, by the name that Placement's policies have.
 type Action string
@@ -39,33 +49,17 @@ const (
 	ListAllocations          Action = "placement:allocations:list"
 	UpdateAllocations        Action = "placement:allocations:update"
 	DeleteAllocations        Action = "placement:allocations:delete"
+	ListCandidates           Action = "placement:allocation_candidates:list"
 	ShowUsages               Action = "placement:usages"
 	ReshapeProviders         Action = "placement:reshaper:reshape"
 )
 
-// rule is who may do something. Rules are joined with |.
-type rule uint8
-
-const (
-	service       rule = 1 << iota // the role service
-	admin                          // the role admin
-	projectReader                  // the role reader, of the project that the request is about
-	anyone                         // whoever proved who they are
-)
-
-// ruleOf is the table of rules: who may do what by the defaults that Placement calls secure. What is not listed is for
-// service and admin.
-var ruleOf = map[Action]rule{
-	ReshapeProviders: service,
-	ShowUsages:       service | admin | projectReader,
-}
-
 // Defaults chooses between the sets of rules that Placement has known.
 type Defaults string
 
-// The sets of rules. In none of them may a system-scoped request do anything.
+// The sets of rules.
 const (
-	// Secure is the table above: Placement's new defaults alone.
+	// Secure are Placement's new defaults alone.
 	Secure Defaults = "secure"
 	// Legacy lets the role admin do everything, beside the new defaults: the rules of deployments that have not moved yet.
 	Legacy Defaults = "legacy"
@@ -73,39 +67,163 @@ const (
 	Open Defaults = "open"
 )
 
-// Policy decides who may do what. The zero Policy is Secure.
-type Policy struct {
-	more rule // given to every rule beside what the table says
+// baseRules are the rules that the rules of actions refer to, as Placement has them since its release 10; the last three
+// are those that it had before, which old policy files refer to.
+var baseRules = map[string]string{
+	"admin_api":                              "role:admin",
+	"service_api":                            "role:service",
+	"admin_or_service_api":                   "role:admin or role:service",
+	"project_reader_api":                     "role:reader and project_id:%(project_id)s",
+	"admin_or_project_reader_or_service_api": "role:admin or rule:project_reader_api or role:service",
+
+	"system_admin_api":         "role:admin and system_scope:all",
+	"system_reader_api":        "role:reader and system_scope:all",
+	"system_or_project_reader": "rule:system_reader_api or rule:project_reader_api",
 }
+
+// actionRules say who may do what. Actions that are not listed are for admin_or_service_api.
+var actionRules = map[Action]string{
+	ReshapeProviders: "rule:service_api",
+	ShowUsages:       "rule:admin_or_project_reader_or_service_api",
+}
+
+// actions are all actions.
+var actions = []Action{
+	ListProviders, CreateProvider, ShowProvider, UpdateProvider, DeleteProvider,
+	ListInventories, CreateInventory, ShowInventory, UpdateInventory, DeleteInventory,
+	ListProviderAggregates, UpdateProviderAggregates, ListProviderTraits, UpdateProviderTraits, DeleteProviderTraits,
+	ShowProviderUsages, ListProviderAllocations,
+	ListClasses, CreateClass, ShowClass, UpdateClass, DeleteClass,
+	ListTraits, ShowTrait, UpdateTrait, DeleteTrait,
+	ManageAllocations, ListAllocations, UpdateAllocations, DeleteAllocations,
+	ListCandidates, ShowUsages, ReshapeProviders,
+}
+
+// defaultRules are the rules of a set, by name.
+func defaultRules(defaults Defaults) (map[string]string, error) {
+	texts := maps.Clone(baseRules)
+	for _, action := range actions {
+		texts[string(action)] = "rule:admin_or_service_api"
+	}
+	for action, text := range actionRules {
+		texts[string(action)] = text
+	}
+	switch defaults {
+	case Secure, "":
+	case Legacy:
+		// What oslo.policy makes of a deprecated rule: the old one counts as well.
+		for _, name := range []string{"service_api", "project_reader_api", "system_admin_api", "system_reader_api", "system_or_project_reader"} {
+			texts[name] = "role:admin or (" + texts[name] + ")"
+		}
+	case Open:
+		for _, action := range actions {
+			texts[string(action)] = "@"
+		}
+	default:
+		return nil, fmt.Errorf("policy defaults %q are not known; they are %s, %s or %s", defaults, Secure, Legacy, Open)
+	}
+	return texts, nil
+}
+
+// Policy decides who may do what. The zero Policy is Secure. A request with a token for the system or for a domain may do
+// nothing, whatever the rules say: all of Placement's policies are for projects, and it enforces scopes (enforce_scope).
+type Policy struct {
+	rules *oslopolicy.Rules
+	file  *fresh.Value[*oslopolicy.Rules] // goes before rules
+}
+
+// secure is what the zero Policy goes by.
+var secure = func() *oslopolicy.Rules {
+	texts, err := defaultRules(Secure)
+	if err != nil {
+		panic(err)
+	}
+	rules, err := oslopolicy.Compile(texts)
+	if err != nil {
+		panic(err)
+	}
+	return rules
+}()
 
 // NewPolicy makes a Policy of one of the sets of rules; "" is Secure.
 func NewPolicy(defaults Defaults) (Policy, error) {
-	switch defaults {
-	case Secure, "":
-		return Policy{}, nil
-	case Legacy:
-		return Policy{more: admin}, nil
-	case Open:
-		return Policy{more: anyone}, nil
+	texts, err := defaultRules(defaults)
+	if err != nil {
+		return Policy{}, err
 	}
-	return Policy{}, fmt.Errorf("policy defaults %q are not known; they are %s, %s or %s", defaults, Secure, Legacy, Open)
+	rules, err := oslopolicy.Compile(texts)
+	if err != nil {
+		return Policy{}, fmt.Errorf("policy defaults %s: %w", defaults, err)
+	}
+	return Policy{rules: rules}, nil
 }
 
-// Allows says whether the principal may do the action. project is the project that the request is about, "" for none.
+// OpenPolicy makes a Policy of a set of rules and a file, in the format of oslo.policy's policy.yaml, whose rules go before
+// them. What is not in the file stays as in the set. The file may name Placement's rules, and rules of its own that others
+// refer to; a name that is neither is an error, because it would have no effect.
+//
+// The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force
+// from then on; if they cannot be used the old ones stay, and log says so.
+func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, error) {
+	if _, err := defaultRules(defaults); err != nil {
+		return Policy{}, err
+	}
+	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*oslopolicy.Rules, error) {
+		rules, err := overlaid(defaults, files[0].Data)
+		if err != nil {
+			return nil, fmt.Errorf("policy file %s: %w", path, err)
+		}
+		return rules, nil
+	})
+	if err != nil {
+		return Policy{}, err
+	}
+	return Policy{file: file}, nil
+}
+
+// overlaid are the rules of a set with those of a file over them.
+func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
+	texts, err := defaultRules(defaults)
+	if err != nil {
+		return nil, err
+	}
+	own, err := oslopolicy.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	referred := map[string]bool{}
+	for _, text := range own {
+		for _, name := range oslopolicy.References(text) {
+			referred[name] = true
+		}
+	}
+	known := slices.Sorted(maps.Keys(texts))
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if _, is := texts[name]; !is && (!referred[name] || strings.HasPrefix(name, "placement:")) {
+			return nil, fmt.Errorf("%w: Placement has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
+		}
+	}
+	maps.Copy(texts, own)
+	return oslopolicy.Compile(texts)
+}
+
+// Allows says whether the principal may do the action. project is the project that the request is about, "" for none; only
+// ShowUsages is about a project, all other actions are about the principal's own project and user. Cost: some 50 ns.
 func (p Policy) Allows(action Action, who *Principal, project string) bool {
-	if who.SystemScope {
+	if who.SystemScope || who.DomainScope {
 		return false
 	}
-	r, listed := ruleOf[action]
-	if !listed {
-		r = service | admin
-	}
-	r |= p.more
+	rules := p.rules
 	switch {
-	case r&anyone != 0,
-		r&admin != 0 && who.HasRole("admin"),
-		r&service != 0 && who.HasRole("service"):
-		return true
+	case p.file != nil:
+		rules = p.file.Get()
+	case rules == nil:
+		rules = secure
 	}
-	return r&projectReader != 0 && project != "" && who.Project == project && who.HasRole("reader")
+	target := oslopolicy.Target{Project: who.Project, User: who.User}
+	if action == ShowUsages {
+		target = oslopolicy.Target{Project: project}
+	}
+	caller := oslopolicy.Caller{User: who.User, Project: who.Project, Roles: who.Roles}
+	return rules.Pass(string(action), &caller, target)
 }

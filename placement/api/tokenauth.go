@@ -4,6 +4,7 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -12,6 +13,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/internal/fresh"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -47,7 +51,8 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 			return nil, fmt.Errorf("%s line %d: %d fields, not SHA256 ROLES USER [PROJECT]", name, number, len(fields))
 		}
 		var token knownToken
-		if n, err := hex.Decode(token.sum[:], []byte(fields[0])); err != nil || n != sha256.Size || len(fields[0]) != 2*sha256.Size {
+		sum, err := hex.DecodeString(fields[0])
+		if err != nil || copy(token.sum[:], sum) != sha256.Size || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("%s line %d: the first field is no SHA-256 (64 hexadecimal digits); make it with: printf %%s TOKEN | sha256sum", name, number)
 		}
 		token.principal = Principal{User: fields[2], Project: fields[2], Roles: readRoles(fields[1])}
@@ -92,4 +97,25 @@ func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, &Unauthenticated{Reason: "The token is not known here.", Challenge: challenge}
 	}
 	return a.tokens[found].principal, nil
+}
+
+// TokenFile is the TokenAuth of a file, as the file is now. Make one with OpenTokens.
+type TokenFile struct{ file *fresh.Value[*TokenAuth] }
+
+// OpenTokens reads a token file; see ReadTokens. The file is looked at again while requests come, at most once a second.
+// When it has changed its new tokens are known from then on, and the others no more; if it cannot be used the old tokens
+// stay, and log says so.
+func OpenTokens(path string, log zerolog.Logger) (*TokenFile, error) {
+	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*TokenAuth, error) {
+		return ReadTokens(bytes.NewReader(files[0].Data), path)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("token file: %w", err)
+	}
+	return &TokenFile{file}, nil
+}
+
+// Authenticate looks for the token of the request, as TokenAuth does.
+func (f *TokenFile) Authenticate(r *http.Request) (Principal, error) {
+	return f.file.Get().Authenticate(r)
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oslopolicy
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a file.
+const (
+	maxRules = 1000
+	maxName  = 255 // bytes of the name of a rule
+)
+
+// ReadFile reads the rules of a policy file, by name: one mapping of names to rules, in YAML or JSON. A file without any
+// is one, too. Its errors wrap ErrRule and name the line.
+func ReadFile(data []byte) (map[string]string, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("%w: this is not YAML: %s", ErrRule, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	rules := map[string]string{}
+	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+		return rules, nil
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%w: line %d: a policy file is a mapping, with a line NAME: RULE for each rule", ErrRule, top.Line)
+	}
+	if len(top.Content) > 2*maxRules {
+		return nil, fmt.Errorf("%w: there are %d rules, more than %d", ErrRule, len(top.Content)/2, maxRules)
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		name, rule := top.Content[i], top.Content[i+1]
+		switch {
+		case name.Kind != yaml.ScalarNode || name.Value == "" || len(name.Value) > maxName:
+			return nil, fmt.Errorf("%w: line %d: the name of a rule is a string of 1 to %d bytes", ErrRule, name.Line, maxName)
+		case rule.Kind == yaml.SequenceNode:
+			return nil, fmt.Errorf("%w: line %d: %s is a list; write it as one string with \"and\" and \"or\"", ErrRule, rule.Line, shown(name.Value))
+		case rule.Tag == "!!null":
+			return nil, fmt.Errorf(`%w: line %d: %s has no value; write "!" for nobody, or "@" for everybody`, ErrRule, name.Line, shown(name.Value))
+		case rule.Kind != yaml.ScalarNode || rule.Tag != "!!str":
+			return nil, fmt.Errorf("%w: line %d: %s is not a string; put quotes around it", ErrRule, rule.Line, shown(name.Value))
+		}
+		if _, twice := rules[name.Value]; twice {
+			return nil, fmt.Errorf("%w: line %d: %s is there twice", ErrRule, name.Line, shown(name.Value))
+		}
+		rules[name.Value] = rule.Value
+	}
+	return rules, nil
+}
+
+// DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none is like it.
+func DidYouMean(word string, candidates []string) string {
+	best, least := "", max(2, len(word)/4)+1
+	if len(word) > maxName {
+		return ""
+	}
+	for _, c := range candidates {
+		if c == word {
+			continue
+		}
+		if d := distance(word, c); d < least {
+			best, least = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is Levenshtein's, in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+)
+
+// FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines name, with their
+// roles, and nobody else; what is refused says in which line, and never shows a sum.
+func FuzzReadTokens(f *testing.F) {
+	sum := sha256.Sum256([]byte("secret"))
+	known := hex.EncodeToString(sum[:])
+	f.Add(known+" admin,service nova service", "secret")
+	f.Add("# tokens\n\n"+known+" reader somebody\n", "secret")
+	f.Add(known+"\tADMIN , x", "")
+	f.Add(strings.ToUpper(known)+" , user", "secret")
+	f.Add(known[:63]+" admin nova", "x")
+	f.Add(known+"00 admin nova", "secret")
+	f.Add(known+" admin nova service more", "x")
+	f.Add(strings.Repeat(known+" a b\n", 1001), "secret")
+	f.Add(strings.Repeat("x", 1<<17), "x")
+	f.Add("\x00\xff \xfe", "\x00")
+	f.Fuzz(func(t *testing.T, content, token string) {
+		auth, err := api.ReadTokens(strings.NewReader(content), "tokens")
+		if err != nil {
+			if !strings.Contains(err.Error(), "tokens") || len(err.Error()) > 500 {
+				t.Errorf("the error is %q", err)
+			}
+			return
+		}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header["X-Auth-Token"] = []string{token}
+		sum := sha256.Sum256([]byte(token))
+		named := false
+		for line := range strings.Lines(content) {
+			fields := strings.Fields(line)
+			named = named || len(fields) > 0 && strings.EqualFold(fields[0], hex.EncodeToString(sum[:]))
+		}
+		who, err := auth.Authenticate(r)
+		if accepted := err == nil; accepted != (named && token != "") {
+			t.Errorf("the token %q is accepted: %v, named: %v\n%s", token, accepted, named, content)
+		}
+		if err == nil && (who.User == "" || who.Project == "") {
+			t.Errorf("the token %q is of nobody: %+v", token, who)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fresh
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// pause is the time between two looks at the files.
+const pause = time.Second
+
+// maxSize bounds each file, in bytes.
+const maxSize = 1 << 20
+
+// ErrUnreadable is wrapped by errors about a file that cannot be read; what the files say was not looked at.
+var ErrUnreadable = errors.New("cannot be read")
+
+// Content is one file as it was read.
+type Content struct {
+	Path string
+	Mode os.FileMode
+	Data []byte
+}
+
+// Value is a T made of files. Make one with New. It is safe for concurrent use.
+type Value[T any] struct {
+	paths []string
+	parse func([]Content) (T, error)
+	log   zerolog.Logger
+	now   func() time.Time
+
+	current atomic.Pointer[T]
+	looked  atomic.Int64 // nanoseconds since 1970
+
+	mu     sync.Mutex        // held while looking
+	stamps []stamp           // of the files as they were looked at last, whether or not they could be used
+	sum    [sha256.Size]byte // of what is in force
+	failed string            // what was wrong with them, "" for nothing
+}
+
+// stamp changes when a file does: with every write, and when another file takes its place.
+type stamp struct {
+	modified, changed time.Time
+	size              int64
+	device, inode     uint64
+	missing           bool
+	young             bool // written so shortly before that another write may have left the same times
+}
+
+// tick is how coarse the times of files may be.
+const tick = 50 * time.Millisecond
+
+// New reads the files and makes the value of them; an error of either is returned as it is. When a file changes later, Get
+// makes the value again. If that fails, the old value stays, and log says so: once for each state of the files.
+func New[T any](paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error)) (*Value[T], error) {
+	if now == nil {
+		now = time.Now
+	}
+	v := &Value[T]{paths: slices.Clone(paths), parse: parse, log: log, now: now}
+	v.stamps = v.look()
+	contents, err := v.read()
+	if err != nil {
+		return nil, err
+	}
+	made, err := parse(contents)
+	if err != nil {
+		return nil, err
+	}
+	v.current.Store(&made)
+	v.sum = sum(contents)
+	v.looked.Store(now().UnixNano())
+	return v, nil
+}
+
+// Get is the value. Cost: two atomic reads; once a second one caller pays for a stat of each file, and for reading them
+// when they have changed. Others are not kept waiting: they get the old value meanwhile.
+func (v *Value[T]) Get() T {
+	if now := v.now().UnixNano(); now-v.looked.Load() >= int64(pause) && v.mu.TryLock() {
+		v.looked.Store(now)
+		v.refresh()
+		v.mu.Unlock()
+	}
+	return *v.current.Load()
+}
+
+// refresh makes the value again if a file has changed since the last look.
+func (v *Value[T]) refresh() {
+	stamps := v.look()
+	if slices.Equal(stamps, v.stamps) {
+		return
+	}
+	v.stamps = stamps // taken before the files are read: what is written meanwhile is a change at the next look
+	contents, err := v.read()
+	var made T
+	if err == nil {
+		if same := sum(contents); same == v.sum && v.failed == "" {
+			return // only touched
+		}
+		made, err = v.parse(contents)
+	}
+	if err != nil {
+		if v.failed != err.Error() {
+			v.failed = err.Error()
+			v.log.Error().Err(err).Strs("files", v.paths).
+				Msg("A file has changed and cannot be used. What it said before stays in force; mend the file, it is read again when it changes.")
+		}
+		return
+	}
+	v.failed, v.sum = "", sum(contents)
+	v.current.Store(&made)
+	v.log.Info().Strs("files", v.paths).Msg("A file has changed and was read again: what it says now is in force.")
+}
+
+func (v *Value[T]) look() []stamp {
+	stamps := make([]stamp, len(v.paths))
+	for i, path := range v.paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			stamps[i].missing = true
+			continue
+		}
+		stamps[i].modified, stamps[i].size = info.ModTime(), info.Size()
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+			stamps[i].device, stamps[i].inode = sys.Dev, sys.Ino
+			stamps[i].changed = time.Unix(sys.Ctim.Unix())
+			age := time.Since(stamps[i].changed)
+			stamps[i].young = age >= 0 && age < tick
+		}
+	}
+	return stamps
+}
+
+func (v *Value[T]) read() (contents []Content, err error) {
+	contents = make([]Content, len(v.paths))
+	for i, path := range v.paths {
+		if contents[i], err = read(path); err != nil {
+			return nil, err
+		}
+	}
+	return contents, nil
+}
+
+// sum is equal for equal contents, file by file.
+func sum(contents []Content) (all [sha256.Size]byte) {
+	h := sha256.New()
+	for _, c := range contents {
+		one := sha256.Sum256(c.Data)
+		_, _ = h.Write(one[:]) // It never fails.
+		_, _ = fmt.Fprint(h, c.Mode)
+	}
+	h.Sum(all[:0])
+	return all
+}
+
+// read reads one regular file; anything else could hold the caller up.
+func read(path string) (c Content, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
+	}
+	if !info.Mode().IsRegular() {
+		return c, fmt.Errorf("%s %w: it is not a regular file", path, ErrUnreadable)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	c = Content{Path: path, Mode: info.Mode()}
+	if c.Data, err = io.ReadAll(io.LimitReader(f, maxSize+1)); err != nil {
+		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
+	}
+	if len(c.Data) > maxSize {
+		return c, fmt.Errorf("%s %w: it is larger than %d bytes", path, ErrUnreadable, maxSize)
+	}
+	return c, nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fresh_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/internal/fresh"
+)
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clock stands still until it is moved.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, c.at.Load()) }
+func (c *clock) move(d time.Duration) { c.at.Add(int64(d)) }
+
+var errBroken = errors.New("broken")
+
+// words makes a value of a file, counting how often it does; the text "broken" cannot be used.
+func words(count *atomic.Int64) func([]fresh.Content) (string, error) {
+	return func(contents []fresh.Content) (string, error) {
+		count.Add(1)
+		var all []string
+		for _, c := range contents {
+			if string(c.Data) == "broken" {
+				return "", errBroken
+			}
+			all = append(all, string(c.Data))
+		}
+		return strings.Join(all, "+"), nil
+	}
+}
+
+func TestAChangedFileIsReadAgain(t *testing.T) {
+	a, b := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	write(t, a, "one")
+	write(t, b, "two")
+	var log bytes.Buffer
+	var made atomic.Int64
+	var c clock
+	v, err := fresh.New([]string{a, b}, zerolog.New(&log), c.now, words(&made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(want string, wantMade int64, wantLines int) {
+		t.Helper()
+		if got := v.Get(); got != want {
+			t.Errorf("the value is %q, want %q", got, want)
+		}
+		if made.Load() != wantMade {
+			t.Errorf("made %d times, want %d", made.Load(), wantMade)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != wantLines {
+			t.Errorf("%d lines in the log, want %d:\n%s", lines, wantLines, log.String())
+		}
+	}
+	step("one+two", 1, 0)
+	write(t, a, "three")
+	step("one+two", 1, 0) // within the second
+	c.move(time.Second)
+	step("three+two", 2, 1)
+	c.move(time.Hour)
+	step("three+two", 2, 1) // unchanged: not read
+	past := time.Unix(1, 0)
+	if err := os.Chtimes(a, past, past); err != nil {
+		t.Fatal(err)
+	}
+	c.move(time.Second)
+	step("three+two", 2, 1) // touched: read, and the same
+
+	// A broken file keeps what was, and is reported once.
+	write(t, b, "broken")
+	c.move(time.Second)
+	step("three+two", 3, 2)
+	c.move(time.Second)
+	step("three+two", 3, 2)
+	if !strings.Contains(log.String(), `"level":"error","error":"broken"`) {
+		t.Errorf("the log does not say what is wrong: %s", log.String())
+	}
+	if err := os.Remove(b); err != nil {
+		t.Fatal(err)
+	}
+	c.move(time.Second)
+	step("three+two", 3, 3)
+
+	// Another file of the same name is a change as well.
+	write(t, b+".new", "four")
+	if err := os.Rename(b+".new", b); err != nil {
+		t.Fatal(err)
+	}
+	c.move(time.Second)
+	step("three+four", 4, 4)
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	huge := filepath.Join(dir, "huge")
+	write(t, huge, strings.Repeat("x", 1<<20+1))
+	for _, path := range []string{filepath.Join(dir, "missing"), dir, huge, "/dev/zero"} {
+		_, err := fresh.New([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
+		if !errors.Is(err, fresh.ErrUnreadable) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	broken := filepath.Join(dir, "broken")
+	write(t, broken, "broken")
+	if _, err := fresh.New([]string{broken}, zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
+		t.Errorf("broken: %v", err)
+	}
+}
+
+func TestManyAskAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "old")
+	var made atomic.Int64
+	var c clock
+	v, err := fresh.New([]string{path}, zerolog.Nop(), c.now, words(&made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "newer")
+	c.move(time.Second)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if got := v.Get(); got != "old" && got != "newer" {
+				t.Errorf("the value is %q", got)
+			}
+		})
+	}
+	wg.Wait()
+	if v.Get() != "newer" || made.Load() != 2 {
+		t.Errorf("the value is %q after it was made %d times", v.Get(), made.Load())
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "f")
+	write(b, path, "text")
+	v, err := fresh.New([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		v.Get()
+	}
+}

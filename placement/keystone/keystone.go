@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keystone
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+const (
+	// maxKnown and maxRefused are how many tokens are remembered, some hundred bytes each.
+	maxKnown, maxRefused = 10_000, 10_000
+	// refusedFor is how long a token that Keystone does not know is not asked about again.
+	refusedFor = 30 * time.Second
+	// maxToken is the length of the longest token that Keystone is asked about, in bytes. Keystone's own have about 300,
+	// and 1,000 with JWS.
+	maxToken = 8 << 10
+	// maxCalls is how many requests to Keystone are under way at once. Others wait for their turn.
+	maxCalls = 32
+	// serviceRole is what makes an X-Service-Token one of a service.
+	serviceRole = "service"
+
+	headerServiceToken = "X-Service-Token"
+)
+
+// Authenticator is an api.Authenticator that asks Keystone. Make one with New.
+type Authenticator struct {
+	identity  *identity
+	challenge string
+	timeout   time.Duration
+	cacheTime time.Duration
+	now       func() time.Time
+
+	known, refused *cache
+	flights        singleflight.Group
+	calls          chan struct{}
+}
+
+// New makes an Authenticator. It asks Keystone nothing yet. Its errors wrap ErrConfig.
+func New(cfg Config) (*Authenticator, error) {
+	a := &Authenticator{
+		timeout: cfg.Timeout, cacheTime: cfg.TokenCacheTime, now: cfg.Now,
+		known: newCache(maxKnown), refused: newCache(maxRefused), calls: make(chan struct{}, maxCalls),
+	}
+	if a.timeout <= 0 {
+		a.timeout = defaultTimeout
+	}
+	if a.cacheTime <= 0 {
+		a.cacheTime = defaultCacheTime
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	var err error
+	if a.identity, err = newIdentity(cfg, a.now); err != nil {
+		return nil, err
+	}
+	uri := cfg.WWWAuthenticateURI
+	if uri == "" {
+		uri = cfg.AuthURL
+	}
+	a.challenge = fmt.Sprintf("Keystone uri=%q", uri)
+	return a, nil
+}
+
+// Check logs in at Keystone, to find out early whether that works. An error wraps ErrUnavailable; the Authenticator goes on
+// trying nevertheless.
+func (a *Authenticator) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	_, err := a.identity.login(ctx, "")
+	return err
+}
+
+// Authenticate finds out whose the token of a request is. Cost: one SHA-256 and a look into memory; for a token that was
+// not seen lately a request to Keystone, one for all that ask for the same token at once.
+func (a *Authenticator) Authenticate(r *http.Request) (api.Principal, error) {
+	token := strings.TrimSpace(r.Header.Get(wire.HeaderAuthToken))
+	if token == "" {
+		return api.Principal{}, a.refuse("The request has no X-Auth-Token header.")
+	}
+	expired := false
+	if service := strings.TrimSpace(r.Header.Get(headerServiceToken)); service != "" {
+		who, err := a.principal(r.Context(), service, false)
+		if errors.Is(err, api.ErrUnauthenticated) {
+			return api.Principal{}, a.refuse("The token in X-Service-Token is not valid.")
+		}
+		if err != nil {
+			return api.Principal{}, err
+		}
+		expired = who.HasRole(serviceRole)
+	}
+	return a.principal(r.Context(), token, expired)
+}
+
+func (a *Authenticator) refuse(reason string) error {
+	return &api.Unauthenticated{Reason: reason, Challenge: a.challenge}
+}
+
+// principal is whose a token is. expired says that the token may have expired.
+func (a *Authenticator) principal(ctx context.Context, token string, expired bool) (api.Principal, error) {
+	if len(token) > maxToken {
+		return api.Principal{}, a.refuse("The token is not valid: it is too long.")
+	}
+	k := key{sha256.Sum256([]byte(token)), expired}
+	if who, found, err := a.remembered(k); found {
+		return who, err
+	}
+	id := string(k.sum[:])
+	if expired {
+		id += "+"
+	}
+	flight := a.flights.DoChan(id, func() (any, error) {
+		if who, found, err := a.remembered(k); found { // by a flight that has just ended
+			return who, err
+		}
+		// Others may wait for the answer as well: it does not end with the request that began it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timeout)
+		defer cancel()
+		return a.ask(ctx, k, token)
+	})
+	select {
+	case <-ctx.Done():
+		return api.Principal{}, ctx.Err()
+	case answer := <-flight:
+		who, _ := answer.Val.(api.Principal)
+		return who, answer.Err
+	}
+}
+
+// remembered is what is known of a token; found is false for nothing.
+func (a *Authenticator) remembered(k key) (who api.Principal, found bool, err error) {
+	now := a.now()
+	if who, found = a.known.get(k, now); found {
+		return who, true, nil
+	}
+	if _, found = a.refused.get(k, now); found {
+		return who, true, a.invalid()
+	}
+	return who, false, nil
+}
+
+func (a *Authenticator) invalid() error {
+	return a.refuse("The token is not valid, or has expired.")
+}
+
+// ask asks Keystone about a token, and remembers the answer. An error of asking is not remembered.
+func (a *Authenticator) ask(ctx context.Context, k key, token string) (api.Principal, error) {
+	select {
+	case a.calls <- struct{}{}:
+		defer func() { <-a.calls }()
+	case <-ctx.Done():
+		return api.Principal{}, fmt.Errorf("%w: %d questions are under way already", ErrUnavailable, maxCalls)
+	}
+	s, err := a.identity.validate(ctx, token, k.expired)
+	now := a.now()
+	switch {
+	case errors.Is(err, errUnknown), err == nil && !k.expired && !now.Before(s.expires):
+		a.refused.put(k, api.Principal{}, now.Add(refusedFor))
+		return api.Principal{}, a.invalid()
+	case err != nil:
+		return api.Principal{}, err
+	}
+	until := now.Add(a.cacheTime)
+	if s.expires.Before(until) && !k.expired {
+		until = s.expires
+	}
+	a.known.put(k, s.who, until)
+	return s.who, nil
+}
