@@ -27,7 +27,7 @@ var directPrincipal = api.Principal{User: "compute-agent", Project: "service", R
 // service user, whatever token it carries. Close it when done.
 func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
 	cfg.Auth = Auth{Authenticator: api.Fixed{Principal: directPrincipal}}
-	server, err := New(ctx, cfg)
+	server, err := assemble(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package placement
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
@@ -15,7 +16,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/metrics"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
@@ -33,18 +36,32 @@ const (
 
 // Server is a Placement service. Make one with New, and Close it.
 type Server struct {
-	ledger *ledger.Ledger
-	api    *api.API
-	auth   Auth
-	listen string
-	grace  time.Duration
-	log    zerolog.Logger
+	ledger  *ledger.Ledger
+	api     *api.API
+	metrics *metrics.Metrics // nil when nobody looks
+	auth    Auth
+	tls     *tls.Config // nil for plain HTTP
+	listen  string
+	grace   time.Duration
+	log     zerolog.Logger
+
+	started  time.Time
+	database string // the file, for people
 }
 
 // New opens the database of a Placement service, loads its state and puts the service together. The context bounds the
 // opening only. An error about the configuration wraps ErrConfig.
 func New(ctx context.Context, cfg Config) (*Server, error) {
-	authenticator, err := cfg.Auth.authenticator()
+	return assemble(ctx, cfg, metrics.New())
+}
+
+// assemble is New with metrics, or without any.
+func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, error) {
+	authenticator, err := cfg.Auth.authenticator(cfg.Logger, cfg.Now)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := cfg.TLS.config(cfg.Logger, cfg.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -53,41 +70,47 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	policy, err := api.NewPolicy(cfg.Policy)
+	policy, err := cfg.policy()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, err
 	}
-	l, err := openLedger(ctx, &cfg)
+	if asking, ok := authenticator.(*keystone.Authenticator); ok {
+		if err := asking.Check(ctx); err != nil {
+			cfg.Logger.Error().Err(err).Msg("Keystone cannot be asked about tokens yet. Requests are answered with 503 until it can; it is tried again with each of them.")
+		}
+	}
+	file, err := cfg.databaseFile()
+	if err != nil {
+		return nil, err
+	}
+	l, err := openLedger(ctx, file, &cfg, m)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultGrace
 	}
-	return &Server{
-		ledger: l,
-		api: api.New(api.Config{
-			Ledger:        l,
-			Authenticator: authenticator,
-			Policy:        policy,
-			CORS:          cfg.CORS,
-			Options:       cfg.Placement,
-			Limits:        cfg.Limits,
-			Logger:        cfg.Logger,
-			Now:           cfg.Now,
-		}),
-		auth:   cfg.Auth,
-		listen: cfg.Listen,
-		grace:  cfg.ShutdownGrace,
-		log:    cfg.Logger,
-	}, nil
+	calls := api.Config{
+		Ledger:        l,
+		Authenticator: authenticator,
+		Policy:        policy,
+		CORS:          cfg.CORS,
+		Options:       cfg.Placement,
+		Limits:        cfg.Limits,
+		Logger:        cfg.Logger,
+		Now:           cfg.Now,
+	}
+	if m != nil {
+		calls.Observer = m
+	}
+	s := &Server{ledger: l, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, log: cfg.Logger, started: time.Now(), database: file}
+	if m != nil {
+		m.Watch(l, s.api)
+	}
+	return s, nil
 }
 
-func openLedger(ctx context.Context, cfg *Config) (*ledger.Ledger, error) {
-	file, err := cfg.databaseFile()
-	if err != nil {
-		return nil, err
-	}
+func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (*ledger.Ledger, error) {
 	var options []sqlite.Option
 	if cfg.Exclusive {
 		options = append(options, sqlite.Exclusive())
@@ -96,7 +119,11 @@ func openLedger(ctx context.Context, cfg *Config) (*ledger.Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the Placement database %s: %w", file, err)
 	}
-	l, err := ledger.Open(ctx, store, ledger.Options{Now: cfg.Now})
+	opts := ledger.Options{Now: cfg.Now}
+	if m != nil {
+		opts.Observer = m
+	}
+	l, err := ledger.Open(ctx, store, opts)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), store.Close())
 	}
@@ -132,9 +159,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(serverLog{s.log}, serverLogPrefix, 0),
 	}
-	s.log.Info().Stringer("address", l.Addr()).Msg("The Placement service answers requests.")
+	serve := server.Serve
+	if s.tls != nil {
+		server.TLSConfig = s.tls.Clone() // It is made ready for HTTP/2.
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Msg("The Placement service answers requests.")
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() { served <- serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve Placement on %s: %w", l.Addr(), err)

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -71,7 +73,9 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, config.ErrInvalid):
+	case errors.Is(err, store.ErrLost):
+		return exitProtect
+	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig):
 		return exitUsage
 	}
 	return exitFailed

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -22,7 +24,7 @@ func newPlacement() *cobra.Command {
 		Use: "placement", Short: "Serve the OpenStack Placement API", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPlacementServe())
+	cmd.AddCommand(newPlacementServe(), newPlacementDB(), newPlacementExplain())
 	return cmd
 }
 
@@ -34,11 +36,15 @@ type placementFlags struct {
 func newPlacementServe() *cobra.Command {
 	var opts options
 	var flags placementFlags
+	var metricsListen string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
 		Long: "Serve the Placement API. The state is kept in placement.db below the state directory, or in the database given.\n" +
 			"Under systemd, a socket unit's socket named \"placement\" is used instead of --listen.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if metricsListen != "" {
+				opts.extra = append(opts.extra, config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
+			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -47,9 +53,10 @@ func newPlacementServe() *cobra.Command {
 		},
 	}
 	opts.addConfigFlags(cmd)
+	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "`ADDRESS` to serve metrics on as well, :PORT for loopback (placement_metrics.listen)")
 	cmd.Flags().StringVar(&flags.listen, "listen", "127.0.0.1:8778", "`ADDRESS` to listen on")
 	cmd.Flags().StringVar(&flags.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
-	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "how requests are authenticated: noauth (loopback only) or token")
+	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "how requests are authenticated: noauth (loopback only), token or keystone ([keystone] in the configuration)")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token")
 	return cmd
 }
@@ -69,6 +76,12 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		return err
 	}
 	defer func() { _ = server.Close() }()
+	stopBeside, err := serveBeside(ctx, cfg, server, log)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer stopBeside()
 	address := listener.Addr().String()
 	log.Info().Str("address", address).Str("auth", flags.auth).Msg("Placement serves.")
 	tell(log, notify.Ready("serving Placement on "+address))
@@ -102,15 +115,51 @@ func placementListener(ctx context.Context, address string) (net.Listener, error
 func placementConfig(cfg *config.Config, flags placementFlags, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: flags.database, Listen: flags.listen,
-		Auth:   placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile},
-		Policy: api.Defaults(cfg.Policy.Defaults),
-		CORS:   api.CORS{AllowedOrigins: cfg.CORS.AllowedOrigin, AllowHeaders: cfg.CORS.AllowHeaders},
+		Auth:       placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
+		Policy:     api.Defaults(cfg.Policy.Defaults),
+		PolicyFile: cfg.Policy.File,
+		TLS:        placement.TLS{CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile},
+		CORS:       corsOptions(cfg.CORS),
 		Placement: api.Options{
 			IncompleteProjectID: cfg.Placement.IncompleteConsumerProjectID,
 			IncompleteUserID:    cfg.Placement.IncompleteConsumerUserID,
+			MaxCandidates:       cfg.Placement.MaxAllocationCandidates,
+			DepthFirst:          cfg.Placement.AllocationCandidatesGenerationStrategy == config.DepthFirst,
+			Randomize:           cfg.Placement.RandomizeAllocationCandidates,
 		},
 		Logger: log,
 	}
+}
+
+func corsOptions(c config.CORS) api.CORS {
+	age := time.Duration(c.MaxAge) * time.Second
+	if age == 0 {
+		age = -1 // Say nothing about it.
+	}
+	return api.CORS{
+		AllowedOrigins: c.AllowedOrigin, AllowHeaders: c.AllowHeaders, AllowMethods: c.AllowMethods, ExposeHeaders: c.ExposeHeaders,
+		MaxAge: age, WithoutCredentials: !c.AllowCredentials,
+	}
+}
+
+// keystoneConfig says who asks Keystone. The file of the secret is read at each login.
+func keystoneConfig(k config.Keystone) keystone.Config {
+	c := keystone.Config{
+		AuthURL: k.AuthURL, ApplicationCredentialID: k.ApplicationCredentialID,
+		Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName,
+		CAFile: k.CAFile, WWWAuthenticateURI: k.WWWAuthenticateURI, Timeout: k.Timeout, TokenCacheTime: k.TokenCacheTime,
+	}
+	file := k.PasswordFile
+	if k.ApplicationCredentialID != "" {
+		file = k.ApplicationCredentialSecretFile
+	}
+	if file != "" {
+		c.Secret = func() (string, error) {
+			secret, err := config.ReadSecret(file)
+			return secret.Reveal(), err
+		}
+	}
+	return c
 }
 
 // tell logs what systemd could not be told; the service goes on.

@@ -3,6 +3,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -15,10 +19,36 @@ func TestMain(m *testing.M) {
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits},
+		Condition: func(name string) (bool, error) {
+			if name == "upstream" {
+				return hasUpstream()
+			}
+			return false, fmt.Errorf("there is no condition %q", name)
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COMPUTE_AGENT_AGENT_RUNTIME_DIR", "/nonexistent-compute-agent")
 			return nil
 		},
 	})
+}
+
+// exits is the command `exits CODE PROGRAM ARGS...`: exec, with the exit code that it must have.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var ended *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &ended) {
+		got = ended.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
 }

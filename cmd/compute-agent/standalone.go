@@ -37,7 +37,15 @@ func newStandalone() *cobra.Command {
 				return err
 			}
 			defer func() { _ = listener.Close() }() // once more than the server does, or alone on an error
-			opts.extra = []config.Override{{Key: "placement_client.url", Value: "http://" + listener.Addr().String(), Flag: "--listen"}}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			scheme := "http://"
+			if cfg.PlacementTLS.CertFile != "" {
+				scheme = "https://"
+			}
+			opts.extra = []config.Override{{Key: "placement_client.url", Value: scheme + listener.Addr().String(), Flag: "--listen"}}
 			if pluginDir != "" {
 				dir, err := filepath.Abs(pluginDir)
 				if err != nil {
@@ -87,6 +95,11 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 	// Placement ends after the agent, so that the last pass can be finished.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
+	stopBeside, err := serveBeside(serving, cfg, server, log.Level(zerolog.WarnLevel))
+	if err != nil {
+		return err
+	}
+	defer stopBeside()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(serving, listener) })
 	if daemon != nil {

@@ -67,9 +67,9 @@ func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 	return u, nil
 }
 
-// matches says whether the usages of the consumer are asked for.
+// matches says whether the usages of a consumer of the project are asked for.
 func (u *usageQuery) matches(c *ledger.Consumer) bool {
-	if c.Project != u.project || u.user != "" && c.User != u.user {
+	if u.user != "" && c.User != u.user {
 		return false
 	}
 	return u.consumerType == "" || u.consumerType == wire.ConsumerTypeAll || u.consumerType == consumerType(c)
@@ -94,7 +94,7 @@ func (s *usageSum) add(c *ledger.Consumer) {
 	}
 }
 
-// showUsages is GET /usages. Cost: a look at every consumer that there is, and the allocations of those that match.
+// showUsages is GET /usages. Cost: the consumers of the project and the allocations of those that match.
 func showUsages(x *exchange) error {
 	q, bad := readQuery(x.r.URL.RawQuery)
 	project, _ := q.last("project_id")
@@ -115,7 +115,7 @@ func showUsages(x *exchange) error {
 	// Before 1.38, and for "all", there is one sum; else one for each type.
 	byType := x.v.Has(wire.ConsumerTypes) && wanted.consumerType != wire.ConsumerTypeAll
 	var sums []*usageSum
-	for c := range s.Consumers() {
+	for c := range s.ConsumersOf(wanted.project) {
 		if !wanted.matches(c) {
 			continue
 		}

@@ -66,6 +66,7 @@ func (p *Provider) withUsage(amounts []usage) *Provider {
 }
 
 func (d draft) indexConsumer(old, now *Consumer) {
+	d.own(old, now)
 	if old != nil && (now == nil || now.ID != old.ID || now.UUID != old.UUID) {
 		if old.ID == 0 {
 			d.strays = d.strays.Delete(d.owner, old.UUID)

@@ -182,6 +182,13 @@ var (
 	// ErrOutcomeUnknown marks a write that may or may not have happened.
 	// Read before you repeat it.
 	ErrOutcomeUnknown = errors.New("the outcome of the write is not known: it may or may not have happened")
+	// ErrUnavailable is matched by a Store's errors of which somebody can
+	// take the cause away while the ledger is open: no space, no right to
+	// write, a lock, a disk that does not answer. Nothing was written, and the
+	// same may succeed later.
+	ErrUnavailable = errors.New("the storage cannot be used now")
+	// ErrFull is the one of them that says that there is no space.
+	ErrFull = errors.New("the disk is full")
 	// ErrBusy is returned when other servers' commits won every retry.
 	ErrBusy = errors.New("other servers committed first, again and again: try again later")
 )

@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+	// Observer is told of commits and of catching up; nil costs nothing.
+	Observer Observer
 }
 
 // Ledger is the one place through which the state of a Placement changes. It
@@ -28,10 +30,14 @@ type Options struct {
 // answers. A single write waits for no one; under load one durable commit
 // serves many.
 type Ledger struct {
-	store Store
-	now   func() time.Time
+	store    Store
+	now      func() time.Time
+	observer Observer
 
 	current atomic.Pointer[Snapshot]
+	// doubtful says that current may not be what the store holds: a commit's
+	// outcome is unknown, and loading the state again failed.
+	doubtful atomic.Bool
 	// refreshing is held by whoever moves current.
 	refreshing sync.Mutex
 	polls      singleflight.Group
@@ -47,11 +53,12 @@ type Ledger struct {
 // from here on, also when Open fails.
 func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	l := &Ledger{
-		store:   store,
-		now:     opts.Now,
-		queue:   make(chan *write, maxBatch),
-		closing: make(chan struct{}),
-		done:    make(chan struct{}),
+		store:    store,
+		now:      opts.Now,
+		observer: opts.Observer,
+		queue:    make(chan *write, maxBatch),
+		closing:  make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 	if l.now == nil {
 		l.now = time.Now
@@ -60,7 +67,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 		return nil, errors.Join(fmt.Errorf("opening the ledger: %w", err), store.Close())
 	}
 	go l.run() //nolint:contextcheck // the writer outlives the context of the opening
-	if _, err := l.Update(ctx, func(tx *Tx) error { tx.syncStandard(); return nil }); err != nil {
+	if _, err := l.Update(ctx, (*Tx).syncStandard); err != nil {
 		return nil, errors.Join(fmt.Errorf("adding the standard resource classes and traits: %w", err), l.Close())
 	}
 	return l, nil
@@ -70,7 +77,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 // the call. The store is asked for its version first, unless no other process
 // can commit; calls at the same time share one question.
 func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
-	if l.store.Exclusive() {
+	if l.certain() {
 		return l.current.Load(), nil
 	}
 	// A question that is under way already may have been answered before this
@@ -101,8 +108,15 @@ func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
 // the store: for metrics and the like.
 func (l *Ledger) Current() *Snapshot { return l.current.Load() }
 
+// certain says that the store need not be asked: nobody else commits, and
+// what this process committed is known.
+func (l *Ledger) certain() bool { return l.store.Exclusive() && !l.doubtful.Load() }
+
 // refresh brings current up to the store's version.
 func (l *Ledger) refresh(ctx context.Context) error {
+	if l.doubtful.Load() {
+		return l.reload(ctx)
+	}
 	version, err := l.store.Version(ctx)
 	if err != nil {
 		return err
@@ -117,19 +131,23 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	if version <= base.version {
 		return nil
 	}
+	began := l.now()
 	delta, err := l.store.Changes(ctx, base.version)
 	var next *Snapshot
 	if err == nil {
 		next, err = refresh(base, delta)
 	}
-	if errors.Is(err, ErrReload) {
-		return l.reloadLocked(ctx)
+	whole := errors.Is(err, ErrReload)
+	switch {
+	case whole:
+		err = l.reloadLocked(ctx)
+	case err == nil:
+		l.current.Store(next)
 	}
-	if err != nil {
-		return err
+	if err == nil && l.observer != nil {
+		l.observer.Followed(Follow{Versions: l.current.Load().version - base.version, Whole: whole, Duration: l.now().Sub(began)})
 	}
-	l.current.Store(next)
-	return nil
+	return err
 }
 
 func (l *Ledger) reload(ctx context.Context) error {
@@ -151,6 +169,7 @@ func (l *Ledger) reloadLocked(ctx context.Context) error {
 		return fmt.Errorf("%w: the store's version went back from %d to %d", ErrBadState, now.version, next.version)
 	}
 	l.current.Store(next)
+	l.doubtful.Store(false)
 	return nil
 }
 

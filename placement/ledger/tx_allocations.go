@@ -62,7 +62,8 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 			if old != nil && old.visible() {
 				expected = old.Generation
 			}
-			if given != expected {
+			// A generation of -1 is not null, though the error calls it that.
+			if given != expected || (req.Generation == nil) != (expected == -1) {
 				return nil, &Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
 			}
 		}

@@ -153,10 +153,14 @@ func (tx *Tx) DeleteTrait(name string) error {
 }
 
 // syncStandard adds the standard classes and traits that are not there yet,
-// as Placement does at start.
-func (tx *Tx) syncStandard() {
+// as Placement does at start. It takes none away: a name that a newer
+// os-traits or os-resource-classes brought may be in use. Error: ErrBadState.
+func (tx *Tx) syncStandard() error {
 	for id, name := range StandardClasses() {
 		if _, ok := tx.Class(name); !ok {
+			if other, taken := tx.classByID.Get(int64(id)); taken {
+				return badState("number %d is that of the standard resource class %s, and %s has it", id, name, other.Name)
+			}
 			c := &ResourceClass{ID: int64(id), Name: name, CreatedAt: tx.now}
 			tx.putClass(c)
 			tx.note(InsertNamed{Classes, NamedRow{ID: c.ID, Name: name, CreatedAt: tx.now}})
@@ -169,4 +173,5 @@ func (tx *Tx) syncStandard() {
 			tx.note(InsertNamed{Traits, NamedRow{ID: t.ID, Name: name, CreatedAt: tx.now}})
 		}
 	}
+	return nil
 }

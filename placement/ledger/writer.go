@@ -96,7 +96,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			}
 		}
 		// What fn refuses it must refuse on the newest state.
-		if !l.store.Exclusive() {
+		if !l.certain() {
 			if err := l.refresh(ctx); err != nil {
 				refuseAll(batch, fmt.Errorf("asking the store for its version: %w", err))
 				return nil
@@ -112,11 +112,17 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		next.version = base.version + 1
 		// No reader refreshes between the commit and its publication.
 		l.refreshing.Lock()
-		err := l.store.Commit(ctx, base.version, coalesce(run.changes))
+		began := l.now()
+		changes := coalesce(run.changes)
+		err := l.store.Commit(ctx, base.version, changes)
 		if err == nil {
 			l.current.Store(&next)
 		}
 		l.refreshing.Unlock()
+		if l.observer != nil {
+			refused := run.refused()
+			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused, Changes: len(changes), Duration: l.now().Sub(began)})
+		}
 		switch {
 		case err == nil:
 			run.answer(&next)
@@ -132,6 +138,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		case errors.Is(err, ErrOutcomeUnknown):
 			// Whatever happened, the next write must see it.
 			if reloadErr := l.reload(ctx); reloadErr != nil {
+				l.doubtful.Store(true)
 				err = errors.Join(err, fmt.Errorf("loading the state again: %w", reloadErr))
 			}
 			run.fail(err)
@@ -215,6 +222,17 @@ func call(fn func(*Tx) error, tx *Tx) (err error) {
 	return fn(tx)
 }
 
+// refused counts the writes that fn refused.
+func (r ran) refused() int {
+	n := 0
+	for _, err := range r.errs {
+		if err != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // answer gives each write its own error or the snapshot.
 func (r ran) answer(s *Snapshot) {
 	for i, w := range r.batch {
@@ -226,10 +244,14 @@ func (r ran) answer(s *Snapshot) {
 	}
 }
 
-// fail gives the writes that succeeded the commit's error, the others their own.
+// fail gives the writes that succeeded the commit's error, and those after
+// them too: what these were refused for may be what never came to be. Only who
+// was refused on the state as it was is told so.
 func (r ran) fail(err error) {
+	certain := true
 	for i, w := range r.batch {
-		if r.errs[i] != nil {
+		certain = certain && r.errs[i] != nil
+		if certain {
 			w.answer <- answer{err: r.errs[i]}
 		} else {
 			w.answer <- answer{err: err}

@@ -43,6 +43,9 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		}
 		return s.commitFailed(op, err)
 	}
+	if s.cfg.OnCommit != nil {
+		s.cfg.OnCommit(base + 1)
+	}
 	return nil
 }
 

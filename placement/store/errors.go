@@ -5,13 +5,15 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // What can be wrong with the storage. Match them with errors.Is.
 var (
 	// ErrFull: no space is left. Nothing was written; writing works again as
 	// soon as there is space.
-	ErrFull = errors.New("the disk is full")
+	ErrFull = ledger.ErrFull
 	// ErrReadOnly: the file, its directory or its file system cannot be written.
 	ErrReadOnly = errors.New("it cannot be written")
 	// ErrCorrupt: the database's own structure is damaged.
@@ -22,6 +24,11 @@ var (
 	ErrLocked = errors.New("it is locked by another process")
 	// ErrUnreachable: it cannot be opened or does not answer.
 	ErrUnreachable = errors.New("it cannot be opened")
+	// ErrIO: reading or writing failed although there is space and the right
+	// to.
+	ErrIO = errors.New("reading or writing it failed")
+	// ErrLost: the database is older than what was acknowledged from it.
+	ErrLost = errors.New("acknowledged changes are missing")
 	// ErrSchema: the tables are not those that this program knows.
 	ErrSchema = errors.New("its schema is not known")
 )
@@ -62,4 +69,17 @@ func (e *Error) Unwrap() []error {
 		}
 	}
 	return out
+}
+
+// Is makes what may pass by itself, or with an operator's help, match
+// ledger.ErrUnavailable.
+func (e *Error) Is(target error) bool {
+	if target != ledger.ErrUnavailable { //nolint:errorlint // Is is asked about this very value
+		return false
+	}
+	switch e.Kind { //nolint:errorlint // Kind is one of the values above, never wrapped
+	case ErrFull, ErrReadOnly, ErrLocked, ErrUnreachable, ErrIO:
+		return true
+	}
+	return false
 }

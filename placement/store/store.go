@@ -28,6 +28,9 @@ type Config struct {
 	Where string
 	// Exclusive: no other process can commit. ledger_changes is not written.
 	Exclusive bool
+	// OnCommit runs after each commit of this store, with the version that it
+	// made; nil does nothing.
+	OnCommit func(version int64)
 	// OnClose runs after the connections are closed.
 	OnClose func() error
 }

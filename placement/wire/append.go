@@ -15,7 +15,7 @@ const hexDigits = "0123456789abcdef"
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
-	for i := 0; i < len(s); {
+	for i := plainRun(s); i < len(s); {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			if c >= ' ' && c != '"' && c != '\\' {
@@ -51,6 +51,23 @@ func AppendString(b []byte, s string) []byte {
 	}
 	b = append(b, s[start:]...)
 	return append(b, '"')
+}
+
+// plainRun is how many bytes of s, from its beginning, certainly need no escape: a multiple of eight, which are looked at
+// together.
+func plainRun(s string) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	n := 0
+	for ; n+8 <= len(s); n += 8 {
+		p := s[n : n+8]
+		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
+			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
+		// A subtraction carries into the top bit of the lowest byte that is too small: below a space, or zero after the xor.
+		if (w|(w-ones*' ')|((w^ones*'"')-ones)|((w^ones*'\\')-ones))&tops != 0 {
+			break
+		}
+	}
+	return n
 }
 
 // AppendStrings appends a JSON array of strings.

@@ -37,6 +37,20 @@ func TestStringsAreWhatEncodingJSONReads(t *testing.T) {
 	})
 }
 
+// TestStringsAreEscapedAtEveryPlace puts every byte at every place of a string that is looked at eight bytes at a time.
+func TestStringsAreEscapedAtEveryPlace(t *testing.T) {
+	for c := range 256 {
+		for at := range 20 {
+			raw := []byte("abcdefgh~!#[]0123456")
+			raw[at] = byte(c)
+			want := strings.ToValidUTF8(string(raw), "\ufffd")
+			if got := decode[string](t, wire.AppendString(nil, string(raw))); got != want {
+				t.Errorf("%q becomes %q, want %q", raw, got, want)
+			}
+		}
+	}
+}
+
 func TestResponsesDecodeIntoTheirTypes(t *testing.T) {
 	parent := uuidB
 	p := wire.ProviderRow{UUID: uuidA, Name: "näme <\">\x01", Generation: 3, Parent: uuidB, Root: uuidB}

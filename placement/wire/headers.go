@@ -13,6 +13,7 @@ const (
 	HeaderRoles         = "X-Roles"                // request, noauth: roles, separated by commas
 	HeaderProjectID     = "X-Project-Id"           // request, noauth: the project
 	HeaderSystemScope   = "Openstack-System-Scope" // request, noauth: not empty when the token is system-scoped
+	HeaderExtensions    = "Placement-Extensions"   // request: extensions beyond Placement, by name; response: those granted
 	VaryVersion         = "openstack-api-version"  // value of Vary
 	MediaType           = "application/json"       // of all bodies
 	CacheControl        = "no-cache"               // value of Cache-Control from 1.15

@@ -34,8 +34,14 @@ func classify(path string) func(op string, err error) (error, bool) {
 			e.Kind, e.Hint = store.ErrNotDatabase, "choose another path"
 		case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 			e.Kind, e.Hint = store.ErrLocked, "a transaction of another process does not end"
-		case codes.SQLITE_CANTOPEN, codes.SQLITE_IOERR:
-			e.Kind = store.ErrUnreachable
+		case codes.SQLITE_CANTOPEN:
+			e.Kind, e.Hint = store.ErrUnreachable, "check that it is a file, and the owner and mode of it and of its directory"
+		case codes.SQLITE_IOERR:
+			if code(err) == codes.SQLITE_IOERR_SHMSIZE { // the file beside the log could not grow
+				e.Kind, e.Hint = store.ErrFull, "make space in "+filepath.Dir(path)
+				break
+			}
+			e.Kind, e.Hint = store.ErrIO, "look for errors of the disk in the kernel's log, and for limits on the size of files"
 		case codes.SQLITE_CONSTRAINT:
 			return e, true
 		}
@@ -43,14 +49,17 @@ func classify(path string) func(op string, err error) (error, bool) {
 	}
 }
 
-// primary is SQLite's primary result code, 0 when err is not the driver's.
-func primary(err error) int {
+// code is SQLite's extended result code, 0 when err is not the driver's.
+func code(err error) int {
 	var e *driver.Error
 	if errors.As(err, &e) {
-		return e.Code() & 0xff
+		return e.Code()
 	}
 	return 0
 }
+
+// primary is the primary one of a result code.
+func primary(err error) int { return code(err) & 0xff }
 
 // commitUnknown: when the log could not be synced, its frames may be on the
 // disk all the same, and count after a crash.
@@ -62,6 +71,8 @@ func fileError(op, path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Kind, e.Hint = store.ErrReadOnly, "check the owner and mode of the file and of its directory"
+	case errors.Is(err, syscall.EISDIR):
+		e.Hint = "a directory is in its place; move it away, or choose another path"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		e.Kind, e.Hint = store.ErrFull, "make space in "+filepath.Dir(path)
 	}

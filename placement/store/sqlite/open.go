@@ -26,6 +26,9 @@ import (
 //go:embed sql/*.sql
 var migrations embed.FS
 
+// hasTable counts the tables with a name.
+const hasTable = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+
 // Option changes how Open opens. Without any, other processes may have the
 // file open as well.
 type Option func(*options)
@@ -61,12 +64,22 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if err != nil {
 		return nil, &store.Error{Op: op, Where: path, Kind: store.ErrUnreachable, Err: err}
 	}
-	if err := prepare(path); err != nil {
-		return nil, err
-	}
-	unlock, err := lock(path, o.exclusive)
+	empty, err := prepare(path)
 	if err != nil {
 		return nil, err
+	}
+	held, err := lock(path, o.exclusive)
+	if err != nil {
+		return nil, err
+	}
+	unlock := held.close
+	// Before the version is read: another server may commit meanwhile.
+	noted := held.noted()
+	if empty && noted > 0 {
+		// Unless another server has filled it by now, it held something once.
+		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+			return nil, errors.Join(held.refuseLoss(0, noted), unlock())
+		}
 	}
 	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}
 	if o.maxPages > 0 {
@@ -92,17 +105,28 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 		failed, _ := classify(path)(op, err)
 		return nil, errors.Join(failed, reader.Close(), writer.Close(), unlock())
 	}
-	return store.New(ctx, store.Config{
-		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnClose: unlock,
+	s, err := store.New(ctx, store.Config{
+		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnCommit: held.note, OnClose: unlock,
 		Dialect: store.Dialect{
 			TimeColumn: func(column string) string { return "CAST(" + column + " AS TEXT)" },
 			TimeArg:    func(t time.Time) any { return t.UTC().Format(store.TimeText) },
 			MaxParams:  900,
 			Migrations: files,
-			HasTable:   "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+			HasTable:   hasTable,
 			Classify:   classify(path), CommitUnknown: commitUnknown,
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	version, err := s.Version(ctx)
+	if err == nil {
+		err = held.refuseLoss(version, noted)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // PathOf returns the path in a URL of the form sqlite:///PATH.
@@ -131,24 +155,24 @@ func open(path string, o options, params url.Values) (*sql.DB, error) {
 var header = []byte("SQLite format 3\x00")
 
 // prepare makes the directory and the file, and finds the plain mistakes that
-// SQLite reports late or in its own words.
-func prepare(path string) error {
+// SQLite reports late or in its own words. It says whether the file is empty.
+func prepare(path string) (empty bool, err error) {
 	const op = "opening"
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fileError(op, path, err)
+		return false, fileError(op, path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return fileError(op, path, err)
+		return false, fileError(op, path, err)
 	}
 	defer func() { _ = f.Close() }() // nothing was written through it
 	head := make([]byte, len(header))
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fileError(op, path, err)
+		return false, fileError(op, path, err)
 	}
 	if n > 0 && !bytes.Equal(head, header) {
-		return &store.Error{Op: op, Where: path, Kind: store.ErrNotDatabase, Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
+		return false, &store.Error{Op: op, Where: path, Kind: store.ErrNotDatabase, Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
 	}
-	return nil
+	return n == 0, nil
 }

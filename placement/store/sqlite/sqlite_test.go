@@ -309,8 +309,8 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
-	if !errors.Is(full, store.ErrFull) {
-		t.Fatalf("got %v, want ErrFull", full)
+	if !errors.Is(full, store.ErrFull) || !errors.Is(full, ledger.ErrUnavailable) {
+		t.Fatalf("got %v, want ErrFull, which is an ErrUnavailable", full)
 	}
 	other := open(t, path)
 	defer closeLedger(t, other)

@@ -3,7 +3,8 @@
 
     run_upstream.py FILE < requests.json > answers.json
 
-A request is [method, path, body or null]; an answer is [status, body or null].
+A request is [method, path, body or null] or, at another microversion than
+1.39, [method, path, body, version]; an answer is [status, body or null].
 The file is made, or brought up to date, by Placement's own migrations first.
 """
 
@@ -31,10 +32,10 @@ migration.upgrade('head')
 app = deploy.loadapp(config)
 
 answers = []
-for method, path, body in json.load(sys.stdin):
+for method, path, body, *version in json.load(sys.stdin):
     request = webob.Request.blank(path, method=method, headers={
-        'X-Auth-Token': 'admin', 'OpenStack-API-Version': 'placement 1.39',
-        'Accept': 'application/json'})
+        'X-Auth-Token': 'admin', 'Accept': 'application/json',
+        'OpenStack-API-Version': 'placement ' + (version or ['1.39'])[0]})
     if body is not None:
         request.content_type = 'application/json'
         request.body = json.dumps(body).encode()

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+func newServer(t *testing.T) *placement.Server {
+	t.Helper()
+	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// TestAdminSocket: it is its owner's alone, goes with the service, and a second service that finds it taken serves all the
+// same, and says what it lacks.
+func TestAdminSocket(t *testing.T) {
+	var cfg config.Config
+	cfg.Agent.RuntimeDir = filepath.Join(t.TempDir(), "run")
+	socket := filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket)
+	var first, second bytes.Buffer
+	stop, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.New(&first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	stopSecond, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.New(&second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
+		t.Errorf("the first says %s, the second %s", &first, &second)
+	}
+	stopSecond()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	resp, err := client.Get("http://placement/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("/status: %d", resp.StatusCode)
+	}
+	stop()
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// TestMetricsAddress: without a host it is loopback; one that cannot be had is an error, since somebody asked for it.
+func TestMetricsAddress(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg config.Config
+	cfg.Agent.RuntimeDir = t.TempDir()
+	cfg.PlacementMetrics.Listen = ":" + port
+	if _, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "placement_metrics.listen") {
+		t.Errorf("a taken address: %v", err)
+	}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stop, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("/metrics: %d", resp.StatusCode)
+	}
+	l, err := metricsListener(t.Context(), ":0")
+	if err != nil || !strings.HasPrefix(l.Addr().String(), "127.0.0.1:") {
+		t.Errorf("without a host it is %v, %v", l.Addr(), err)
+	}
+	_ = l.Close()
+	stop()
+}

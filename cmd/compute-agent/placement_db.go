@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+// Exit codes of `placement db online-data-migrations`, which scripts know from placement-manage, beside exitDone: nothing is
+// left to do.
+const (
+	exitMigratedSome    = 1 // some were done and more may be left: run it again
+	exitMigrationFailed = 2
+)
+
+func newPlacementDB() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "db", Short: "Look after the database of Placement", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newDBUpgrade(), newDBVersion(), newDBOnlineMigrations())
+	return cmd
+}
+
+// databaseOptions say which database a command is about.
+type databaseOptions struct {
+	options
+	database string
+}
+
+func (o *databaseOptions) addFlags(cmd *cobra.Command) {
+	o.addConfigFlags(cmd)
+	o.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
+}
+
+func (o *databaseOptions) placementConfig() (placement.Config, error) {
+	cfg, err := o.load()
+	if err != nil {
+		return placement.Config{}, err
+	}
+	return placementConfig(cfg, placementFlags{database: o.database}, zerolog.Nop()), nil
+}
+
+// databaseView is a database as JSON.
+type databaseView struct {
+	Database string `json:"database"`
+	Exists   bool   `json:"exists"`
+	// Migration is the last migration of this program that was run there, Newest the last that it has.
+	Migration int `json:"migration"`
+	Newest    int `json:"newest_migration"`
+	// Alembic is the version at which the tables of OpenStack Placement are.
+	Alembic       string `json:"alembic_version"`
+	UpgradeNeeded bool   `json:"upgrade_needed"`
+}
+
+func viewOf(db placement.Database) databaseView {
+	return databaseView{db.Path, db.Exists, db.Schema.Migration, db.Schema.Newest, db.Schema.Alembic, !db.Exists || db.Schema.NeedsUpgrade()}
+}
+
+// describe says in a few words what a database is.
+func describe(db placement.Database) string {
+	switch {
+	case !db.Exists:
+		return "no database"
+	case db.Schema.Migration > 0:
+		return fmt.Sprintf("migration %d", db.Schema.Migration)
+	case db.Schema.Alembic != "":
+		return "OpenStack Placement's tables at " + db.Schema.Alembic
+	}
+	return "an empty file"
+}
+
+func newDBVersion() *cobra.Command {
+	var opts databaseOptions
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show which schema the database has", Args: cobra.NoArgs,
+		Long: "Show which schema the database has, which one this program knows, and whether `placement db upgrade` has anything to do.\n" +
+			"Nothing is changed, and a server may run meanwhile.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.placementConfig()
+			if err != nil {
+				return err
+			}
+			db, err := placement.ReadDatabase(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), viewOf(db))
+			}
+			upgrade := "not needed"
+			switch {
+			case !db.Exists:
+				upgrade = "makes it"
+			case db.Schema.NeedsUpgrade():
+				upgrade = "needed: compute-agent placement db upgrade"
+			case db.Schema.IsNewer():
+				upgrade = "not possible: a newer program was here, use that one"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n", db.Path, describe(db), db.Schema.Newest, upgrade)
+			return err
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func newDBUpgrade() *cobra.Command {
+	var opts databaseOptions
+	cmd := &cobra.Command{
+		Use: "upgrade", Short: "Make the database, or bring its schema up to date", Args: cobra.NoArgs,
+		Long: "Make the database when there is none, adopt one that OpenStack Placement made, and bring the schema up to date.\n" +
+			"All of it happens in one transaction; running it again changes nothing. Stop OpenStack Placement before its database\n" +
+			"is adopted.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.placementConfig()
+			if err != nil {
+				return err
+			}
+			before, after, err := placement.UpgradeDatabase(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Before databaseView `json:"before"`
+					After  databaseView `json:"after"`
+				}{viewOf(before), viewOf(after)})
+			}
+			if before == after {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
+			} else {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
+			}
+			return err
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func newDBOnlineMigrations() *cobra.Command {
+	var opts databaseOptions
+	var most int
+	cmd := &cobra.Command{
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Make what an old Placement left out of the database", Args: cobra.NoArgs,
+		Long: "Make what an old Placement left out of the database: a consumer record for every consumer that holds allocations and\n" +
+			"has none, owned by [placement] incomplete_consumer_project_id and _user_id. Until then such a consumer counts as used\n" +
+			"and is shown nowhere. Servers may run meanwhile; running it again is safe.\n\n" +
+			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
+			"0 (this is no failure); 2 it failed, and what was done before stays.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			limited := cmd.Flags().Changed("max-count")
+			if limited && most < 1 {
+				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
+			}
+			cfg, err := opts.placementConfig()
+			if err != nil {
+				return &exitError{exitMigrationFailed, err}
+			}
+			missing, made, err := placement.MigrateConsumers(cmd.Context(), cfg, most)
+			if err != nil && made == 0 && missing == 0 {
+				return &exitError{exitMigrationFailed, err}
+			}
+			done := []migrationView{{"create_incomplete_consumers", missing, made}}
+			var shown error
+			if asJSON {
+				shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
+			} else {
+				shown = printMigrations(cmd.OutOrStdout(), done)
+			}
+			switch {
+			case err != nil:
+				return &exitError{exitMigrationFailed, err}
+			case shown != nil:
+				return &exitError{exitMigrationFailed, shown}
+			case limited && made > 0:
+				return &exitError{code: exitMigratedSome}
+			}
+			return nil
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().IntVar(&most, "max-count", 0, "make at most `N` records, and exit with 1 when any were made (default: all)")
+	return cmd
+}
+
+// migrationView is one online migration as JSON. Its name is Placement's.
+type migrationView struct {
+	Name      string `json:"migration"`
+	Needed    int    `json:"total_needed"`
+	Completed int    `json:"completed"`
+}
+
+// printMigrations prints the table that operators know from placement-manage.
+func printMigrations(w io.Writer, done []migrationView) error {
+	rows := [][]string{{"Migration", "Total Needed", "Completed"}}
+	for _, m := range done {
+		rows = append(rows, []string{m.Name, strconv.Itoa(m.Needed), strconv.Itoa(m.Completed)})
+	}
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	var b strings.Builder
+	rule := "+"
+	for _, width := range widths {
+		rule += strings.Repeat("-", width+2) + "+"
+	}
+	b.WriteString(rule + "\n")
+	for n, row := range rows {
+		b.WriteByte('|')
+		for i, cell := range row {
+			left := (widths[i] - len(cell)) / 2
+			b.WriteString(" " + strings.Repeat(" ", left) + cell + strings.Repeat(" ", widths[i]-len(cell)-left) + " |")
+		}
+		b.WriteByte('\n')
+		if n == 0 {
+			b.WriteString(rule + "\n")
+		}
+	}
+	b.WriteString(rule + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// maxExplanation bounds what is read of an answer, in bytes.
+const maxExplanation = 16 << 20
+
+func newPlacementExplain() *cobra.Command {
+	var opts options
+	var address, version string
+	cmd := &cobra.Command{
+		Use: "explain QUERY", Short: "Say why a request for allocation candidates finds no host, or few", Args: cobra.ExactArgs(1),
+		Long: "Say why a request for allocation candidates finds no host, or few: what each of its conditions leaves of the providers\n" +
+			"and of the trees. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; all up to a\n" +
+			"question mark is left out. The Placement of [placement_client] is asked, or that of --url; it must be compute-agent's own.",
+		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query, err := cleanQuery(args[0])
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			if address != "" {
+				cfg.PlacementClient.URL = address
+			}
+			raw, err := askForExplanation(cmd.Context(), cfg.PlacementClient, query, version)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), json.RawMessage(raw))
+			}
+			var e candidates.Explanation
+			if err := json.Unmarshal(raw, &e); err != nil {
+				return fmt.Errorf("the answer of %s is no explanation: %w", cfg.PlacementClient.URL, err)
+			}
+			return render.Explanation(cmd.OutOrStdout(), &e)
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&address, "url", "", "`URL` of the Placement to ask (placement_client.url)")
+	cmd.Flags().StringVar(&version, "microversion", wire.MaxVersion.String(), "microversion `1.N` that the query is written for")
+	return cmd
+}
+
+// cleanQuery takes what stands before the query away, and escapes what has to be.
+func cleanQuery(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if _, query, found := strings.Cut(text, "?"); found {
+		text = query
+	}
+	text = strings.TrimPrefix(text, "&")
+	if text == "" {
+		return "", errors.New("the query is empty; it is such as resources=VCPU:4")
+	}
+	// The order counts: that of the groups is that in which their names are looked up.
+	var parts []string
+	for part := range strings.SplitSeq(text, "&") {
+		key, value, found := strings.Cut(part, "=")
+		k, err := url.QueryUnescape(key)
+		v, err2 := url.QueryUnescape(value)
+		if err := errors.Join(err, err2); err != nil || !found {
+			return "", fmt.Errorf("%q in the query is not NAME=VALUE, such as resources=VCPU:4", part)
+		}
+		parts = append(parts, url.QueryEscape(k)+"="+url.QueryEscape(v))
+	}
+	return strings.Join(parts, "&"), nil
+}
+
+// askForExplanation asks the Placement that c describes, with all extensions, and returns its answer.
+func askForExplanation(ctx context.Context, c config.PlacementClient, query, version string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	transport, err := agent.Transport(c)
+	if err != nil {
+		return nil, err
+	}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(c.URL, "/")+"/allocation_candidates/explain?"+query, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask Placement at %q: %w", c.URL, err)
+	}
+	req.Header.Set("Accept", wire.MediaType)
+	req.Header.Set(wire.HeaderVersion, "placement "+version)
+	req.Header.Set(wire.HeaderExtensions, "root_member_of, group_policy, isolate")
+	if err := agent.Authorizer(c)(ctx, req.Header); err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask Placement: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxExplanation))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of Placement at %s: %w", c.URL, err)
+	}
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return body, nil
+	case resp.StatusCode == http.StatusNotFound && resp.Header.Get(wire.HeaderVersion) != "":
+		return nil, fmt.Errorf("the Placement at %s does not explain (404): only compute-agent's own does, from microversion 1.10 on", c.URL)
+	}
+	var refusal wire.ErrorBody
+	if json.Unmarshal(body, &refusal) == nil && len(refusal.Errors) > 0 {
+		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", c.URL, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
+	}
+	return nil, fmt.Errorf("%s answers %s, and not as Placement does", c.URL, resp.Status)
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+)
+
+// TestPlacementExplain asks a server for explanations, as a user does.
+func TestPlacementExplain(t *testing.T) {
+	server, err := placement.New(t.Context(), placement.Config{
+		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := &httptest.Server{Listener: listener, Config: &http.Server{Handler: server.Handler()}}
+	ours.Start()
+	t.Cleanup(ours.Close)
+	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("OpenStack-API-Version", r.Header.Get("OpenStack-API-Version"))
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(stranger.Close)
+	for _, e := range []struct {
+		args   []string
+		code   int
+		out    string // is in it
+		stderr string
+	}{
+		{args: []string{"resources=VCPU:1"}, out: "There are no resource providers.\n"},
+		{args: []string{"http://log/allocation_candidates?limit=5&resources=VCPU%3A1"}, out: "There are no resource providers.\n"},
+		{args: []string{"resources=VCPU:1", "--output", "json"}, out: `"verdict": "There are no resource providers."`},
+		{args: []string{"resources=VCPU:1&resources_A=VGPU:1&resources_B=VGPU:1&isolate=_A"}, out: "group _A, VGPU:1"},
+		{args: []string{"resources=VCPU"}, code: exitFailed, stderr: "refuses the query (400): Badly formed resources parameter"},
+		{args: []string{"resources=VCPU:1&same_subtree=_A", "--microversion", "1.20"}, code: exitFailed, stderr: "refuses the query (400)"},
+		{args: []string{"resources=VCPU:1", "--microversion", "1.9"}, code: exitFailed, stderr: "from microversion 1.10 on"},
+		{args: []string{"resources"}, code: exitUsage, stderr: `"resources" in the query is not NAME=VALUE`},
+		{args: []string{""}, code: exitUsage, stderr: "the query is empty"},
+		{args: []string{"resources=VCPU:1", "--url", stranger.URL}, code: exitFailed, stderr: "only compute-agent's own does"},
+	} {
+		t.Run(strings.Join(e.args, " "), func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			args := append([]string{"placement", "explain", "--url", ours.URL}, e.args...)
+			if code := execute(t.Context(), args, &out, &stderr); code != e.code {
+				t.Errorf("exit code %d, want %d; %s", code, e.code, stderr.String())
+			}
+			if !strings.Contains(out.String(), e.out) || !strings.Contains(stderr.String(), e.stderr) {
+				t.Errorf("standard output:\n%s\nstandard error:\n%s\nwant %q and %q", out.String(), stderr.String(), e.out, e.stderr)
+			}
+		})
+	}
+}

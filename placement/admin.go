@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+// How long an administrator's request may take to arrive, and requests under way may take to end when the service stops. There
+// is no bound to an answer: a profile is taken as long as one likes.
+const (
+	adminHeaderTimeout = 5 * time.Second
+	adminGrace         = 2 * time.Second
+)
+
+// Status is what GET /status of the admin socket answers.
+type Status struct {
+	Version  string    `json:"version"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Uptime   int64     `json:"uptime_seconds"`
+	Database string    `json:"database"`
+	// SnapshotVersion grows by one with each commit, of whichever server of the database.
+	SnapshotVersion   int64 `json:"snapshot_version"`
+	ResourceProviders int   `json:"resource_providers"`
+	Consumers         int   `json:"consumers"`
+	// ConsumersMissing is how many consumers of allocations have no record; see `placement db online-data-migrations`.
+	ConsumersMissing int   `json:"consumers_missing"`
+	RequestsInFlight int64 `json:"requests_in_flight"`
+	WritesWaiting    int   `json:"writes_waiting"`
+}
+
+// Status tells how the service is doing, without asking the database.
+func (s *Server) Status() Status {
+	now, snapshot := time.Now(), s.ledger.Current()
+	return Status{
+		Version: version.Number(), PID: os.Getpid(), Started: s.started, Uptime: int64(now.Sub(s.started) / time.Second),
+		Database: s.database, SnapshotVersion: snapshot.Version(), ResourceProviders: snapshot.ProviderCount(),
+		Consumers: snapshot.ConsumerCount(), ConsumersMissing: snapshot.MissingConsumers(),
+		RequestsInFlight: s.api.Load().Requests, WritesWaiting: s.ledger.Waiting(),
+	}
+}
+
+// ServeAdmin answers /status, /metrics, /healthz, /readyz and /debug/pprof on the listener until the context ends. Nobody is
+// asked who they are: the listener must be one that only administrators reach, such as a socket of mode 0600.
+func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
+	mux := s.metricsMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(s.Status()) // a client that went away is no concern of the service's
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return serveAside(ctx, l, mux)
+}
+
+// ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends, to whoever asks.
+func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
+	return serveAside(ctx, l, s.metricsMux())
+}
+
+func (s *Server) metricsMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.Handler())
+	mux.Handle("GET /healthz", s.api)
+	mux.Handle("GET /readyz", s.api)
+	return mux
+}
+
+// serveAside serves what is not the API until the context ends.
+func serveAside(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // a profile under way ends with the service
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminGrace)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(l)
+	if !stop() { // it runs: Serve returns as soon as that begins
+		<-stopped
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+// get sends a GET through a client and returns status and body.
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", "admin")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// through is a client of whatever listens at the address.
+func through(l net.Addr) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, l.Network(), l.String())
+	}}}
+}
+
+// TestWhatIsAnsweredWhere: profiles and status are on the admin socket only, metrics there and where they are asked for, and
+// nothing of it beside the API.
+func TestWhatIsAnsweredWhere(t *testing.T) {
+	cfg := config(t)
+	server, err := placement.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var socket net.ListenConfig
+	admin, err := socket.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	main, _ := listen(t)
+	scraped, _ := listen(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 3)
+	go func() { served <- server.Serve(ctx, main) }()
+	go func() { served <- server.ServeAdmin(ctx, admin) }()
+	go func() { served <- server.ServeMetrics(ctx, scraped) }()
+
+	const url = "http://placement"
+	send(t, through(main.Addr()), "POST", url+"/resource_providers", `{"name":"node"}`, 200)
+	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars"}
+	for where, want := range map[net.Addr]string{
+		main.Addr():    "200 200 404 404 404 404 404 404 404 404",
+		admin.Addr():   "200 200 200 200 200 200 200 200 200 404",
+		scraped.Addr(): "200 200 200 404 404 404 404 404 404 404",
+	} {
+		var got []string
+		for _, path := range paths {
+			status, _ := get(t, through(where), url+path)
+			got = append(got, fmt.Sprint(status))
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: %v answers %s, want %s", where, paths, got, want)
+		}
+	}
+
+	_, body := get(t, through(admin.Addr()), url+"/status")
+	var status placement.Status
+	if err := json.Unmarshal([]byte(body), &status); err != nil {
+		t.Fatal(err)
+	}
+	if status.ResourceProviders != 1 || status.SnapshotVersion != 2 || status.Database != filepath.Join(cfg.StateDir, "placement.db") || status.Uptime < 0 || status.PID == 0 {
+		t.Errorf("the status is %+v", status)
+	}
+	_, text := get(t, through(scraped.Addr()), url+"/metrics")
+	for _, line := range []string{
+		`placement_http_requests_total{method="POST",route="/resource_providers",status="200"} 1`,
+		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 8`,
+		`placement_commits_total{outcome="durable"} 2`,
+		"placement_snapshot_version 2", "placement_resource_providers 1", "placement_http_requests_in_flight 0", "placement_consumers_missing 0",
+		"placement_build_info{", "go_goroutines ", "process_open_fds ",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("the metrics lack %q:\n%s", line, text)
+		}
+	}
+	stop()
+	for range 3 {
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// memory is a listener whose connections are in this process and take no descriptors.
+type memory struct {
+	conns  chan net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func (m memory) Accept() (net.Conn, error) {
+	select {
+	case c := <-m.conns:
+		return c, nil
+	case <-m.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+func (m memory) Close() error { m.close(); return nil }
+func (memory) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+func (m memory) dial() net.Conn {
+	client, server := net.Pipe()
+	m.conns <- server
+	return client
+}
+
+// TestIdleConnections: 10,000 connections that say nothing, that have said something, or that never finish what they say,
+// keep nobody from being answered.
+func TestIdleConnections(t *testing.T) {
+	server, err := placement.New(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	closed, closeIt := context.WithCancel(t.Context())
+	l := memory{make(chan net.Conn), closed, closeIt}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	const line = "GET /healthz HTTP/1.1\r\nHost: p\r\n"
+	var conns []net.Conn
+	for i := range 10_000 {
+		conn := l.dial()
+		conns = append(conns, conn)
+		switch i % 3 {
+		case 1: // half a head
+			if _, err := io.WriteString(conn, line); err != nil {
+				t.Fatal(err)
+			}
+		case 2: // answered, and kept
+			if _, err := io.WriteString(conn, line+"\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatal(resp, err)
+			}
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil }}}
+	send(t, client, "POST", "http://placement/resource_providers", `{"name":"node"}`, 200)
+	if got := providers(t, client, "http://placement"); len(got) != 1 {
+		t.Errorf("the providers are %v", got)
+	}
+	if load := server.Status().RequestsInFlight; load != 0 {
+		t.Errorf("%d idle connections count as requests", load)
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	stop()
+	if err := errors.Join(<-served, server.Close()); err != nil {
+		t.Error(err)
+	}
+}

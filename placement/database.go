@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/store/sqlite"
+)
+
+// Database is what is in the place that a Config names as its database.
+type Database struct {
+	// Path is the file.
+	Path string
+	// Exists is whether it is there.
+	Exists bool
+	Schema store.Schema
+}
+
+// ReadDatabase looks at the database of a configuration and changes nothing. That there is none is no error. Of the
+// configuration it needs StateDir or Database.
+func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
+	file, err := cfg.databaseFile()
+	if err != nil {
+		return Database{}, err
+	}
+	schema, err := sqlite.ReadSchema(ctx, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Database{Path: file, Schema: schema}, nil
+	}
+	if err != nil {
+		return Database{}, fmt.Errorf("look at the Placement database: %w", err)
+	}
+	return Database{Path: file, Exists: true, Schema: schema}, nil
+}
+
+// UpgradeDatabase makes the database of a configuration when there is none, adopts one that OpenStack Placement made, and
+// brings the schema up to date. It may be repeated, and run beside a server. It returns what was there and what is.
+func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, err error) {
+	if before, err = ReadDatabase(ctx, cfg); err != nil {
+		return before, after, err
+	}
+	s, err := sqlite.Open(ctx, before.Path)
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		return before, after, fmt.Errorf("upgrade the Placement database: %w", err)
+	}
+	after, err = ReadDatabase(ctx, cfg)
+	return before, after, err
+}
+
+// migrationBatch is how many records one transaction of an online migration makes: enough that looking for them again is no
+// matter, few enough that servers beside it are not held up.
+const migrationBatch = 1000
+
+// MigrateConsumers makes the consumer records that are missing for allocations which an old Placement wrote without, most at
+// most (all of them for 0), owned by the incomplete project and user of cfg.Placement. It returns how many were missing, and
+// how many it made; with an error, those that were made stay. It may be repeated, and run beside servers, which show the
+// records at once. The schema is brought up to date first, as a server does when it starts.
+func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made int, err error) {
+	db, err := ReadDatabase(ctx, cfg)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case !db.Exists:
+		return 0, 0, fmt.Errorf("%w: there is no database at %s", ErrConfig, db.Path)
+	}
+	l, err := openLedger(ctx, db.Path, &cfg, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	project, user := cmp.Or(cfg.Placement.IncompleteProjectID, api.IncompleteID), cmp.Or(cfg.Placement.IncompleteUserID, api.IncompleteID)
+	missing = l.Current().MissingConsumers()
+	for most == 0 || made < most {
+		batch := migrationBatch
+		if most > 0 {
+			batch = min(batch, most-made)
+		}
+		var now int
+		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			now = tx.AddMissingConsumers(project, user, batch)
+			return nil
+		}); err != nil {
+			return missing, made, fmt.Errorf("make missing consumer records: %w", err)
+		}
+		made += now
+		if now < batch {
+			break
+		}
+	}
+	return missing, made, nil
+}

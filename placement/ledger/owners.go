@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "iter"
+
+// own keeps the index of consumers by project right when a consumer comes,
+// changes hands, or goes. Only consumers with a record belong to a project.
+// Cost: as of all sets of numbers, a copy of one chunk and of the list of
+// chunks, which has about 12 KB where one project owns 100,000 consumers.
+func (d draft) own(old, now *Consumer) {
+	var was, is Consumer
+	if old != nil {
+		was = *old
+	}
+	if now != nil {
+		is = *now
+	}
+	if was.ID == is.ID && was.Project == is.Project {
+		return
+	}
+	if was.ID != 0 {
+		d.link(&d.owned, d.projectID(was.Project), was.ID, false)
+	}
+	if is.ID != 0 {
+		d.link(&d.owned, d.projectID(is.Project), is.ID, true)
+	}
+}
+
+func (d draft) projectID(name string) int64 {
+	id, _ := d.projects.ids.Get(name)
+	return id
+}
+
+// ConsumersOf iterates over the consumers of a project in order of creation.
+// Cost: the number of the project's consumers.
+func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
+	return func(yield func(*Consumer) bool) {
+		id, ok := s.projects.ids.Get(project)
+		if !ok {
+			return
+		}
+		mine, _ := s.owned.Get(id)
+		for id := range mine.All() {
+			c, _ := s.consumers.Get(id)
+			if c.visible() && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// Projects iterates over the projects that own consumers, in the order in
+// which they were first named.
+func (s *Snapshot) Projects() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id := range s.owned.All() {
+			name, _ := s.projects.byID.Get(id)
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// ConsumerCount returns how many consumers have a record.
+func (s *Snapshot) ConsumerCount() int { return s.consumers.Len() }
+
+// MissingConsumers returns how many consumers hold allocations and have no
+// record, which only a database that an old Placement wrote has: what
+// Tx.AddMissingConsumers makes up for.
+func (s *Snapshot) MissingConsumers() int { return s.strays.Len() }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/metrics"
+)
+
+// samples are the lines of /metrics that begin with one of the names and are no buckets.
+func samples(t *testing.T, m *metrics.Metrics, names ...string) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatal(w.Code, w.Body)
+	}
+	var out []string
+	for line := range strings.Lines(w.Body.String()) {
+		for _, name := range names {
+			if strings.HasPrefix(line, name) && !strings.Contains(line, "_bucket") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return out
+}
+
+func TestRequests(t *testing.T) {
+	m := metrics.New()
+	const inventories = "/resource_providers/{uuid}/inventories"
+	for range 2 {
+		m.Answered(api.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
+	}
+	m.Answered(api.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+	m.Answered(api.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
+	want := []string{
+		`placement_conflicts_total{code="placement.concurrent_update"} 1`,
+		`placement_http_received_bytes_total 30`,
+		`placement_http_request_duration_seconds_sum{method="GET",route="/resource_providers/{uuid}/inventories"} 0.5`,
+		`placement_http_request_duration_seconds_count{method="GET",route="/resource_providers/{uuid}/inventories"} 2`,
+		`placement_http_request_duration_seconds_sum{method="GET",route="unmatched"} 0`,
+		`placement_http_request_duration_seconds_count{method="GET",route="unmatched"} 1`,
+		`placement_http_request_duration_seconds_sum{method="PUT",route="/resource_providers/{uuid}/inventories"} 1`,
+		`placement_http_request_duration_seconds_count{method="PUT",route="/resource_providers/{uuid}/inventories"} 1`,
+		`placement_http_requests_total{method="GET",route="/resource_providers/{uuid}/inventories",status="200"} 2`,
+		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 1`,
+		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
+		`placement_http_sent_bytes_total 207`,
+	}
+	if diff := cmp.Diff(want, samples(t, m, "placement_http_", "placement_conflicts")); diff != "" {
+		t.Errorf("want -, shown +\n%s", diff)
+	}
+}
+
+func TestCommitsAndSearches(t *testing.T) {
+	m := metrics.New()
+	m.Committed(ledger.Commit{Outcome: ledger.Conflict, Writes: 3, Changes: 9, Duration: time.Second})
+	m.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Refused: 1, Changes: 10, Duration: time.Second})
+	m.Followed(ledger.Follow{Versions: 5, Duration: time.Second})
+	m.Followed(ledger.Follow{Versions: 1, Whole: true, Duration: time.Second})
+	m.Searched(api.Search{Candidates: 10, Steps: 500})
+	want := []string{
+		`placement_candidates_returned_sum 10`,
+		`placement_candidates_returned_count 1`,
+		`placement_candidates_search_steps_sum 500`,
+		`placement_candidates_search_steps_count 1`,
+		`placement_commit_duration_seconds_sum 2`,
+		`placement_commit_duration_seconds_count 2`,
+		`placement_commit_writes_sum 4`,
+		`placement_commit_writes_count 1`,
+		`placement_commits_total{outcome="conflict"} 1`,
+		`placement_commits_total{outcome="durable"} 1`,
+		`placement_commits_total{outcome="failed"} 0`,
+		`placement_commits_total{outcome="reload"} 0`,
+		`placement_commits_total{outcome="unknown"} 0`,
+		`placement_committed_changes_total 10`,
+		`placement_follow_duration_seconds_sum 2`,
+		`placement_follow_duration_seconds_count 2`,
+		`placement_followed_versions_total 6`,
+		`placement_follows_total{read="changes"} 1`,
+		`placement_follows_total{read="whole"} 1`,
+		`placement_writes_refused_total 1`,
+	}
+	if diff := cmp.Diff(want, samples(t, m, "placement_commit", "placement_follow", "placement_candidates", "placement_writes")); diff != "" {
+		t.Errorf("want -, shown +\n%s", diff)
+	}
+}
+
+// BenchmarkAnswered is what metrics add to a request.
+func BenchmarkAnswered(b *testing.B) {
+	m := metrics.New()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.Answered(api.Answer{Route: "/resource_providers", Method: "GET", Status: 200, Duration: time.Millisecond, Sent: 100})
+		}
+	})
+}
