@@ -61,6 +61,7 @@ func TestWritingAllocations(t *testing.T) {
 		call{method: "PUT", path: mine, version: "1.39", body: strings.Replace(instance(rp1, "null", 65), "VCPU", "MEMORY_MB", 1), status: 409, code: wire.CodeUndefined},
 		call{method: "PUT", path: mine, version: "1.39", body: instance(rp1, "null", 9), status: 409, code: wire.CodeUndefined},
 		call{method: "PUT", path: mine, version: "1.39", body: strings.Replace(instance(rp1, "null", 1), ":1}", ":99999999999999999999}", 1), status: 409, code: wire.CodeUndefined},
+		call{method: "PUT", path: mine, version: "1.39", body: instance(rp1, "-1", 6), status: 409, code: wire.CodeConcurrentUpdate},
 		call{method: "PUT", path: mine, version: "1.39", body: instance(rp1, "null", 6), status: 204},
 		call{method: "PUT", path: mine, version: "1.39", body: instance(rp1, "null", 6), status: 409, code: wire.CodeConcurrentUpdate},
 		call{method: "PUT", path: mine, version: "1.39", body: instance(rp1, "1", 7), status: 204},

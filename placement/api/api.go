@@ -33,6 +33,8 @@ type Config struct {
 	Options       Options
 	Limits        Limits
 	Logger        zerolog.Logger
+	// Observer is told of every answer; nil costs nothing.
+	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
@@ -42,6 +44,15 @@ type Options struct {
 	// IncompleteProjectID and IncompleteUserID own the consumers that are written without owners, which was possible before
 	// 1.8. They are IncompleteID when empty.
 	IncompleteProjectID, IncompleteUserID string
+	// MaxCandidates is how many allocation candidates are made for one request at most (max_allocation_candidates), whatever
+	// limit the request has. Below one there is no bound but the server's own.
+	MaxCandidates int
+	// DepthFirst makes the candidates of one root provider after those of another (allocation_candidates_generation_strategy
+	// depth-first), so that few roots may take up a whole answer that is cut off. Otherwise the roots take turns.
+	DepthFirst bool
+	// Randomize gives candidates in random order, and picks them at random where there are more than asked for
+	// (randomize_allocation_candidates).
+	Randomize bool
 }
 
 // IncompleteID is Placement's default for the owners of consumers that are written without any.
@@ -51,15 +62,27 @@ const IncompleteID = "00000000-0000-0000-0000-000000000000"
 type Limits struct {
 	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default: a reshape of 1,000 consumers has 1.2 MB.
 	Body int64
+	// Bodies is the memory that the bodies of all requests under way may take together, in bytes; 503 beyond. 256 MiB by
+	// default. What a body is decoded to is a few times as large, and there while it is worked on.
+	Bodies int64
+	// BodyTime is how long a request body may take to arrive, counted from when it is asked for; 408 beyond. 30 s by default.
+	BodyTime time.Duration
 	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
 	Query int
-	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default.
+	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default. A request whose body is awaited is not
+	// worked on.
 	InFlight int64
 }
 
 func (l Limits) withDefaults() Limits {
 	if l.Body <= 0 {
 		l.Body = 16 << 20
+	}
+	if l.Bodies <= 0 {
+		l.Bodies = 256 << 20
+	}
+	if l.BodyTime <= 0 {
+		l.BodyTime = 30 * time.Second
 	}
 	if l.Query <= 0 {
 		l.Query = 64 << 10
@@ -81,8 +104,11 @@ type API struct {
 	log      zerolog.Logger
 	now      func() time.Time
 	mux      *http.ServeMux
+	observer Observer
 	inFlight atomic.Int64
+	bodies   atomic.Int64 // bytes reserved for request bodies
 	buffers  sync.Pool
+	answers  candidateAnswers
 }
 
 // New makes an API. It panics when the ledger or the authenticator is missing.
@@ -91,14 +117,15 @@ func New(cfg Config) *API {
 		panic("api.New: a ledger and an authenticator are required")
 	}
 	a := &API{
-		ledger:  cfg.Ledger,
-		auth:    cfg.Authenticator,
-		policy:  cfg.Policy,
-		cors:    cfg.CORS,
-		options: cfg.Options,
-		limits:  cfg.Limits.withDefaults(),
-		log:     cfg.Logger,
-		now:     cfg.Now,
+		ledger:   cfg.Ledger,
+		auth:     cfg.Authenticator,
+		policy:   cfg.Policy,
+		cors:     cfg.CORS,
+		options:  cfg.Options,
+		limits:   cfg.Limits.withDefaults(),
+		log:      cfg.Logger,
+		observer: cfg.Observer,
+		now:      cfg.Now,
 	}
 	if a.now == nil {
 		a.now = time.Now
@@ -126,17 +153,15 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.finish()
 	switch r.URL.Path {
 	case "/healthz", "/readyz":
+		x.route = r.URL.Path
 		a.health(r.Context(), x)
 		return
 	}
+	defer a.inFlight.Add(-1)
 	if n := a.inFlight.Add(1); n > a.limits.InFlight {
-		a.inFlight.Add(-1)
-		f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server works on %d requests already. Send the request again in a moment.", n-1)
-		f.retry = true
-		x.fail(f)
+		x.fail(tooMany(n - 1))
 		return
 	}
-	defer a.inFlight.Add(-1)
 	if len(r.URL.RawQuery) > a.limits.Query {
 		x.fail(fail(http.StatusRequestURITooLong, wire.CodeUndefined, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), a.limits.Query))
 		return
@@ -191,6 +216,12 @@ func (a *API) admit(x *exchange) error {
 		return badRequest("A content-type header required when content-length > 0 is missing; send application/json.")
 	}
 	return nil
+}
+
+func tooMany(others int64) *failure {
+	f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server works on %d requests already. Send the request again in a moment.", others)
+	f.retry = true
+	return f
 }
 
 func noRoute() *failure { return notFound("The resource could not be found.") }

@@ -31,15 +31,14 @@ type amount struct {
 	count int64
 }
 
-// readConditions reads the conditions of a query in the form of the version. suffix is that of the request group, "" for
-// the only one.
-func readConditions(q parameters, suffix string, v wire.Version) (c conditions, err error) {
-	if values := q.every("member_of" + suffix); len(values) > 0 {
-		if c.memberOf, c.notMemberOf, err = readMemberOf(values, suffix, v); err != nil {
+// readConditions reads the conditions of a query in the form of the version.
+func readConditions(q parameters, v wire.Version) (c conditions, err error) {
+	if values := q.every("member_of"); len(values) > 0 {
+		if c.memberOf, c.notMemberOf, err = readMemberOf(values, "member_of", v); err != nil {
 			return c, err
 		}
 	}
-	if values := q.every("required" + suffix); len(values) > 0 {
+	if values := q.every("required"); len(values) > 0 {
 		if !v.Has(wire.AnyTraits) {
 			values = values[len(values)-1:]
 		}
@@ -47,7 +46,7 @@ func readConditions(q parameters, suffix string, v wire.Version) (c conditions, 
 			return c, err
 		}
 	}
-	if value, ok := q.last("resources" + suffix); ok {
+	if value, ok := q.last("resources"); ok {
 		if c.resources, err = readResources(value); err != nil {
 			return c, err
 		}
@@ -60,7 +59,8 @@ func readResources(value string) ([]amount, error) {
 	if strings.TrimSpace(value) == "" {
 		return nil, badRequest("Badly formed resources parameter: it is empty, and should be such as VCPU:2,MEMORY_MB:1024.")
 	}
-	var list []amount
+	list := make([]amount, 0, 1+strings.Count(value, ","))
+	at := make(map[string]int, cap(list))
 	for item := range strings.SplitSeq(value, ",") {
 		class, text, ok := strings.Cut(item, ":")
 		if !ok || strings.Contains(text, ":") {
@@ -70,10 +70,11 @@ func readResources(value string) ([]amount, error) {
 		if !ok || count < 1 {
 			return nil, badRequest("Requested resource %s expected an integer amount of at least 1. Got: %s.", shortened(class), shortened(text))
 		}
-		if i := slices.IndexFunc(list, func(a amount) bool { return a.class == class }); i >= 0 {
+		if i, again := at[class]; again {
 			list[i].count = count
 			continue
 		}
+		at[class] = len(list)
 		list = append(list, amount{class, count})
 	}
 	return list, nil
@@ -112,28 +113,29 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 	return required, forbidden, nil
 }
 
-// readMemberOf reads the values of member_of: "UUID", "in:UUID,UUID" and, from 1.32, "!UUID" and "!in:UUID,UUID".
-func readMemberOf(values []string, suffix string, v wire.Version) (memberOf [][]string, notMemberOf []string, err error) {
+// readMemberOf reads the values of member_of, or of what is read as it is, under its name key: "UUID", "in:UUID,UUID" and,
+// from 1.32, "!UUID" and "!in:UUID,UUID".
+func readMemberOf(values []string, key string, v wire.Version) (memberOf [][]string, notMemberOf []string, err error) {
 	if len(values) > 1 && !v.Has(wire.RepeatedMemberOf) {
-		return nil, nil, badRequest("Multiple member_of%s parameters are not supported before microversion 1.24.", suffix)
+		return nil, nil, badRequest("Multiple %s parameters are not supported before microversion 1.24.", key)
 	}
 	for _, value := range values {
 		list, not := strings.CutPrefix(value, "!")
 		list, several := strings.CutPrefix(list, "in:")
 		if !several && strings.Contains(list, ",") {
-			return nil, nil, badRequest("Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword. Got: %s.", shortened(value))
+			return nil, nil, badRequest("Multiple values for '%s' must be prefixed with the 'in:' or '!in:' keyword. Got: %s.", key, shortened(value))
 		}
 		aggregates := strings.Split(list, ",")
 		for _, aggregate := range aggregates {
 			if !wire.IsUUID(aggregate) {
-				return nil, nil, badRequest("Invalid query string parameters: 'member_of' must hold valid UUIDs. Got: %s.", shortened(aggregate))
+				return nil, nil, badRequest("Invalid query string parameters: '%s' must hold valid UUIDs. Got: %s.", key, shortened(aggregate))
 			}
 		}
 		switch {
 		case !not:
 			memberOf = append(memberOf, aggregates)
 		case !v.Has(wire.ForbiddenAggregates):
-			return nil, nil, badRequest("Forbidden member_of%s parameters are not supported before microversion 1.32.", suffix)
+			return nil, nil, badRequest("Forbidden %s parameters are not supported before microversion 1.32.", key)
 		default:
 			notMemberOf = append(notMemberOf, aggregates...)
 		}

@@ -28,4 +28,20 @@
 //     wants a generation for it that nobody can read.
 //   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and % for wildcards.
 //   - Media types are compared without regard to case and parameters.
+//   - Of several limits in GET /allocation_candidates, the first must be a number of at least 1, as the last must in Placement,
+//     which answers 500 to some of those, and cuts off the end of the list for a negative one.
+//   - Candidates that Placement loses or gets wrong are right: a provider below another that shares with other trees (a 500
+//     there); groups that ask for the same class while group_policy is not none (the amounts of one candidate end up in
+//     others there); a group without a suffix that sharing providers meet alone (for one of the trees only, there).
+//   - Last-Modified is also there when a provider has no inventories, and when one with a parent is renamed.
+//   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends after some seconds of work;
+//     the log tells of each answer that was cut short by it.
+//
+// # Extensions
+//
+// GET /allocation_candidates can do a little more than in Placement for clients that ask for it, at microversion 1.39 and with
+// the names of what they want in the header Placement-Extensions: root_member_of and isolate are parameters, and group_policy
+// makes the parameter of that name optional. Names that the server does not know are left out, and the header of the same name
+// in the answer, also in that of an error, lists those that it does know: a client can tell before it relies on one. Without
+// the header, or below 1.39, all is as in Placement. docs/placement-extensions.md describes them for clients.
 package api

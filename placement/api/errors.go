@@ -143,6 +143,12 @@ func failureOf(err error) *failure {
 		f.retry = true
 	case errors.Is(err, ledger.ErrOutcomeUnknown):
 		f = fail(http.StatusInternalServerError, wire.CodeUndefined, "The database did not tell whether the change was made. Read before you repeat the request.")
+	case errors.Is(err, ledger.ErrFull):
+		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
+		f.retry = true
+	case errors.Is(err, ledger.ErrUnavailable):
+		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
+		f.retry = true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		f = fail(http.StatusRequestTimeout, wire.CodeUndefined, "The request did not arrive in time.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

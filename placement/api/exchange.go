@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
@@ -50,11 +49,15 @@ type exchange struct {
 	v            wire.Version
 	negotiated   bool // v is known
 
-	pooled *[]byte // what body appends to
-	status int     // sent; 0: nothing yet
-	size   int     // bytes of body sent
-	cause  error   // behind a failure, for the log
-	quiet  bool    // not worth a line in the log
+	pooled   *[]byte        // what body appends to
+	held     int64          // bytes reserved for the request's body
+	received int            // bytes of it read
+	route    string         // the pattern of the path; "" for none
+	status   int            // sent; 0: nothing yet
+	size     int            // bytes of body sent
+	code     wire.ErrorCode // of a failure
+	cause    error          // behind a failure, for the log
+	quiet    bool           // not worth a line in the log
 }
 
 func (a *API) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -128,40 +131,6 @@ func (x *exchange) update(fn func(*ledger.Tx) error) error {
 	return err
 }
 
-// maxBelieved is the largest body that gets its memory before it is there, in bytes.
-const maxBelieved = 64 << 10
-
-// body reads the request body, bounded by the limit.
-func (x *exchange) body() ([]byte, error) {
-	limit := x.api.limits.Body
-	if x.r.ContentLength > limit {
-		return nil, &http.MaxBytesError{Limit: limit}
-	}
-	if x.r.Body == nil {
-		return nil, nil
-	}
-	// The length that a client gives is believed while it is small; the memory for a longer body grows as it arrives.
-	if x.r.ContentLength > 0 && x.r.ContentLength <= maxBelieved {
-		b := make([]byte, x.r.ContentLength)
-		if _, err := io.ReadFull(x.r.Body, b); err != nil {
-			return nil, readFailure(err)
-		}
-		return b, nil
-	}
-	b, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
-	if err != nil {
-		return nil, readFailure(err)
-	}
-	return b, nil
-}
-
-func readFailure(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return badRequest("The body ends before the length that the request gives.")
-	}
-	return fmt.Errorf("read the request body: %w", err)
-}
-
 // json answers with a body. modified is when what it shows changed last; the zero time is now.
 func (x *exchange) json(status int, body []byte, modified time.Time) error {
 	h := x.w.Header()
@@ -230,7 +199,7 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	f := failureOf(err)
-	x.cause = f.cause
+	x.cause, x.code = f.cause, f.code
 	var bug *ledger.PanicError
 	if errors.As(f.cause, &bug) {
 		x.logBug(bug.Value, bug.Stack)
@@ -270,6 +239,9 @@ func (x *exchange) fail(err error) {
 
 // finish ends the exchange: a panic becomes a 500, and the request a line in the log.
 func (x *exchange) finish() {
+	if x.held > 0 {
+		x.release(x.held)
+	}
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler { //nolint:errorlint // It is panicked with as it is, never wrapped.
 			panic(p)
@@ -282,6 +254,7 @@ func (x *exchange) finish() {
 		x.api.buffers.Put(x.pooled)
 		x.pooled = nil
 	}
+	x.observe()
 	x.logLine()
 }
 

@@ -62,6 +62,7 @@ func TestEndpointsByMicroversion(t *testing.T) {
 		{"GET", "/allocations/" + inst1, wire.Always, 200, 0},
 		{"PUT", "/allocations/" + inst1, wire.Always, 400, 0},
 		{"DELETE", "/allocations/" + inst1, wire.Always, 404, 0},
+		{"GET", "/allocation_candidates?resources=VCPU:1", wire.AllocationCandidates, 200, 404},
 		{"GET", "/usages?project_id=p", wire.ProjectUsages, 200, 404},
 		{"POST", "/reshaper", wire.ReshaperCall, 400, 404},
 	} {

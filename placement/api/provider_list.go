@@ -49,7 +49,7 @@ func readProviderQuery(raw string, v wire.Version) (pq providerQuery, err error)
 		}
 		*f.into = value
 	}
-	pq.conditions, err = readConditions(q, "", v)
+	pq.conditions, err = readConditions(q, v)
 	return pq, err
 }
 

@@ -108,6 +108,12 @@ var routes = []route{
 		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, handle: putAllocations},
 		{method: http.MethodDelete, action: DeleteAllocations, handle: deleteAllocations},
 	}},
+	{"/allocation_candidates", []endpoint{
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: listCandidates},
+	}},
+	{"/allocation_candidates/explain", []endpoint{
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: explainCandidates},
+	}},
 	{"/usages", []endpoint{
 		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages},
 	}},
@@ -130,9 +136,10 @@ func newMux(a *API, routes []route) *http.ServeMux {
 			names = append(names, e.method)
 		}
 		allow := strings.Join(names, ", ")
+		shown := strings.TrimSuffix(rt.path, "{$}")
 		mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			x.r = r // With the values of the path.
+			x.r, x.route = r, shown // The request with the values of the path.
 			e := methods[r.Method]
 			if e == nil {
 				x.fail(methodNotAllowed(r.Method, allow))

@@ -117,15 +117,18 @@ func (s *search) addForeign(p *ledger.Provider, number int64) {
 func (s *search) listRooms() {
 	n := len(s.q.classes)
 	s.room = grown(s.room, len(s.actors)*n)
+	s.inventories = grown(s.inventories, len(s.actors)*n)
 	for a := range s.actors {
 		p := s.actors[a].p
-		row := s.room[a*n : (a+1)*n]
+		row, inventories := s.room[a*n:(a+1)*n], s.inventories[a*n:(a+1)*n]
+		next := 0 // Both the inventories and the classes are in order of their IDs.
 		for c := range row {
 			row[c] = -1
-		}
-		for i := range p.Inventories {
-			if c := s.q.class(p.Inventories[i].ClassID()); c >= 0 {
-				row[c] = room(p, &p.Inventories[i])
+			for next < len(p.Inventories) && p.Inventories[next].ClassID() < s.q.classes[c].id {
+				next++
+			}
+			if next < len(p.Inventories) && p.Inventories[next].ClassID() == s.q.classes[c].id {
+				row[c], inventories[c] = room(p, &p.Inventories[next]), &p.Inventories[next]
 			}
 		}
 	}
@@ -135,9 +138,13 @@ func (s *search) listRooms() {
 func (s *search) serves(sl *slot, g *group, a int) bool {
 	act := &s.actors[a]
 	p := act.p
-	row := s.room[a*len(s.q.classes):]
+	at := a * len(s.q.classes)
 	for _, n := range sl.needs {
-		if row[n.class] < n.amount || !s.fits(p, n) {
+		if s.room[at+n.class] < n.amount {
+			return false
+		}
+		inv := s.inventories[at+n.class]
+		if n.amount < inv.MinUnit || n.amount%max(inv.StepSize, 1) != 0 {
 			return false
 		}
 	}
@@ -155,17 +162,6 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 		return false
 	}
 	return !inAny(p, g.notMemberOf) && !inAny(s.root, g.notMemberOf)
-}
-
-// fits says whether the amount can be allocated in one piece.
-func (s *search) fits(p *ledger.Provider, n need) bool {
-	id := s.q.classes[n.class].id
-	for i := range p.Inventories {
-		if inv := &p.Inventories[i]; inv.ClassID() == id {
-			return n.amount >= inv.MinUnit && n.amount%max(inv.StepSize, 1) == 0
-		}
-	}
-	return false
 }
 
 // shuffle puts the options of each slot in an order that follows from the seed and the tree.

@@ -2,6 +2,8 @@
 
 package candidates
 
+import "slices"
+
 // matching looks ahead: it asks whether the slots that are left could be served by the room that is left. What it turns
 // down is impossible. What it lets pass is possible in each of some simpler worlds, which have only one of the rules each:
 // that providers have so much room of one class, or for one kind of slot, and that isolated slots have a provider each. In
@@ -12,6 +14,8 @@ type matching struct {
 	// choices are the options that the slots from the level on still have: those of the slot of level l begin at from[l-level].
 	choices []int32
 	from    []int
+
+	amounts []int64 // of one class, that differ
 
 	left  []int   // levels that are to be served
 	held  []int32 // for each of left, the actor that serves it in this world
@@ -95,43 +99,50 @@ func (m *matching) bounds(s *search) []int32 {
 	return m.bound
 }
 
-// roomFor says whether there is room of one class for the slots that need it.
+// roomFor says whether there is room of one class for the slots that need it. At least the sum must be there, on the
+// providers that one of the slots could have; and of each amount, those that need as much or more must find as much each.
 func (m *matching) roomFor(s *search, class int) bool {
-	var amount, sum int64
-	equal := true
+	classes := len(s.q.classes)
+	var sum int64
+	m.amounts = m.amounts[:0]
 	m.collect(s, func(sl *slot) bool {
-		for _, n := range sl.needs {
-			if n.class == class {
-				equal = equal && (amount == 0 || amount == n.amount)
-				amount = n.amount
-				sum += n.amount
-				return true
+		n := sl.need(class)
+		if n > 0 {
+			sum += n
+			if !slices.Contains(m.amounts, n) {
+				m.amounts = append(m.amounts, n)
 			}
 		}
-		return false
+		return n > 0
 	})
 	if len(m.left) < 2 {
 		return true
 	}
-	classes := len(s.q.classes)
-	if equal {
+	if len(m.amounts) > 1 {
+		m.seen = grown(m.seen, len(s.actors))
+		clear(m.seen)
+		for _, level := range m.left {
+			for _, a := range m.choicesOf(level) {
+				if !m.seen[a] {
+					m.seen[a] = true
+					sum -= max(s.room[int(a)*classes+class], 0)
+				}
+			}
+		}
+		if sum > 0 {
+			return false
+		}
+	}
+	for _, amount := range m.amounts {
+		m.collect(s, func(sl *slot) bool { return sl.need(class) >= amount })
 		for a := range m.bounds(s) {
 			m.bound[a] = int32(min(max(s.room[a*classes+class], 0)/amount, int64(len(m.left))))
 		}
-		return m.complete()
-	}
-	// Amounts that differ: at least the sum must be there, on the providers that one of the slots could have.
-	m.seen = grown(m.seen, len(s.actors))
-	clear(m.seen)
-	for _, level := range m.left {
-		for _, a := range m.choicesOf(level) {
-			if !m.seen[a] {
-				m.seen[a] = true
-				sum -= max(s.room[int(a)*classes+class], 0)
-			}
+		if len(m.left) > 1 && !m.complete() {
+			return false
 		}
 	}
-	return sum <= 0
+	return true
 }
 
 // roomForKind says whether there is room for the slots of one kind, which all need the same.

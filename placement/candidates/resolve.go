@@ -68,6 +68,7 @@ const anyTree = -1
 type slot struct {
 	group   int
 	needs   []need
+	largest int64 // of the amounts of needs
 	kind    int   // the place of needs in query.kinds, -1 for needs of one class or none
 	subtree []int // the same_subtree sets that it is in
 	// isolated slots have a provider each; an exclusive slot has its provider for itself.
@@ -76,6 +77,16 @@ type slot struct {
 
 // apart says that the slot shares no provider with others of its kind.
 func (s *slot) apart() bool { return s.isolated || s.exclusive }
+
+// need returns how much of a class the slot needs.
+func (s *slot) need(class int) int64 {
+	for _, n := range s.needs {
+		if n.class == class {
+			return n.amount
+		}
+	}
+	return 0
+}
 
 // resolve turns a request into a query. The error is an UnknownNameError, or the context's.
 func resolve(ctx context.Context, s *ledger.Snapshot, r *Request) (*query, error) {
@@ -285,6 +296,9 @@ func (q *query) makeSlots(r *Request) {
 	}
 	for i := range q.slots {
 		q.slots[i].kind = q.kindOf(q.slots[i].needs)
+		for _, n := range q.slots[i].needs {
+			q.slots[i].largest = max(q.slots[i].largest, n.amount)
+		}
 	}
 	for _, suffixes := range r.SameSubtree {
 		var set []int

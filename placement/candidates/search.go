@@ -15,11 +15,15 @@ type search struct {
 
 	root    *ledger.Provider
 	actors  []actor
-	room    []int64 // actor by class: what is left, as slots take of it
 	options []int32 // actors, slot after slot
 	slots   []slotState
 
-	// The walk. Slots are served level by level, in an order of their own: those with few options first.
+	// By actor and class: what is left, as slots take of it, -1 for none; and the inventory it is of, where there is any.
+	room        []int64
+	inventories []*ledger.Inventory
+
+	// The walk. Slots are served level by level, in an order of their own: those with few options first,
+	// and among these the large ones, which are harder to fit in.
 	order   []int32 // level to slot
 	level   int
 	begun   bool
@@ -42,6 +46,7 @@ type search struct {
 // limits bound the searches of one request.
 type limits struct {
 	steps   int         // that may still be taken
+	calls   int         // of step
 	stopped func() bool // asked now and then: is nobody waiting any more?
 	givenUp bool        // a search ended before its end, for the steps it took
 }
@@ -57,11 +62,12 @@ const (
 func (s *search) step() bool {
 	s.stale++
 	s.limits.steps--
+	s.limits.calls++
 	if s.limits.steps <= 0 || s.stale > maxStale {
 		s.limits.givenUp = true
 		return false
 	}
-	return s.stale%stride != 0 || !s.limits.stopped()
+	return s.limits.calls%stride != 0 || !s.limits.stopped()
 }
 
 // slotState is where the walk is at one slot.
@@ -94,8 +100,8 @@ func (s *search) prepare() bool {
 		// Insertion: there are few slots, and most are in order already.
 		at := i
 		for n := s.slots[i].to - s.slots[i].from; at > 0; at-- {
-			before := s.slots[s.order[at-1]]
-			if before.to-before.from <= n {
+			before := s.order[at-1]
+			if m := s.slots[before].to - s.slots[before].from; m < n || m == n && s.q.slots[before].largest >= s.q.slots[i].largest {
 				break
 			}
 			s.order[at] = s.order[at-1]
@@ -118,13 +124,6 @@ func (s *search) prepareTraits() bool {
 			required = s.q.groups[i].required
 		}
 	}
-	for a := range s.actors {
-		for i, sets := range required {
-			if inAny(s.actors[a].p, sets) {
-				s.traits[a*w+i/64] |= 1 << (i % 64)
-			}
-		}
-	}
 	levels := len(s.order)
 	s.covered = grown(s.covered, (levels+1)*w)
 	s.coming = grown(s.coming, (levels+1)*w)
@@ -137,6 +136,11 @@ func (s *search) prepareTraits() bool {
 			continue
 		}
 		for _, a := range s.optionsOf(slot) {
+			for i, sets := range required {
+				if inAny(s.actors[a].p, sets) {
+					s.traits[int(a)*w+i/64] |= 1 << (i % 64)
+				}
+			}
 			for i := range w {
 				s.coming[level*w+i] |= s.traits[int(a)*w+i]
 			}

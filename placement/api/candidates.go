@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// maxCandidates bounds how many candidates one answer holds, whatever the client and the options say.
+const maxCandidates = 100_000
+
+// listCandidates is GET /allocation_candidates.
+//
+// Cost: that of the search, which ends at the limit, and about 0.1 µs for each pair of provider and class in a candidate. The
+// summaries of a tree are made once for as long as nothing changes in it (1.29); then, they are copied. Nothing is allocated
+// for a candidate or a summary. Before 1.29 the search ends at the limit only where trees have one provider each.
+func listCandidates(x *exchange) error {
+	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, x.extensions())
+	if err != nil {
+		return err
+	}
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	o, limit := x.searchOptions(&cq)
+	a := x.api.answers.take(s, x.v, &cq, limit)
+	defer x.api.answers.keep(a)
+	stats, err := candidates.Search(x.r.Context(), s, &cq.Request, o, a.add)
+	if x.api.observer != nil {
+		x.api.observer.Searched(Search{Candidates: a.count, Steps: stats.Steps})
+	}
+	if err != nil {
+		return refusedNames(err)
+	}
+	body, err := a.body()
+	if err != nil {
+		return err
+	}
+	if a.count < limit && (stats.Exhausted || a.full) || a.count == maxCandidates && cq.limit != maxCandidates {
+		x.logCutShort(stats, a)
+	}
+	return x.json(http.StatusOK, body, time.Time{})
+}
+
+// searchOptions are the options of the API for one search, and how many candidates are to be given. The search may be for
+// more; see candidatesAnswer.used.
+func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, limit int) {
+	o = candidates.Options{Limit: maxCandidates, DepthFirst: x.api.options.DepthFirst}
+	if most := x.api.options.MaxCandidates; most > 0 {
+		o.Limit = min(o.Limit, most)
+	}
+	limit = o.Limit
+	if cq.limit > 0 {
+		limit = int(min(int64(limit), cq.limit))
+	}
+	if !cq.Flat {
+		o.Limit = limit
+	}
+	if x.api.options.Randomize {
+		o.Seed = rand.Uint64() | 1
+	}
+	return o, limit
+}
+
+// refusedNames turns what a search says of names that do not exist into the answer of Placement.
+func refusedNames(err error) error {
+	var unknown *candidates.UnknownNameError
+	switch {
+	case !errors.As(err, &unknown):
+		return err
+	case unknown.Trait != "":
+		return badRequest("No such trait(s): %s.", shortened(unknown.Trait))
+	}
+	return badRequest("Invalid resource class in resources parameter: No such resource class %s.", shortened(unknown.Class))
+}
+
+// logCutShort tells the operator of an answer that may lack candidates that nobody has limited.
+func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
+	why := "the server gives at most this many candidates at once"
+	switch {
+	case stats.Exhausted:
+		why = "the search took more steps than it may"
+	case a.full:
+		why = "the answer became larger than it may"
+	}
+	x.api.log.Warn().Str("request_id", x.id).Str("query", shortened(x.r.URL.RawQuery)).Str("why", why).
+		Int("candidates", a.count).Int("trees", stats.Trees).Int("steps", stats.Steps).
+		Msg("A search for allocation candidates ended early, and its answer holds only what was found until then. Have the client ask with a limit, or for fewer groups at once, or set max_allocation_candidates.")
+}
+
+// appendRequest appends one member of allocation_requests.
+func appendRequest(b []byte, v wire.Version, groups []candidates.Group, c *candidates.Candidate) []byte {
+	b = append(b, `{"allocations":`...)
+	if v.Has(wire.AllocationsByUUID) {
+		b = appendAllocations(b, c)
+	} else {
+		b = appendAllocationList(b, c)
+	}
+	if v.Has(wire.Mappings) {
+		b = appendMappings(b, groups, c)
+	}
+	return append(b, '}')
+}
+
+// appendAllocations appends the allocations by provider, as PUT /allocations/{consumer} takes them from 1.12 on.
+func appendAllocations(b []byte, c *candidates.Candidate) []byte {
+	b = append(b, '{')
+	for i := range c.Allocations {
+		a := &c.Allocations[i]
+		first := i == 0 || a.Provider != c.Allocations[i-1].Provider
+		if first {
+			if i > 0 {
+				b = append(b, "}},"...)
+			}
+			b = wire.AppendString(b, a.Provider.UUID)
+			b = append(b, `:{"resources":{`...)
+		}
+		b = wire.AppendResource(b, a.Class, a.Amount, first)
+	}
+	if len(c.Allocations) > 0 {
+		b = append(b, "}}"...)
+	}
+	return append(b, '}')
+}
+
+// appendAllocationList appends the allocations as PUT /allocations/{consumer} takes them before 1.12.
+func appendAllocationList(b []byte, c *candidates.Candidate) []byte {
+	b = append(b, '[')
+	for i := range c.Allocations {
+		a := &c.Allocations[i]
+		first := i == 0 || a.Provider != c.Allocations[i-1].Provider
+		if first {
+			if i > 0 {
+				b = append(b, "}},"...)
+			}
+			b = append(b, `{"resource_provider":{"uuid":`...)
+			b = wire.AppendString(b, a.Provider.UUID)
+			b = append(b, `},"resources":{`...)
+		}
+		b = wire.AppendResource(b, a.Class, a.Amount, first)
+	}
+	if len(c.Allocations) > 0 {
+		b = append(b, "}}"...)
+	}
+	return append(b, ']')
+}
+
+// appendMappings appends which providers serve each group (1.34). Suffixes have been checked: they need no escapes.
+func appendMappings(b []byte, groups []candidates.Group, c *candidates.Candidate) []byte {
+	b = append(b, `,"mappings":{`...)
+	for i, providers := range c.Groups {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, groups[i].Suffix...)
+		b = append(b, `":[`...)
+		for j, p := range providers {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = wire.AppendString(b, p.UUID)
+		}
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}

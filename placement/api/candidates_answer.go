@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// How much memory answers of GET /allocation_candidates take, in bytes.
+const (
+	maxAnswer     = 128 << 20 // one: the search ends when it is reached. 50,000 trees of 7 providers take that much
+	maxAnswers    = 512 << 20 // all that are being made or sent: beyond, 503
+	maxKeptAnswer = 4 << 20   // one that waits for the next request. 3,000 trees of 7 providers take that much
+	maxKept       = 8         // answers that wait for the next request
+)
+
+// candidateAnswers are the answers of GET /allocation_candidates: the memory that they take together, and a few that wait to
+// be used again. The zero candidateAnswers is ready.
+type candidateAnswers struct {
+	bytes atomic.Int64
+
+	mu   sync.Mutex
+	kept []*candidatesAnswer
+}
+
+// candidatesAnswer is the answer of GET /allocation_candidates while it is made: the allocation requests, and what is to be
+// told of providers behind them.
+type candidatesAnswer struct {
+	all *candidateAnswers
+	s   *ledger.Snapshot
+	v   wire.Version
+	cq  *candidatesQuery
+
+	b     []byte
+	held  int64 // capacity of b, as counted in all.bytes
+	limit int   // how many candidates are given
+	count int   // candidates that are given so far
+	full  bool  // maxAnswer is reached
+	err   error // why the answer cannot be made
+
+	trees []uint64 // those that are told of, by number
+	// From 1.29 on: the summaries of these trees.
+	summaries [][]byte
+	size      int // of the summaries
+	// Before: the providers that are told of, each at least once. They are all that any candidate takes of in these trees,
+	// also one beyond the limit; so that where a tree has several providers the search goes on for their sake.
+	used   []*ledger.Provider
+	nested bool // one of the trees has several providers
+}
+
+// take is an empty answer for up to limit candidates. It must be given back with keep, when it has been sent.
+func (all *candidateAnswers) take(s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int) *candidatesAnswer {
+	a := all.unused()
+	a.all, a.s, a.v, a.cq, a.limit = all, s, v, cq, limit
+	words := int((s.TreeNumbers() + 63) / 64)
+	a.trees = slices.Grow(a.trees[:0], words)[:words]
+	clear(a.trees)
+	a.b = append(a.b[:0], `{"allocation_requests":[`...)
+	a.account()
+	return a
+}
+
+func (all *candidateAnswers) unused() *candidatesAnswer {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	n := len(all.kept)
+	if n == 0 {
+		return &candidatesAnswer{}
+	}
+	a := all.kept[n-1]
+	all.kept = all.kept[:n-1]
+	return a
+}
+
+// keep takes an answer back.
+func (all *candidateAnswers) keep(a *candidatesAnswer) {
+	all.bytes.Add(-a.held)
+	clear(a.summaries) // What is kept keeps no snapshot alive.
+	clear(a.used)
+	*a = candidatesAnswer{b: a.b, trees: a.trees, summaries: a.summaries[:0], used: a.used[:0]}
+	if cap(a.b)+8*cap(a.trees)+24*cap(a.summaries)+8*cap(a.used) > maxKeptAnswer {
+		return
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(all.kept) < maxKept {
+		all.kept = append(all.kept, a)
+	}
+}
+
+// account counts the memory of b. It is false when all answers together take too much.
+func (a *candidatesAnswer) account() bool {
+	grown := int64(cap(a.b)) - a.held
+	if grown == 0 {
+		return true
+	}
+	a.held += grown
+	if a.all.bytes.Add(grown) <= maxAnswers {
+		return true
+	}
+	f := fail(http.StatusServiceUnavailable, wire.CodeUndefined,
+		"The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
+	f.retry = true
+	a.err = f
+	return false
+}
+
+// add appends one candidate; false when no other is wanted.
+func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
+	if a.err != nil {
+		return false
+	}
+	given := a.count < a.limit
+	if given {
+		if a.count > 0 {
+			a.b = append(a.b, ',')
+		}
+		a.b = appendRequest(a.b, a.v, a.cq.Groups, c)
+		a.count++
+	}
+	for i := range c.Allocations {
+		p := c.Allocations[i].Provider
+		if i > 0 && p == c.Allocations[i-1].Provider {
+			continue
+		}
+		if given {
+			a.tellTree(p.TreeNumber())
+		}
+		if a.cq.Flat && a.tells(p.TreeNumber()) {
+			a.used = append(a.used, p)
+		}
+	}
+	if len(a.b)+a.size > maxAnswer {
+		a.full = true
+		return false
+	}
+	return a.account() && (a.count < a.limit || a.cq.Flat && a.nested)
+}
+
+// tells says whether the tree is told of.
+func (a *candidatesAnswer) tells(number int64) bool { return a.trees[number/64]&(1<<(number%64)) != 0 }
+
+// tellTree tells of a tree, once.
+func (a *candidatesAnswer) tellTree(number int64) {
+	if a.tells(number) {
+		return
+	}
+	a.trees[number/64] |= 1 << (number % 64)
+	tree, ok := a.s.TreeAt(number)
+	if !ok {
+		return
+	}
+	if a.cq.Flat {
+		a.nested = a.nested || len(tree.Providers()) > 1
+		return
+	}
+	summaries, _ := tree.Derive(ledger.DerivedSummaries, summarizeTree).([]byte)
+	a.summaries = append(a.summaries, summaries)
+	a.size += len(summaries)
+}
+
+// body is the whole answer, of all candidates that were added.
+func (a *candidatesAnswer) body() ([]byte, error) {
+	a.b = append(a.b, `],"provider_summaries":{`...)
+	if !a.cq.Flat {
+		a.b = slices.Grow(a.b, a.size+len(a.summaries)+len("}}"))
+		a.account()
+		for i, summaries := range a.summaries {
+			if i > 0 {
+				a.b = append(a.b, ',')
+			}
+			a.b = append(a.b, summaries...)
+		}
+	} else {
+		a.appendUsed()
+	}
+	a.b = append(a.b, "}}"...)
+	return a.b, a.err
+}
+
+// appendUsed appends the summaries as they were before 1.29.
+func (a *candidatesAnswer) appendUsed() {
+	var classes map[string]bool
+	if !a.v.Has(wire.AllSummaryClasses) {
+		classes = map[string]bool{}
+		for i := range a.cq.Groups {
+			for _, r := range a.cq.Groups[i].Resources {
+				classes[r.Class] = true
+			}
+		}
+	}
+	slices.SortFunc(a.used, func(p, q *ledger.Provider) int { return cmp.Compare(p.ID, q.ID) })
+	for i, p := range a.used {
+		if i > 0 && p == a.used[i-1] {
+			continue
+		}
+		if i > 0 {
+			a.b = append(a.b, ',')
+		}
+		a.b = appendSummary(a.b, p, a.v, classes)
+	}
+}
+
+// summarizeTree makes the summaries of all providers of a tree, as they are from 1.29 on.
+func summarizeTree(t *ledger.Tree) any {
+	var b []byte
+	for i, p := range t.Providers() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendSummary(b, p, wire.MaxVersion, nil)
+	}
+	return slices.Clip(b)
+}
+
+// appendSummary appends one member of provider_summaries. classes are those that are told of; nil for all.
+func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[string]bool) []byte {
+	b = wire.AppendString(b, p.UUID)
+	b = append(b, `:{"resources":{`...)
+	first := true
+	for i := range p.Inventories {
+		inv := &p.Inventories[i]
+		if classes != nil && !classes[inv.Class] {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = wire.AppendString(b, inv.Class)
+		b = append(b, `:{"capacity":`...)
+		b = strconv.AppendInt(b, inv.Capacity(), 10)
+		b = append(b, `,"used":`...)
+		b = strconv.AppendInt(b, p.Used(inv.ClassID()), 10)
+		b = append(b, '}')
+	}
+	b = append(b, '}')
+	if v.Has(wire.CandidatesRequired) {
+		b = append(b, `,"traits":`...)
+		b = wire.AppendStrings(b, p.Traits)
+	}
+	if v.Has(wire.NestedCandidates) {
+		b = append(b, `,"parent_provider_uuid":`...)
+		if p.Parent == "" {
+			b = append(b, "null"...)
+		} else {
+			b = wire.AppendString(b, p.Parent)
+		}
+		b = append(b, `,"root_provider_uuid":`...)
+		b = wire.AppendString(b, p.Root)
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// oneHost is an API on a ledger with one provider of 8 VCPU.
+func oneHost(t *testing.T, log zerolog.Logger) *API {
+	t.Helper()
+	l, err := ledger.Open(t.Context(), &ledgertest.Memory{}, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a := New(Config{Ledger: l, Authenticator: Fixed{Principal: Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
+	for _, c := range [][3]string{
+		{"POST", "/resource_providers", `{"name":"node","uuid":"` + u1 + `"}`},
+		{"PUT", "/resource_providers/" + u1 + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`},
+	} {
+		r := httptest.NewRequest(c[0], c[1], strings.NewReader(c[2]))
+		r.Header.Set("Content-Type", wire.MediaType)
+		r.Header.Set(wire.HeaderVersion, wire.MaxVersion.HeaderValue())
+		w := httptest.NewRecorder()
+		if a.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", c[1], w.Code, w.Body)
+		}
+	}
+	return a
+}
+
+func getCandidates(ctx context.Context, a *API) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/allocation_candidates?resources=VCPU:1", nil)
+	r.Header.Set(wire.HeaderVersion, wire.MaxVersion.HeaderValue())
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w
+}
+
+// TestCandidateAnswersAreBounded: when all answers together take what they may, the next is a 503 that says when to come
+// back; afterwards, nothing is counted any more.
+func TestCandidateAnswersAreBounded(t *testing.T) {
+	a := oneHost(t, zerolog.Nop())
+	a.answers.bytes.Store(maxAnswers)
+	w := getCandidates(t.Context(), a)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+		t.Errorf("with no memory left: %d %s", w.Code, w.Body)
+	}
+	if got := a.answers.bytes.Load(); got != maxAnswers {
+		t.Errorf("%d bytes are counted after the answer, want %d", got, maxAnswers)
+	}
+	a.answers.bytes.Store(0)
+	if w := getCandidates(t.Context(), a); w.Code != http.StatusOK || a.answers.bytes.Load() != 0 {
+		t.Errorf("with memory again: %d, and %d bytes counted", w.Code, a.answers.bytes.Load())
+	}
+}
+
+// TestCandidatesOfAGoneClient: the search ends with the context of the request.
+func TestCandidatesOfAGoneClient(t *testing.T) {
+	a := oneHost(t, zerolog.Nop())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if w := getCandidates(ctx, a); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
+
+// answering is an answer to fill, and a candidate for it.
+func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candidates.Candidate) {
+	t.Helper()
+	s, err := a.ledger.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := s.Provider(u1)
+	if !ok {
+		t.Fatal("the provider is not there")
+	}
+	cq, err := readCandidatesQuery("resources=VCPU:1", v, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.answers.take(s, v, &cq, 1000), &candidates.Candidate{
+		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}}, Groups: [][]*ledger.Provider{{p}},
+	}
+}
+
+// TestCandidatesAnswerEndsWhenItIsFull: what was added until then is a whole answer, and the log says why there is no more.
+func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
+	var log bytes.Buffer
+	a := oneHost(t, zerolog.New(&log).Level(zerolog.WarnLevel))
+	answer, c := answering(t, a, wire.MaxVersion)
+	defer a.answers.keep(answer)
+	if !answer.add(c) {
+		t.Error("the first candidate finds no room")
+	}
+	answer.size += maxAnswer
+	if answer.add(c) || !answer.full {
+		t.Error("there is room for more than an answer may take")
+	}
+	answer.size -= maxAnswer
+	body, err := answer.body()
+	want := `{"allocations":{"` + u1 + `":{"resources":{"VCPU":1}}},"mappings":{"":["` + u1 + `"]}}`
+	if got := string(body); err != nil || !strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
+		t.Errorf("%v: %s", err, got)
+	}
+	x := a.newExchange(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/allocation_candidates?resources=VCPU:1", nil))
+	for _, c := range []struct {
+		stats candidates.Stats
+		want  string
+	}{
+		{candidates.Stats{}, "larger"},
+		{candidates.Stats{Exhausted: true}, "steps"},
+	} {
+		log.Reset()
+		if x.logCutShort(c.stats, answer); !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), x.id) {
+			t.Errorf("the log says %s", &log)
+		}
+	}
+}
+
+// TestCandidatesAnswerAllocatesNothing: with a kept answer, a candidate and the summaries behind it cost no memory.
+func TestCandidatesAnswerAllocatesNothing(t *testing.T) {
+	a := oneHost(t, zerolog.Nop())
+	for _, v := range []wire.Version{10, 28, 29, 39} {
+		answer, c := answering(t, a, v)
+		fill := func() {
+			for range 100 {
+				answer.add(c)
+			}
+		}
+		fill()
+		s, cq := answer.s, answer.cq
+		a.answers.keep(answer)
+		if n := testing.AllocsPerRun(20, func() {
+			answer = a.answers.take(s, v, cq, 1000)
+			fill()
+			a.answers.keep(answer)
+		}); n != 0 {
+			t.Errorf("at %s: %v allocations for 100 candidates", v, n)
+		}
+	}
+}
+
+// TestFewAnswersAreKept: what waits for the next requests is bounded in number and size, and keeps no snapshot alive.
+func TestFewAnswersAreKept(t *testing.T) {
+	a := oneHost(t, zerolog.Nop())
+	var taken []*candidatesAnswer
+	for range maxKept + 2 {
+		answer, c := answering(t, a, 28)
+		answer.add(c)
+		taken = append(taken, answer)
+	}
+	taken[0].b = make([]byte, 0, maxKeptAnswer+1)
+	for _, answer := range taken {
+		a.answers.keep(answer)
+	}
+	if len(a.answers.kept) != maxKept {
+		t.Errorf("%d answers are kept, want %d", len(a.answers.kept), maxKept)
+	}
+	for _, answer := range a.answers.kept {
+		if cap(answer.b) > maxKeptAnswer || answer.s != nil || answer.cq != nil || answer.used[:1][0] != nil {
+			t.Errorf("an answer is kept with %d bytes, or with what it told of", cap(answer.b))
+		}
+	}
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// candidatesQuery is what GET /allocation_candidates asks for.
+type candidatesQuery struct {
+	candidates.Request
+	limit int64 // 0: none
+}
+
+// groupParameters are the parameters that each request group can have, and what brought them. In a query, the suffix of the
+// group stands behind the name.
+var groupParameters = [...]struct {
+	name   string
+	since  wire.Feature
+	values func(*groupValues) *[]string
+}{
+	{"resources", wire.AllocationCandidates, func(g *groupValues) *[]string { return &g.resources }},
+	{"required", wire.CandidatesRequired, func(g *groupValues) *[]string { return &g.required }},
+	{"member_of", wire.CandidatesMemberOf, func(g *groupValues) *[]string { return &g.memberOf }},
+	{"in_tree", wire.CandidatesInTree, func(g *groupValues) *[]string { return &g.inTree }},
+}
+
+// wideParameters are the parameters of the request as a whole, and what brought them: a microversion, or an extension that
+// the client has asked for.
+var wideParameters = map[string]struct {
+	since     wire.Feature
+	extension extension
+	values    func(*candidatesValues) *[]string
+}{
+	"limit":          {since: wire.CandidatesLimit, values: func(c *candidatesValues) *[]string { return &c.limit }},
+	"group_policy":   {since: wire.GranularGroups, values: func(c *candidatesValues) *[]string { return &c.groupPolicy }},
+	"root_required":  {since: wire.RootRequired, values: func(c *candidatesValues) *[]string { return &c.rootRequired }},
+	"same_subtree":   {since: wire.SameSubtree, values: func(c *candidatesValues) *[]string { return &c.sameSubtree }},
+	"root_member_of": {extension: rootMemberOf, values: func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
+	"isolate":        {extension: isolate, values: func(c *candidatesValues) *[]string { return &c.isolate }},
+}
+
+// candidatesValues are the values of a query, by parameter, as they stand there.
+type candidatesValues struct {
+	limit, groupPolicy, rootRequired, sameSubtree, rootMemberOf, isolate []string
+
+	groups []groupValues  // in the order in which their suffixes appear
+	at     map[string]int // the place of a group by its suffix
+}
+
+type groupValues struct {
+	suffix                                string
+	resources, required, memberOf, inTree []string
+}
+
+// readCandidatesQuery reads a query string in the form of the microversion and of the extensions. What is wrong with it is
+// found in Placement's order, so that the error code is the same where two things are wrong.
+//
+// Cost: linear in the length of the query.
+func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candidatesQuery, err error) {
+	values, err := sortCandidatesQuery(raw, v, ext)
+	if err != nil {
+		return cq, err
+	}
+	if err := cq.readWide(values, v); err != nil {
+		return cq, err
+	}
+	cq.Groups = make([]candidates.Group, len(values.groups))
+	for i := range values.groups {
+		if err := readGroup(&values.groups[i], v, &cq.Groups[i]); err != nil {
+			return cq, err
+		}
+	}
+	if err := cq.check(values, v, ext); err != nil {
+		return cq, err
+	}
+	cq.Flat = !v.Has(wire.NestedCandidates)
+	return cq, nil
+}
+
+// sortCandidatesQuery sorts the parameters by what they belong to, and makes the checks that need no more than one value.
+func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidatesValues, error) {
+	q, err := readQuery(raw)
+	if err != nil {
+		return nil, err
+	}
+	c := &candidatesValues{at: map[string]int{}}
+	for i := range q {
+		values := c.of(q[i].key, v, ext)
+		if values == nil {
+			return nil, unknownParameter(q[i].key, v)
+		}
+		*values = append(*values, q[i].value)
+	}
+	if !v.Has(wire.GranularGroups) && (len(c.groups) == 0 || c.groups[0].resources == nil) {
+		return nil, badRequest("Invalid query string parameters: 'resources' is a required property.")
+	}
+	// Of several values, Placement checks the form of the last and uses the first.
+	for i, limit := range c.limit {
+		if (i == 0 || i == len(c.limit)-1) && !isPositive(limit) {
+			return nil, badRequest("Invalid query string parameters: limit must be a whole number of at least 1. Got: %s.", shortened(limit))
+		}
+	}
+	if n := len(c.groupPolicy); n > 0 && c.groupPolicy[n-1] != "none" && c.groupPolicy[n-1] != "isolate" {
+		return nil, badRequest("Invalid query string parameters: group_policy is none or isolate. Got: %s.", shortened(c.groupPolicy[n-1]))
+	}
+	return c, nil
+}
+
+func unknownParameter(key string, v wire.Version) *failure {
+	if e := wideParameters[key].extension; e != "" {
+		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %s.", key, wire.MaxVersion, wire.HeaderExtensions, e)
+	}
+	return badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(key), v)
+}
+
+// of finds where the values of a parameter go; nil when there is no such parameter.
+func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]string {
+	if p, ok := wideParameters[key]; ok {
+		if !v.Has(p.since) || p.extension != "" && !ext.has(p.extension) {
+			return nil
+		}
+		return p.values(c)
+	}
+	for i := range groupParameters {
+		p := &groupParameters[i]
+		suffix, ok := strings.CutPrefix(key, p.name)
+		if !ok || !v.Has(p.since) || suffix != "" && !isSuffix(suffix, v) {
+			continue
+		}
+		at, ok := c.at[suffix]
+		if !ok {
+			at = len(c.groups)
+			c.at[suffix] = at
+			c.groups = append(c.groups, groupValues{suffix: suffix})
+		}
+		return p.values(&c.groups[at])
+	}
+	return nil
+}
+
+// isSuffix says whether s can be the suffix of a granular group: a number from 1.25, and most anything short from 1.33.
+func isSuffix(s string, v wire.Version) bool {
+	if !v.Has(wire.NamedSuffixes) {
+		return v.Has(wire.GranularGroups) && isPositive(s)
+	}
+	const longest = 64
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}
+
+// isPositive says whether s is [1-9][0-9]*.
+func isPositive(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < '0' || c > '9' {
+			return false
+		}
+	}
+	return s != "" && s[0] != '0'
+}
+
+// readWide reads the parameters of the request as a whole.
+func (cq *candidatesQuery) readWide(c *candidatesValues, v wire.Version) (err error) {
+	if len(c.limit) > 0 {
+		cq.limit, _ = wire.ParseInt(c.limit[0])
+	}
+	if len(c.groupPolicy) > 0 && c.groupPolicy[0] == "isolate" {
+		cq.GroupPolicy = candidates.Isolate
+	}
+	if err := cq.readRootRequired(c.rootRequired, v); err != nil {
+		return err
+	}
+	for _, value := range c.sameSubtree {
+		set, err := readSuffixes("same_subtree", value)
+		if err != nil {
+			return err
+		}
+		cq.SameSubtree = append(cq.SameSubtree, set)
+	}
+	if len(c.rootMemberOf) > 0 {
+		if cq.Root.MemberOf, cq.Root.NotMemberOf, err = readMemberOf(c.rootMemberOf, "root_member_of", v); err != nil {
+			return err
+		}
+		cq.Root.MemberOf, cq.Root.NotMemberOf = uniqueSets(cq.Root.MemberOf), unique(cq.Root.NotMemberOf)
+	}
+	for _, value := range c.isolate {
+		set, err := readSuffixes("isolate", value)
+		if err != nil {
+			return err
+		}
+		cq.Isolate = append(cq.Isolate, set...)
+	}
+	cq.SameSubtree, cq.Isolate = uniqueSets(cq.SameSubtree), unique(cq.Isolate)
+	return nil
+}
+
+// readRootRequired reads root_required: as required, but once, and without "in:".
+func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) error {
+	if len(values) == 0 {
+		return nil
+	}
+	if len(values) > 1 {
+		f := badRequest("Query parameter 'root_required' may be specified only once.")
+		f.code = wire.CodeDuplicateQueryKey
+		return f
+	}
+	if strings.HasPrefix(values[0], "in:") {
+		return badRequest("Invalid query string parameters: root_required does not support the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'. Got: %s.", shortened(values[0]))
+	}
+	required, forbidden, err := readRequired(values, v)
+	if err != nil {
+		return err
+	}
+	if conflicts := conflicting(required, forbidden); len(conflicts) > 0 {
+		return badValue("Conflicting required and forbidden traits found in root_required: %s.", shortened(strings.Join(conflicts, ", ")))
+	}
+	for _, set := range required {
+		cq.Root.Required = append(cq.Root.Required, set...)
+	}
+	cq.Root.Required, cq.Root.Forbidden = unique(cq.Root.Required), unique(forbidden)
+	return nil
+}
+
+// badValue is the refusal of a value that has the right form.
+func badValue(format string, args ...any) *failure {
+	f := badRequest(format, args...)
+	f.code = wire.CodeBadQueryValue
+	return f
+}
+
+// readSuffixes reads "_A,_B" without what is there twice.
+func readSuffixes(key, value string) ([]string, error) {
+	list := strings.Split(value, ",")
+	for i := range list {
+		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
+			return nil, badValue("Empty string (unsuffixed group) can not be specified in `%s`.", key)
+		}
+	}
+	return unique(list), nil
+}
+
+// unique takes out of a list what is there a second time.
+func unique(list []string) []string {
+	if len(list) < 2 {
+		return list
+	}
+	seen := make(map[string]struct{}, len(list))
+	return slices.DeleteFunc(list, func(s string) bool {
+		_, again := seen[s]
+		seen[s] = struct{}{}
+		return again
+	})
+}
+
+// uniqueSets takes out of a list of sets what is there a second time, sets and what is in them. The search looks at all that
+// is left for each provider: how often a client repeats itself must not count there.
+func uniqueSets(sets [][]string) [][]string {
+	for i := range sets {
+		sets[i] = unique(sets[i])
+	}
+	if len(sets) < 2 {
+		return sets
+	}
+	seen := make(map[string]struct{}, len(sets))
+	return slices.DeleteFunc(sets, func(set []string) bool {
+		key := strings.Join(set, ",")
+		_, again := seen[key]
+		seen[key] = struct{}{}
+		return again
+	})
+}
+
+// readGroup reads the parameters of one group.
+func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err error) {
+	g.Suffix = values.suffix
+	for _, value := range values.resources { // All must be right; the last counts.
+		amounts, err := readResources(value)
+		if err != nil {
+			return err
+		}
+		g.Resources = make([]candidates.Resource, len(amounts))
+		for i, a := range amounts {
+			g.Resources[i] = candidates.Resource{Class: a.class, Amount: a.count}
+		}
+	}
+	if required := values.required; len(required) > 0 {
+		if !v.Has(wire.AnyTraits) {
+			required = required[len(required)-1:]
+		}
+		if g.Required, g.Forbidden, err = readRequired(required, v); err != nil {
+			return err
+		}
+		g.Required, g.Forbidden = uniqueSets(g.Required), unique(g.Forbidden)
+	}
+	if len(values.memberOf) > 0 {
+		if g.MemberOf, g.NotMemberOf, err = readMemberOf(values.memberOf, "member_of"+values.suffix, v); err != nil {
+			return err
+		}
+		g.MemberOf, g.NotMemberOf = uniqueSets(g.MemberOf), unique(g.NotMemberOf)
+	}
+	for _, value := range values.inTree {
+		if g.InTree = strings.TrimSpace(value); !wire.IsUUID(g.InTree) {
+			return badRequest("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.", values.suffix, shortened(value))
+		}
+	}
+	return nil
+}
+
+// check looks at the groups together.
+func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extensions) error {
+	if v.Has(wire.SameSubtree) {
+		if err := cq.checkResourceless(c); err != nil {
+			return err
+		}
+	} else if err := cq.checkOrphans(); err != nil {
+		return err
+	}
+	for i := range cq.Groups {
+		g := &cq.Groups[i]
+		if conflicts := conflicting(g.Required, g.Forbidden); len(conflicts) > 0 {
+			return badRequest("Conflicting required and forbidden traits found in the following traits keys: required%s: (%s).",
+				g.Suffix, shortened(strings.Join(conflicts, ", ")))
+		}
+	}
+	return cq.checkPolicy(c, ext)
+}
+
+// checkOrphans is the rule before 1.36: every group has resources.
+func (cq *candidatesQuery) checkOrphans() error {
+	if len(cq.Groups) == 0 {
+		return badRequest("At least one request group (`resources` or `resources{$S}`) is required.")
+	}
+	for i := range cq.Groups {
+		g := &cq.Groups[i]
+		switch {
+		case len(g.Resources) > 0:
+		case len(g.Required) > 0:
+			return badRequest("All traits parameters must be associated with resources. Found the following orphaned traits keys: required%s.", g.Suffix)
+		case len(g.MemberOf)+len(g.NotMemberOf) > 0:
+			return badRequest("All member_of parameters must be associated with resources. Found the following orphaned member_of keys: member_of%s.", g.Suffix)
+		default:
+			return badRequest("All request groups must specify resources; the group with the suffix %q has none.", g.Suffix)
+		}
+	}
+	return nil
+}
+
+// checkResourceless are the rules from 1.36 on: a group without resources must be in a same_subtree, and all that is there
+// must be groups.
+func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
+	resources := slices.ContainsFunc(cq.Groups, func(g candidates.Group) bool { return len(g.Resources) > 0 })
+	if !resources {
+		f := badRequest("There must be at least one resources or resources[$S] parameter.")
+		f.code = wire.CodeMissingQueryValue
+		return f
+	}
+	related := map[string]bool{}
+	for _, set := range cq.SameSubtree {
+		for _, suffix := range set {
+			related[suffix] = true
+		}
+	}
+	for i := range cq.Groups {
+		if g := &cq.Groups[i]; len(g.Resources) == 0 && !related[g.Suffix] {
+			return badValue("Resourceless suffixed group request should be specified in `same_subtree` query param: bad group - %q.", g.Suffix)
+		}
+	}
+	for _, set := range cq.SameSubtree {
+		if err := c.exist("same_subtree", set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exist checks that there are groups with the suffixes.
+func (c *candidatesValues) exist(key string, suffixes []string) error {
+	for _, suffix := range suffixes {
+		if _, ok := c.at[suffix]; !ok {
+			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.", key, shortened(suffix))
+		}
+	}
+	return nil
+}
+
+// checkPolicy checks how suffixed groups may share providers: group_policy must say it where there are several of them,
+// unless an extension does.
+func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) error {
+	given := len(c.groupPolicy) > 0 && c.groupPolicy[0] != ""
+	if len(c.isolate) > 0 {
+		if len(c.groupPolicy) > 0 {
+			return badValue("`isolate` and `group_policy` can not be specified together: `isolate` says for each group what `group_policy` says for all.")
+		}
+		return c.exist("isolate", cq.Isolate)
+	}
+	suffixed := len(cq.Groups)
+	if _, ok := c.at[""]; ok {
+		suffixed--
+	}
+	if suffixed > 1 && !given && !ext.has(groupPolicy) {
+		return badRequest("The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter.")
+	}
+	return nil
+}
+
+// conflicting finds the traits of the first set that cannot be there because all of it is forbidden.
+func conflicting(required [][]string, forbidden []string) []string {
+	if len(forbidden) == 0 {
+		return nil
+	}
+	no := make(map[string]struct{}, len(forbidden))
+	for _, trait := range forbidden {
+		no[trait] = struct{}{}
+	}
+	for _, set := range required {
+		allowed := func(trait string) bool { _, ok := no[trait]; return !ok }
+		if !slices.ContainsFunc(set, allowed) {
+			return set
+		}
+	}
+	return nil
+}

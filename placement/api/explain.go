@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+)
+
+// explainCandidates is GET /allocation_candidates/explain: for the same query, why there are the candidates that there are.
+// It is none of Placement's calls, and answers in the same form at every microversion that has allocation candidates; limit is
+// how many of them are counted. What the query may hold depends on microversion and extensions as it does there. Names that
+// do not exist are explained, and not refused.
+//
+// Cost: that of candidates.Explain, which looks at every provider there is.
+func explainCandidates(x *exchange) error {
+	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, x.extensions())
+	if err != nil {
+		return err
+	}
+	s, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	e, err := candidates.Explain(x.r.Context(), s, &cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode the explanation: %w", err)
+	}
+	return x.json(http.StatusOK, body, time.Time{})
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// TestExplain: the call explains what the same query finds, at any microversion that has it.
+func TestExplain(t *testing.T) {
+	a := newAPI(t)
+	host(t, a)
+	for _, version := range []string{"1.10", "1.39"} {
+		w := call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:9", version: version, status: http.StatusOK}.do(t, a)
+		want := candidates.Explanation{
+			Verdict: "No candidates. Nothing serves the unsuffixed group (VCPU:9): of 1 provider that meets all before, none has 9 VCPU free (the largest free amount of the others is 8).",
+			Groups: []candidates.GroupExplanation{{Resources: map[string]int64{"VCPU": 9}, Steps: []candidates.ProviderStep{
+				{Kind: candidates.StepInventory, Condition: "has an inventory of VCPU", Removed: 1, Providers: 1, Trees: 1},
+				{Kind: candidates.StepUnits, Condition: "gives 9 VCPU in one piece", Providers: 1, Trees: 1},
+				{Kind: candidates.StepFree, Condition: "has 9 VCPU free", Removed: 1, Note: "the largest free amount of the others is 8"},
+			}}},
+			Trees: []candidates.TreeStep{
+				{Kind: candidates.StepAll, Condition: "all trees", Trees: 1},
+				{Kind: candidates.StepGroup, Condition: "the unsuffixed group (VCPU:9) has a provider", Removed: 1},
+			},
+		}
+		if diff := cmp.Diff(want, decoded[candidates.Explanation](t, w)); diff != "" {
+			t.Errorf("at %s (-want +got):\n%s", version, diff)
+		}
+	}
+	w := call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&required=CUSTOM_NOWHERE", version: "1.39", status: http.StatusOK}.do(t, a)
+	if got := decoded[candidates.Explanation](t, w).Verdict; !strings.HasPrefix(got, "There is no trait CUSTOM_NOWHERE") {
+		t.Errorf("of a trait that does not exist: %s", got)
+	}
+	calls(t, a,
+		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1", version: "1.9", status: http.StatusNotFound},
+		call{method: http.MethodGet, path: "/allocation_candidates/explain", version: "1.39", status: http.StatusBadRequest, code: wire.CodeMissingQueryValue},
+		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&root_member_of=" + agg1, version: "1.39", status: http.StatusBadRequest},
+		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&root_member_of=" + agg1, version: "1.39",
+			headers: []string{"Placement-Extensions: root_member_of"}, status: http.StatusOK},
+		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1", version: "1.39", headers: []string{"X-Auth-Token: u:p"}, status: http.StatusForbidden},
+	)
+}

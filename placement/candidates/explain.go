@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"context"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// Explanation says why a request has the candidates that it has: what each of its conditions leaves of the providers and of
+// the trees, one after the other.
+type Explanation struct {
+	// Verdict is the answer in a sentence or two. Where there are no candidates it names the condition that left nothing,
+	// and the nearest miss.
+	Verdict string `json:"verdict"`
+	// Candidates is how many candidates there are, and at least that many when MoreCandidates is set.
+	Candidates     int  `json:"candidates"`
+	MoreCandidates bool `json:"more_candidates"`
+	// Groups are the parts of the request that one provider has to serve: all of a suffixed group, or one class of the
+	// unsuffixed one. Each is looked at alone.
+	Groups []GroupExplanation `json:"groups"`
+	// Trees are what the request as a whole leaves of all trees. The last step counts those that have candidates.
+	Trees []TreeStep `json:"trees"`
+}
+
+// GroupExplanation is what the conditions of a group, or of one class of the unsuffixed group, leave.
+type GroupExplanation struct {
+	Suffix    string           `json:"suffix"`
+	Resources map[string]int64 `json:"resources,omitempty"`
+	Steps     []ProviderStep   `json:"steps"`
+}
+
+// ProviderStep is one condition on providers. The first step of a group is the providers that there are to begin with.
+type ProviderStep struct {
+	Kind      StepKind `json:"kind"`
+	Condition string   `json:"condition"`
+	// Removed is how many providers met all conditions before and not this one.
+	Removed int `json:"removed"`
+	// Providers are left, and Trees are those that they can serve: their own, and those that they share with.
+	Providers int `json:"providers"`
+	Trees     int `json:"trees"`
+	// Note says what there is instead.
+	Note string `json:"note,omitempty"`
+}
+
+// TreeStep is one condition on trees. The first step is all trees.
+type TreeStep struct {
+	Kind      StepKind `json:"kind"`
+	Condition string   `json:"condition"`
+	Removed   int      `json:"removed"`
+	Trees     int      `json:"trees"`
+}
+
+// StepKind is what a condition is about.
+type StepKind string
+
+// Conditions on providers. Some of them are asked of roots as well.
+const (
+	StepInventory   StepKind = "inventory"     // an inventory of each class; without resources, any provider
+	StepUnits       StepKind = "units"         // min_unit, max_unit, step_size
+	StepFree        StepKind = "free"          // what is not used
+	StepRequired    StepKind = "required"      // traits; of the unsuffixed group, those of all its providers together
+	StepForbidden   StepKind = "forbidden"     // traits
+	StepMemberOf    StepKind = "member_of"     // aggregates
+	StepNotMemberOf StepKind = "not_member_of" // aggregates
+	StepInTree      StepKind = "in_tree"
+	// StepNothingAsked is that a group without resources has to ask for a trait or an aggregate.
+	StepNothingAsked StepKind = "nothing_asked"
+)
+
+// Conditions on trees.
+const (
+	StepAll             StepKind = "all"
+	StepRootRequired    StepKind = "root_required"
+	StepRootForbidden   StepKind = "root_forbidden"
+	StepRootMemberOf    StepKind = "root_member_of"
+	StepRootNotMemberOf StepKind = "root_not_member_of"
+	StepGroup           StepKind = "group"        // a group has a provider
+	StepRoom            StepKind = "room"         // enough for all groups at once
+	StepGroupPolicy     StepKind = "group_policy" // isolate
+	StepIsolate         StepKind = "isolate"
+	StepSameSubtree     StepKind = "same_subtree"
+	StepFlat            StepKind = "flat"      // one provider of a tree, before 1.29
+	StepUndecided       StepKind = "undecided" // it would have taken too many steps to find out
+)
+
+// counted is how many candidates an Explanation counts at most.
+const counted = 1000
+
+// Explain says why a request has the candidates that it has. Of the options, Limit is how many candidates are counted at most
+// (1000 for 0) and Steps bounds the work as it does for Search. Names that do not exist are explained and are no error; the
+// error is that of the context.
+//
+// Cost: the providers of all trees, and the sharing ones of their aggregates, times the groups and their conditions, and one
+// search for each rule of the request at each tree that has a provider for each group.
+func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*Explanation, error) {
+	if o.Limit <= 0 {
+		o.Limit = counted
+	}
+	if o.Steps <= 0 {
+		o.Steps = DefaultSteps
+	}
+	e := newExplainer(s, r)
+	for t := range s.Trees() {
+		if e.trees&1023 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		e.look(t)
+	}
+	out := &Explanation{Groups: e.groups(), Trees: e.treeSteps()}
+	rules, err := e.combine(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Trees = append(out.Trees, rules...)
+	if left := out.Trees[len(out.Trees)-1].Trees; left > 0 {
+		// One more than is counted, to know that there are more.
+		stats, err := Search(ctx, s, r, Options{Limit: o.Limit + 1, Steps: o.Steps, DepthFirst: true}, func(*Candidate) bool { return true })
+		if err != nil {
+			return nil, err
+		}
+		out.Candidates = min(stats.Candidates, o.Limit)
+		out.MoreCandidates = stats.Candidates > o.Limit || stats.Exhausted
+	}
+	out.Verdict = e.verdict(out)
+	return out, nil
+}
+
+// explainer counts what the conditions leave.
+type explainer struct {
+	s       *ledger.Snapshot
+	r       *Request
+	parts   []explained
+	roots   []rootCondition
+	sharers map[string][]*ledger.Provider // by aggregate
+
+	trees  int   // looked at
+	rooted []int // by condition on roots: how many roots do not meet it and met all before
+	// together counts the trees whose providers of the unsuffixed group do not have one of the required traits.
+	together []int
+	missing  []int // by part: how many trees lack a provider and had one for each part before
+	left     []*ledger.Tree
+	// onlyMissing are, by part, the trees that meet all conditions and have providers for all other parts.
+	onlyMissing []miss
+	reached     []int // by part, at the tree looked at
+	has         []bool
+}
+
+// explained is one part of the request, with its conditions and what they left so far.
+type explained struct {
+	group      *Group
+	resources  []Resource
+	conditions []condition
+	fell       []int // providers by the condition that they do not meet; the last ones meet all
+	trees      []int // trees by the condition that the last of their providers does not meet
+	shared     map[*ledger.Provider]int
+}
+
+// condition is a condition on providers.
+type condition struct {
+	kind StepKind
+	text string
+	// met looks at a provider for a tree. foreign is that it is of another one.
+	met  func(p, root *ledger.Provider, foreign bool) bool
+	note func() string
+}
+
+// rootCondition is a condition on roots.
+type rootCondition struct {
+	kind StepKind
+	text string
+	met  func(root *ledger.Provider) bool
+}
+
+// miss is what is missing to the trees that lack providers for one part only.
+type miss struct {
+	trees   int
+	fell    []int    // by the condition that the last of their providers does not meet
+	example []string // the name of a root, likewise
+}
+
+func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
+	e := &explainer{s: s, r: r, sharers: map[string][]*ledger.Provider{}}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.Suffix != "" {
+			e.addPart(g, g.Resources)
+			continue
+		}
+		for j := range g.Resources {
+			e.addPart(g, g.Resources[j:j+1])
+		}
+	}
+	e.roots = e.rootConditions()
+	e.rooted = make([]int, len(e.roots))
+	e.missing = make([]int, len(e.parts))
+	e.reached = make([]int, len(e.parts))
+	e.onlyMissing = make([]miss, len(e.parts))
+	for i := range e.onlyMissing {
+		n := len(e.parts[i].conditions)
+		e.onlyMissing[i].fell, e.onlyMissing[i].example = make([]int, n), make([]string, n)
+	}
+	if g := e.unsuffixed(); g != nil {
+		e.together = make([]int, len(g.Required))
+		e.has = make([]bool, len(g.Required))
+	}
+	for p := range s.WithTrait(sharingTrait).All() {
+		for _, a := range p.Aggregates {
+			e.sharers[a] = append(e.sharers[a], p)
+		}
+	}
+	return e
+}
+
+func (e *explainer) addPart(g *Group, resources []Resource) {
+	x := explained{group: g, resources: resources, conditions: e.conditions(g, resources), shared: map[*ledger.Provider]int{}}
+	x.fell = make([]int, len(x.conditions)+1)
+	x.trees = make([]int, len(x.conditions)+1)
+	e.parts = append(e.parts, x)
+}
+
+func (e *explainer) unsuffixed() *Group {
+	for i := range e.r.Groups {
+		if e.r.Groups[i].Suffix == "" {
+			return &e.r.Groups[i]
+		}
+	}
+	return nil
+}
+
+// look counts a tree and its providers.
+func (e *explainer) look(t *ledger.Tree) {
+	e.trees++
+	root := t.Root()
+	clear(e.reached)
+	clear(e.has)
+	for _, p := range t.Providers() {
+		e.lookAt(p, root, false)
+	}
+	for _, p := range e.foreign(t) {
+		e.lookAt(p, root, true)
+	}
+	for i := range e.parts {
+		e.parts[i].trees[e.reached[i]]++
+	}
+	for i, c := range e.roots {
+		if !c.met(root) {
+			e.rooted[i]++
+			return
+		}
+	}
+	first, lacking := -1, 0
+	for i := range e.parts {
+		if e.reached[i] < len(e.parts[i].conditions) {
+			lacking++
+			if first < 0 {
+				first = i
+			}
+		}
+	}
+	switch {
+	case lacking == 1:
+		m := &e.onlyMissing[first]
+		m.trees++
+		m.fell[e.reached[first]]++
+		m.example[e.reached[first]] = root.Name
+		fallthrough
+	case lacking > 1:
+		e.missing[first]++
+		return
+	}
+	for i, has := range e.has {
+		if !has {
+			e.together[i]++
+			return
+		}
+	}
+	e.left = append(e.left, t)
+}
+
+// lookAt counts a provider that could serve a tree.
+func (e *explainer) lookAt(p, root *ledger.Provider, foreign bool) {
+	sharing := foreign || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
+	for i := range e.parts {
+		x := &e.parts[i]
+		n := 0
+		for n < len(x.conditions) && x.conditions[n].met(p, root, foreign) {
+			n++
+		}
+		e.reached[i] = max(e.reached[i], n)
+		if sharing {
+			// It is looked at for several trees, and counts once, for the one where it gets on best.
+			if best, seen := x.shared[p]; !seen || n > best {
+				x.shared[p] = n
+			}
+		} else {
+			x.fell[n]++
+		}
+		if n == len(x.conditions) && x.group.Suffix == "" {
+			for j, set := range x.group.Required {
+				e.has[j] = e.has[j] || hasOne(p.HasTrait, set)
+			}
+		}
+	}
+}
+
+// foreign are the providers of other trees that share with this one.
+func (e *explainer) foreign(t *ledger.Tree) []*ledger.Provider {
+	if len(e.sharers) == 0 {
+		return nil
+	}
+	var list []*ledger.Provider
+	seen := map[*ledger.Provider]bool{}
+	for _, p := range t.Providers() {
+		for _, a := range p.Aggregates {
+			for _, sharer := range e.sharers[a] {
+				if sharer.Root != t.Root().UUID && !seen[sharer] {
+					seen[sharer] = true
+					list = append(list, sharer)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// groups are the steps of the parts.
+func (e *explainer) groups() []GroupExplanation {
+	var list []GroupExplanation
+	for i := range e.parts {
+		x := &e.parts[i]
+		for _, n := range x.shared {
+			x.fell[n]++
+		}
+		clear(x.shared) // They are counted now.
+		g := GroupExplanation{Suffix: x.group.Suffix, Resources: map[string]int64{}}
+		for _, r := range x.resources {
+			g.Resources[r.Class] = r.Amount
+		}
+		providers, trees := e.s.ProviderCount(), e.trees
+		for j, c := range x.conditions {
+			providers -= x.fell[j]
+			trees -= x.trees[j]
+			step := ProviderStep{Kind: c.kind, Condition: c.text, Removed: x.fell[j], Providers: providers, Trees: trees}
+			if x.fell[j] > 0 && c.note != nil {
+				step.Note = c.note()
+			}
+			g.Steps = append(g.Steps, step)
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
+// treeSteps are the steps that look at trees and not at what is taken of them together.
+func (e *explainer) treeSteps() []TreeStep {
+	left := e.trees
+	steps := []TreeStep{{Kind: StepAll, Condition: "all trees", Trees: left}}
+	add := func(kind StepKind, text string, removed int) {
+		left -= removed
+		steps = append(steps, TreeStep{Kind: kind, Condition: text, Removed: removed, Trees: left})
+	}
+	for i, c := range e.roots {
+		add(c.kind, c.text, e.rooted[i])
+	}
+	for i := range e.parts {
+		add(StepGroup, e.parts[i].name()+" has a provider", e.missing[i])
+	}
+	if g := e.unsuffixed(); g != nil {
+		for i, set := range g.Required {
+			add(StepRequired, "the providers of the unsuffixed group have "+e.traitText(set), e.together[i])
+		}
+	}
+	return steps
+}
