@@ -6,6 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
 RUN_ARGS ?=
+ORACLE_DIR = $(or $(DIR),.run/oracle)
 
 .DEFAULT_GOAL := help
 
@@ -13,11 +14,13 @@ RUN_ARGS ?=
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-test
+.PHONY: packages-run packages-test packages-bench
 packages-run:
 	@tools/packages.sh run
 packages-test:
 	@tools/packages.sh test
+packages-bench:
+	@tools/packages.sh bench
 
 .PHONY: build
 build: ## Build all binaries into bin/.
@@ -49,9 +52,27 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 	  for f in $$(grep -ho 'func Fuzz[A-Za-z0-9]*' $$d/*_test.go | cut -c6-); do \
 	    echo "$$d $$f"; go test $(GOFLAGS_LIBVIRT) -run xxx -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} ./$$d; done; done
 
+.PHONY: soak
+soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
+	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
+
 .PHONY: bench
 bench: ## Run the benchmarks.
 	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...
+
+.PHONY: oracle
+oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR.
+	@install -d '$(ORACLE_DIR)'
+	go test ./internal/oracle -count=1 -v -timeout 0 -run '^TestOracle$$' -args -oracle.time=$(or $(TIME),10m) -oracle.seed=$(or $(SEED),0) \
+	  -oracle.steps=$(or $(STEPS),0) -oracle.parallel=$(or $(PARALLEL),1) -oracle.profile=$(PROFILE) -oracle.dir='$(abspath $(ORACLE_DIR))'
+
+TREES ?= 1000
+HOSTS ?= 1000,5000,10000
+.PHONY: bench-upstream bench-scale
+bench-upstream: packages-bench build ## Measure our Placement beside OpenStack's on MariaDB, with TREES (default 1000) trees of 7 and flat hosts.
+	@go run ./internal/perf compare -trees $(TREES)
+bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,10000), their children and consumers grow.
+	@go run ./internal/perf grow -hosts $(HOSTS)
 
 .PHONY: conformance
 conformance: build ## Run Placement's own API cases against the bundled server (needs CONFORMANCE=DIR with the runner).

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is the user that servers run as where the tests are run by root, who may do everything.
+const nobody = 65534
+
+// unprivileged makes a server run as a user whom modes of files bind.
+func unprivileged(cmd *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+}
+
+// give makes a directory with all in it the property of who runs the servers.
+func give(t *testing.T, dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	check(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chown(path, nobody, nobody)
+	}))
+}
+
+// used makes a state directory in which a server was killed, after it acknowledged a tree and an inventory which are in
+// the write-ahead log alone. It returns what was acknowledged.
+func used(t *testing.T, dir string) *forest {
+	t.Helper()
+	check(t, os.Mkdir(dir, 0o700))
+	give(t, dir)
+	checkpoint(t, dir)
+	server := start(t, unprivileged, onStateDir(dir)...)
+	c := server.quietly(t)
+	state := plantAll(t, c, 1)[1]
+	o := op{kind: putInventories, tree: 1, subject: providerUUID(1, 0), offers: map[string]offer{providerUUID(1, 0): {0, amounts{"VCPU": 8}}}}
+	a, err := c.do(t.Context(), o)
+	check(t, err)
+	state, want := apply(state, o)
+	if a != want {
+		t.Fatalf("got %+v, want %+v", a, want)
+	}
+	server.kill()
+	return state
+}
+
+// checkpoint brings what is in the write-ahead log into the database, as every orderly end does.
+func checkpoint(t *testing.T, dir string) {
+	t.Helper()
+	server := start(t, unprivileged, onStateDir(dir)...)
+	server.quietly(t)
+	server.stop(t)
+}
+
+// overwrite changes bytes of a file.
+func overwrite(t *testing.T, path string, at int64, with []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	check(t, err)
+	_, err = f.WriteAt(with, at)
+	check(t, err)
+	check(t, f.Close())
+}
+
+// TestBadFiles: what is wrong with the database file is said in words that name it and what to do, the file is left as it
+// is, and once it is mended all that was acknowledged is there.
+func TestBadFiles(t *testing.T) {
+	noise := bytes.Repeat([]byte{0xA7, 0x13, 0x5C, 0xE9}, 1024)
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, dir, db string)
+		code  int
+		says  []string
+	}{
+		"not a database": {func(t *testing.T, _, db string) {
+			check(t, os.WriteFile(db, []byte("Dear Sir,\nwith regard to your letter\n"), 0o600))
+		}, 1, []string{"it is not a database", "choose another path"}},
+		"a directory in its place": {func(t *testing.T, _, db string) {
+			check(t, os.Remove(db))
+			check(t, os.Mkdir(db, 0o700))
+		}, 1, []string{"it cannot be opened", "move it away"}},
+		"a read-only file": {func(t *testing.T, _, db string) {
+			check(t, os.Chmod(db, 0o400))
+		}, 1, []string{"it cannot be written", "check the owner and mode"}},
+		"a read-only directory": {func(t *testing.T, dir, db string) {
+			check(t, os.Remove(db+"-shm"))
+			check(t, os.Chmod(dir, 0o500)) //nolint:gosec // a directory
+		}, 1, []string{"owner and mode"}},
+		"somebody else's file": {func(t *testing.T, _, db string) {
+			if os.Geteuid() != 0 {
+				check(t, os.Chmod(db, 0)) // nobody but root can give a file away
+				return
+			}
+			check(t, os.Chown(db, 0, 0))
+		}, 1, []string{"it cannot be written", "check the owner and mode"}},
+		"a damaged header": {func(t *testing.T, _, db string) {
+			checkpoint(t, filepath.Dir(db))
+			overwrite(t, db, 16, noise[:84])
+		}, 1, []string{"it is not a database"}},
+		"damaged pages": {func(t *testing.T, _, db string) {
+			checkpoint(t, filepath.Dir(db))
+			for page := range int64(20) {
+				overwrite(t, db, 4096*(page+2), noise)
+			}
+		}, 1, []string{"the database is damaged", "restore a backup"}},
+		"half of it is gone": {func(t *testing.T, _, db string) {
+			checkpoint(t, filepath.Dir(db))
+			info, err := os.Stat(db)
+			check(t, err)
+			check(t, os.Truncate(db, info.Size()/2))
+		}, 1, []string{"the database is damaged", "restore a backup"}},
+		"all of it is gone": {func(t *testing.T, _, db string) {
+			check(t, os.Truncate(db, 0))
+		}, 3, []string{"acknowledged changes are missing", "remove placement.db-lock"}},
+		"the file is removed": {func(t *testing.T, _, db string) {
+			check(t, os.Remove(db))
+		}, 3, []string{"acknowledged changes are missing", "remove placement.db-lock"}},
+		"the write-ahead log is removed": {func(t *testing.T, _, db string) {
+			check(t, os.Remove(db+"-wal"))
+		}, 3, []string{"acknowledged changes are missing", "placement.db-wal was removed"}},
+		"the write-ahead log is cut": {func(t *testing.T, _, db string) {
+			check(t, os.Truncate(db+"-wal", 5000))
+		}, 3, []string{"acknowledged changes are missing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := place(t)
+			state := used(t, dir)
+			db, kept := filepath.Join(dir, "placement.db"), filepath.Join(t.TempDir(), "kept")
+			check(t, os.CopyFS(kept, os.DirFS(dir)))
+			c.spoil(t, dir, db)
+			spoiled, _ := os.ReadFile(db) // none when it is no file
+			server := start(t, unprivileged, onStateDir(dir)...)
+			if code := server.exit(t); code != c.code {
+				t.Errorf("it ended with %d, want %d", code, c.code)
+			}
+			said := strings.Join(server.output(), "\n")
+			for _, words := range append(c.says, db) {
+				if !strings.Contains(said, words) {
+					t.Errorf("it does not say %q:\n%s", words, said)
+				}
+			}
+			if strings.Count(said, "\n") > 2 {
+				t.Errorf("it says too much:\n%s", said)
+			}
+			if after, err := os.ReadFile(db); err == nil && len(spoiled) > 0 && !bytes.Equal(after, spoiled) {
+				t.Error("the file was changed")
+			}
+			check(t, os.Chmod(dir, 0o700)) //nolint:gosec // a directory
+			check(t, os.RemoveAll(dir))
+			check(t, os.CopyFS(dir, os.DirFS(kept)))
+			give(t, dir)
+			server = start(t, unprivileged, onStateDir(dir)...)
+			s := newStorm()
+			if is := s.readAll(t, server.quietly(t), 1); !is.equal(state) {
+				t.Errorf("mended, it says %+v, want %+v", is, state)
+			}
+			server.stop(t)
+		})
+	}
+}
+
+// TestImpossibleAddresses: an address that can be no database is a wrong configuration. What it holds may be a password.
+func TestImpossibleAddresses(t *testing.T) {
+	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
+		server := start(t, nil, "--database", dsn)
+		code, said := server.exit(t), strings.Join(server.output(), "\n")
+		if code != 2 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
+			t.Errorf("%s: it ended with %d and says: %s", dsn, code, said)
+		}
+	}
+}

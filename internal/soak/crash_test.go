@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// keepsGrowing checks what the history proves as well, and says it in plain words: generations of providers only went
+// up, and sums are right.
+func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
+	t.Helper()
+	for p, was := range before.providers {
+		if is := after.providers[p]; is.generation < was.generation {
+			t.Errorf("the generation of %s went from %d back to %d", p, was.generation, is.generation)
+		}
+		a, err := c.do(t.Context(), op{kind: getUsages, tree: tree, subject: p})
+		check(t, err)
+		if want := after.read(op{kind: getUsages, subject: p}); a != want {
+			t.Errorf("usages of %s are %s, the allocations add up to %s", p, a.body, want.body)
+		}
+	}
+}
+
+// TestKilledInAStorm: the server is killed while clients write, again and again, and started again on the same
+// directory. What it then says follows from what it acknowledged before, and what it left open it did wholly or not.
+func TestKilledInAStorm(t *testing.T) {
+	dir := place(t)
+	chance := seed(t)
+	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
+	server := start(t, nil, onStateDir(dir)...)
+	c := server.quietly(t)
+	state := plantAll(t, c, 1, 2, 3)
+	counts := map[string]int{}
+	for range rounds(t, 6) {
+		s := newStorm()
+		s.target.Store(1 + dice.Int64N(300))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.blow(ctx, dice.Uint64(), state, 4, 1<<20, c)
+		}()
+		select {
+		case <-s.enough:
+		case <-ended:
+		}
+		server.kill()
+		gone := s.now()
+		<-ended
+		stop()
+		s.settle(gone)
+		for range dice.IntN(3) { // killed while it starts, too
+			starting := start(t, nil, onStateDir(dir)...)
+			after := time.NewTimer(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
+			select {
+			case <-after.C:
+			case <-starting.serving:
+			}
+			starting.kill()
+		}
+		server = start(t, nil, onStateDir(dir)...)
+		c = server.quietly(t)
+		next := map[int]*forest{}
+		for tree := range state {
+			next[tree] = s.readAll(t, c, tree)
+			keepsGrowing(t, c, tree, state[tree], next[tree])
+		}
+		s.linearizable(t, state)
+		s.tally(counts)
+		state = next
+	}
+	server.stop(t)
+	if alarms := server.alarms(); len(alarms) > 0 {
+		t.Errorf("alarming: %q", alarms)
+	}
+	t.Log(counts)
+	if counts["without an answer"] == 0 {
+		t.Error("no request was under way when the server was killed: nothing was tested")
+	}
+}
+
+// TestKilledWhileItStarts: a server that is killed at any moment of its first start leaves nothing that a later start
+// stumbles over.
+func TestKilledWhileItStarts(t *testing.T) {
+	dir := place(t)
+	began := time.Now()
+	first := start(t, nil, onStateDir(dir)...)
+	first.client(t)
+	whole := time.Since(began)
+	first.kill()
+	const steps = 12
+	for n := range rounds(t, steps) {
+		dir := place(t)
+		// The kills are spread over the time that a start takes here.
+		moment := time.NewTimer(whole * time.Duration(n%steps) / steps)
+		p := start(t, nil, onStateDir(dir)...)
+		<-moment.C
+		p.kill()
+		again := start(t, nil, onStateDir(dir)...)
+		c := again.quietly(t)
+		check(t, c.plant(t.Context(), 1))
+		again.stop(t)
+		check(t, os.RemoveAll(dir))
+	}
+}
+
+// TestTwoServers: two processes on one file, each with clients that write the same trees; one is killed in the storm,
+// and the other goes on. A read at one shows what the other acknowledged before.
+func TestTwoServers(t *testing.T) {
+	chance := seed(t)
+	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
+	dir := place(t)
+	servers := []*process{start(t, nil, onStateDir(dir)...), start(t, nil, onStateDir(dir)...)}
+	clients := []*client{servers[0].quietly(t), servers[1].quietly(t)}
+	state := plantAll(t, clients[0], 1, 2, 3)
+	counts := map[string]int{}
+	for n := range rounds(t, 3) {
+		victim := n % 2
+		s := newStorm()
+		s.target.Store(50 + dice.Int64N(150))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.blow(t.Context(), dice.Uint64(), state, 4, 120, clients...)
+		}()
+		select {
+		case <-s.enough:
+		case <-ended:
+		}
+		servers[victim].kill()
+		gone := s.now()
+		// Those on the other server go on to their last request.
+		<-ended
+		s.settle(gone)
+		servers[victim] = start(t, nil, onStateDir(dir)...)
+		clients[victim] = servers[victim].quietly(t)
+		next := map[int]*forest{}
+		for tree := range state {
+			next[tree] = s.readAll(t, clients[0], tree)
+			if again := s.readAll(t, clients[1], tree); !again.equal(next[tree]) {
+				t.Errorf("the servers disagree about tree %d:\n%+v\n%+v", tree, next[tree], again)
+			}
+			keepsGrowing(t, clients[1], tree, state[tree], next[tree])
+		}
+		s.linearizable(t, state)
+		s.tally(counts)
+		state = next
+	}
+	for _, p := range servers {
+		p.stop(t)
+		if alarms := p.alarms(); len(alarms) > 0 {
+			t.Errorf("alarming: %q", alarms)
+		}
+	}
+	t.Log(counts)
+	if !slices.ContainsFunc([]kind{putAllocations, postReshape}, func(k kind) bool { return counts[string(k)+" done"] > 0 }) {
+		t.Error("no write succeeded: the storm was none")
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// onSmallDisk makes a server start in a mount namespace of its own, with a file system of the size given at dir, after
+// the shell commands before. It needs no rights: the namespace belongs to a user namespace.
+func onSmallDisk(t *testing.T, dir, size, before string) func(*exec.Cmd) {
+	t.Helper()
+	if out, err := exec.Command("unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
+		missing := fmt.Sprintf("a full disk is not tested: this kernel gives no user namespaces (%v: %s)", err, out)
+		if os.Getenv("CI") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	check(t, os.MkdirAll(dir, 0o700))
+	return func(cmd *exec.Cmd) {
+		script := fmt.Sprintf(`mount -t tmpfs -o mode=700,size=%s tmpfs "$0" || exit 99; %s exec "$@"`, size, before)
+		cmd.Args = append([]string{"sh", "-c", script, dir}, append([]string{cmd.Path}, cmd.Args[1:]...)...)
+		cmd.Path = "/bin/sh"
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+}
+
+// fill writes a file until nothing more fits.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	check(t, err)
+	defer func() { _ = f.Close() }() // all that counts is that there is no room
+	block := make([]byte, 4096)
+	for {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// grow writes until a write is refused, and returns that answer's status, headers and body.
+func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
+	t.Helper()
+	for n := range 3000 {
+		status, header, text, err := c.raw(t.Context(), http.MethodPost, "/resource_providers", map[string]any{"name": fmt.Sprintf("%s-%d", name, n)})
+		check(t, err)
+		if status != http.StatusOK {
+			return status, header, string(text)
+		}
+	}
+	t.Fatal("the disk does not become full")
+	return 0, nil, ""
+}
+
+// TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503 and a sentence that says
+// why, and are taken again as soon as there is room, without a restart.
+func TestFullDisk(t *testing.T) {
+	dir := place(t)
+	server := start(t, onSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
+	c := server.client(t)
+	inside := filepath.Join("/proc", fmt.Sprint(server.cmd.Process.Pid), "root", dir)
+	from := plantAll(t, c, 1)
+	s := newStorm()
+	chance := seed(t)
+	for n := range uint64(2) {
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		fill(t, filepath.Join(inside, "filler"))
+		status, header, text := grow(t, c, fmt.Sprint("full", n))
+		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "disk") || !strings.Contains(text, "full") {
+			t.Errorf("a write on the full disk: %d, Retry-After %q, %s", status, header.Get("Retry-After"), text)
+		}
+		// Reads and refused writes are part of the history: nothing of a refused write may show.
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.readAll(t, c, 1)
+		check(t, os.Remove(filepath.Join(inside, "filler")))
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.readAll(t, c, 1)
+	}
+	s.linearizable(t, from)
+	counts := map[string]int{}
+	s.tally(counts)
+	t.Log(counts)
+	if counts["refused for now"] == 0 {
+		t.Error("no write of the storm met the full disk")
+	}
+	server.stop(t)
+}
+
+// TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing disk is). The answer says
+// that the outcome is not known, nothing is done by half, and when the limit is gone writing goes on.
+func TestWritesThatFail(t *testing.T) {
+	dir := place(t)
+	server := start(t, nil, onStateDir(dir)...)
+	c := server.quietly(t)
+	from := plantAll(t, c, 1)
+	s := newStorm()
+	chance := seed(t)
+	limit := func(bytes uint64) {
+		t.Helper()
+		check(t, unix.Prlimit(server.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
+	}
+	for n := range uint64(3) {
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		info, err := os.Stat(filepath.Join(dir, "placement.db-wal"))
+		check(t, err)
+		limit(uint64(info.Size()) + 10000)
+		status, _, text := grow(t, c, fmt.Sprint("limited", n))
+		if status != http.StatusInternalServerError || !strings.Contains(text, "Read before you repeat the request") {
+			t.Errorf("a write beyond the limit: %d, %s", status, text)
+		}
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.readAll(t, c, 1)
+		if n == 2 { // killed as it is
+			server.kill()
+			server = start(t, nil, onStateDir(dir)...)
+			c = server.quietly(t)
+			s.readAll(t, c, 1)
+		} else {
+			limit(unix.RLIM_INFINITY)
+		}
+		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.readAll(t, c, 1)
+	}
+	s.linearizable(t, from)
+	counts := map[string]int{}
+	s.tally(counts)
+	t.Log(counts)
+	server.stop(t)
+}
+
+// TestStartOnFullDisk: a server starts on a disk without a byte of room, also after it was killed: it either answers reads
+// as before, or ends with a sentence that says what is the matter.
+func TestStartOnFullDisk(t *testing.T) {
+	const orderly, killed, never = "after an orderly end", "after a kill", "for the first time"
+	for _, name := range []string{orderly, killed, never} {
+		t.Run(name, func(t *testing.T) {
+			kept, dir := place(t), place(t)
+			server := start(t, nil, onStateDir(kept)...)
+			c := server.quietly(t)
+			state := plantAll(t, c, 1)
+			if name == killed {
+				server.kill()
+			} else {
+				server.stop(t)
+			}
+			if name == never {
+				check(t, os.RemoveAll(kept))
+				check(t, os.Mkdir(kept, 0o700))
+			}
+			full := start(t, onSmallDisk(t, dir, "8m", fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)), onStateDir(dir)...)
+			if url, serves := <-full.serving; serves {
+				c := newClient(url)
+				s := newStorm()
+				if is := s.readAll(t, c, 1); !is.equal(state[1]) {
+					t.Errorf("it says %+v, want %+v", is, state[1])
+				}
+				return
+			}
+			said := strings.Join(full.output(), "\n")
+			if code := full.exit(t); code != 1 || !strings.Contains(said, "the disk is full") || !strings.Contains(said, "make space in "+dir) {
+				t.Errorf("it ended with %d and says %s", code, said)
+			}
+		})
+	}
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// storm is many clients that read and write a few trees at the same time, and the history of what they were answered.
+type storm struct {
+	start time.Time
+	// acknowledged counts the writes that were answered with success; enough is closed when there are target of them.
+	acknowledged, target atomic.Int64
+	enough               chan struct{}
+
+	mu      sync.Mutex
+	history map[int][]*event // by tree
+	errs    []error
+}
+
+// event is a request with its times since the storm's start.
+type event struct {
+	op           op
+	answer       answer
+	client       int
+	call, finish int64
+}
+
+func newStorm() *storm {
+	return &storm{start: time.Now(), enough: make(chan struct{}), history: map[int][]*event{}}
+}
+
+func (s *storm) now() int64 { return int64(time.Since(s.start)) }
+
+// do makes one request and notes it.
+func (s *storm) do(ctx context.Context, number int, c *client, o op) answer {
+	e := &event{op: o, client: number, call: s.now()}
+	a, err := c.do(ctx, o)
+	e.answer, e.finish = a, s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	if o.reads() && a.unknown {
+		return a // a read without an answer says nothing
+	}
+	s.history[o.tree] = append(s.history[o.tree], e)
+	if !o.reads() && !a.unknown && !a.later && a.status < 300 && s.acknowledged.Add(1) == s.target.Load() {
+		close(s.enough)
+	}
+	return a
+}
+
+// blow runs clientsPerTree clients for each tree, each on one of the servers, until the context ends or most requests
+// each were made. A client whose server is gone ends.
+func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, clientsPerTree, most int, servers ...*client) {
+	var wg sync.WaitGroup
+	number := 0
+	for tree, state := range trees {
+		for range clientsPerTree {
+			number++
+			me, c := number, servers[number%len(servers)]
+			g := &guess{state, rand.New(rand.NewPCG(seed, uint64(tree*1000+me))), tree} //nolint:gosec // chance, not secrets
+			wg.Go(func() {
+				for range most {
+					o := g.next()
+					a := s.do(ctx, me, c, o)
+					if a.status == 0 || ctx.Err() != nil {
+						return
+					}
+					if err := g.learn(o, a); err != nil {
+						s.mu.Lock()
+						s.errs = append(s.errs, err)
+						s.mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// settle says that at a time the server was gone: requests without an answer were done by then, or never.
+func (s *storm) settle(gone int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, events := range s.history {
+		for _, e := range events {
+			if e.answer.status == 0 {
+				e.finish = max(e.call, gone)
+			}
+		}
+	}
+}
+
+// tally adds up the answers: how many requests of each kind were answered how.
+func (s *storm) tally(into map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	into["storms"]++
+	for _, events := range s.history {
+		for _, e := range events {
+			into["requests"]++
+			switch a := e.answer; {
+			case a.unknown && a.status != 0:
+				into["outcome not known"]++
+			case a.unknown:
+				into["without an answer"]++
+			case a.later:
+				into["refused for now"]++
+			case e.op.reads():
+				into["reads"]++
+			case a.status < 300:
+				into[string(e.op.kind)+" done"]++
+			default:
+				into[string(e.op.kind)+" "+a.code]++
+			}
+		}
+	}
+}
+
+// readAll reads all there is to know of a tree, as part of the history, and returns it.
+func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
+	t.Helper()
+	g := &guess{forest: newForest(tree), tree: tree}
+	read := func(k kind, subject string) {
+		o := op{kind: k, tree: tree, subject: subject}
+		a := s.do(t.Context(), 0, c, o)
+		if a.status != 200 {
+			t.Fatalf("%s %s: %+v", k, subject, a)
+		}
+		check(t, g.learn(o, a))
+	}
+	for n := range consumersPerTree {
+		read(getConsumer, consumerUUID(tree, n))
+	}
+	for n := range providersPerTree {
+		read(getInventories, providerUUID(tree, n))
+		read(getHolders, providerUUID(tree, n))
+		read(getUsages, providerUUID(tree, n))
+	}
+	read(getTree, providerUUID(tree, 0))
+	read(getProject, project(tree))
+	return g.forest
+}
+
+// checkTime is when the search for an order is given up; it takes milliseconds.
+const checkTime = 60 * time.Second
+
+// judge says whether the histories have an order each, from the states given on; draw makes a picture of one that has
+// none and says where.
+func (s *storm) judge(from map[int]*forest) (result porcupine.CheckResult, draw func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tree, events := range s.history {
+		history := make([]porcupine.Operation, len(events))
+		for i, e := range events {
+			history[i] = porcupine.Operation{ClientId: e.client, Input: e.op, Output: e.answer, Call: e.call, Return: e.finish}
+		}
+		model := sequential(from[tree])
+		result, info := porcupine.CheckOperationsVerbose(model, history, checkTime)
+		if result == porcupine.Ok {
+			continue
+		}
+		return result, func() string {
+			where := "could not be drawn"
+			if f, err := os.CreateTemp("", "history-*.html"); err == nil {
+				if err = porcupine.Visualize(model, info, f); err == nil {
+					where = f.Name()
+				}
+				_ = f.Close() // a picture that is cut short shows that by itself
+			}
+			return fmt.Sprintf("the %d requests about tree %d: %s; picture: %s", len(events), tree, result, where)
+		}
+	}
+	return porcupine.Ok, nil
+}
+
+// linearizable fails the test when there is no order.
+func (s *storm) linearizable(t *testing.T, from map[int]*forest) {
+	t.Helper()
+	for _, err := range s.errs {
+		t.Error(err)
+	}
+	if result, draw := s.judge(from); result != porcupine.Ok {
+		t.Fatal("no order of the requests explains the answers: " + draw())
+	}
+}
+
+// sequential is the model, from a state on. A request without an answer was done, or was not.
+func sequential(from *forest) porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{from} },
+		Step: func(state, input, output any) []any {
+			f, a := state.(*forest), output.(answer)
+			if a.later {
+				return []any{f}
+			}
+			next, want := apply(f, input.(op))
+			switch {
+			case a.unknown && next == f:
+				return []any{f}
+			case a.unknown:
+				return []any{f, next}
+			case a == want:
+				return []any{next}
+			}
+			return nil
+		},
+		Equal: func(a, b any) bool { return a == b || a.(*forest).equal(b.(*forest)) },
+		DescribeOperation: func(input, output any) string {
+			o := input.(op)
+			return fmt.Sprintf("%s %s %+v %+v -> %+v", o.kind, o.subject, o.offers, o.claims, output)
+		},
+		DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
+	}
+	return m.ToModel()
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soakTime is how long each storm goes on; none by default.
+func soakTime(t testing.TB) time.Duration {
+	t.Helper()
+	text := os.Getenv("SOAK")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("SOAK is a duration such as 10m: %v", err)
+	}
+	return d
+}
+
+// rounds yields at least short numbers, and goes on until the time for soaking is over.
+func rounds(t testing.TB, short int) func(yield func(int) bool) {
+	end := time.Now().Add(soakTime(t))
+	return func(yield func(int) bool) {
+		for n := 0; n < short || time.Now().Before(end); n++ {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// seed is new for each run, and said when the test fails.
+func seed(t testing.TB) uint64 {
+	t.Helper()
+	n := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the seed was %d", n)
+		}
+	})
+	return n
+}

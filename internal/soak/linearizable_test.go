@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+)
+
+// serve opens a Placement on a file and serves it through a wrapper.
+func serve(t *testing.T, path string, wrap func(http.Handler) http.Handler) *client {
+	t.Helper()
+	server, err := placement.New(context.Background(), placement.Config{
+		Database: "sqlite://" + path, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+	check(t, err)
+	h := httptest.NewServer(wrap(server.Handler()))
+	c := newClient(h.URL)
+	t.Cleanup(func() {
+		c.http.CloseIdleConnections()
+		h.Close()
+		check(t, server.Close())
+	})
+	return c
+}
+
+func asItIs(h http.Handler) http.Handler { return h }
+
+// plantAll makes trees and returns their first states.
+func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
+	t.Helper()
+	from := map[int]*forest{}
+	for _, tree := range trees {
+		check(t, c.plant(t.Context(), tree))
+		from[tree] = newForest(tree)
+	}
+	return from
+}
+
+// TestLinearizable: what clients at the same time are answered is what one after the other could have been answered, by
+// one server and by two servers on one file.
+func TestLinearizable(t *testing.T) {
+	for name, servers := range map[string]int{"one server": 1, "two servers": 2} {
+		t.Run(name, func(t *testing.T) {
+			chance := seed(t)
+			path := filepath.Join(t.TempDir(), "placement.db")
+			var clients []*client
+			for range servers {
+				clients = append(clients, serve(t, path, asItIs))
+			}
+			counts := map[string]int{}
+			for round := range rounds(t, 2) {
+				from := plantAll(t, clients[0], 3*round+1, 3*round+2, 3*round+3)
+				s := newStorm()
+				s.blow(t.Context(), chance, from, 4, 60, clients...)
+				for tree := range from {
+					s.readAll(t, clients[0], tree)
+				}
+				s.linearizable(t, from)
+				s.tally(counts)
+			}
+			t.Log(counts)
+			for _, k := range []kind{putAllocations, postAllocations, deleteAllocations, putInventories, postReshape} {
+				if counts[string(k)+" done"] == 0 {
+					t.Errorf("no %s succeeded: the storm was none", k)
+				}
+			}
+		})
+	}
+}
+
+// TestTheCheckerNotices: servers that break one promise, now and then, are found out.
+func TestTheCheckerNotices(t *testing.T) {
+	var mu sync.Mutex
+	for name, wrap := range map[string]func(http.Handler) http.Handler{
+		"a read is out of date": func(h http.Handler) http.Handler {
+			old := map[string]*httptest.ResponseRecorder{}
+			return sometimes(h, 4, http.MethodGet, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				before, known := old[r.URL.Path]
+				mu.Unlock()
+				if !known {
+					before = record(h, r)
+					mu.Lock()
+					old[r.URL.Path] = before
+					mu.Unlock()
+				}
+				replay(w, before)
+			})
+		},
+		"acknowledged and never done": func(h http.Handler) http.Handler {
+			return sometimes(h, 1, http.MethodDelete, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
+				if shown := record(h, with(r, http.MethodGet, r.URL.Path, "")); strings.Contains(shown.Body.String(), "project_id") {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				h.ServeHTTP(w, r)
+			})
+		},
+		"acknowledged before it is done": func(h http.Handler) http.Handler {
+			var late *http.Request
+			return sometimes(h, 1, "", "", func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/allocations/") && late == nil {
+					body, _ := io.ReadAll(r.Body)
+					late = with(r, r.Method, r.URL.Path, string(body))
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				h.ServeHTTP(w, r)
+				if late != nil && r.Method == http.MethodGet {
+					record(h, late)
+					late = nil
+				}
+			})
+		},
+		"acknowledged and undone": func(h http.Handler) http.Handler {
+			return sometimes(h, 3, http.MethodPut, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
+				done := record(h, r)
+				if done.Code == http.StatusNoContent {
+					record(h, with(r, http.MethodDelete, r.URL.Path, ""))
+				}
+				replay(w, done)
+			})
+		},
+		"done by half": func(h http.Handler) http.Handler {
+			return sometimes(h, 1, http.MethodPost, "/allocations", func(w http.ResponseWriter, r *http.Request) {
+				var bodies map[string]json.RawMessage
+				text, _ := io.ReadAll(r.Body)
+				_ = json.Unmarshal(text, &bodies)
+				for consumer, body := range bodies {
+					done := record(h, with(r, http.MethodPut, "/allocations/"+consumer, string(body)))
+					if done.Code != http.StatusNoContent {
+						replay(w, done)
+						return
+					}
+				}
+				w.WriteHeader(http.StatusNoContent)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, filepath.Join(t.TempDir(), "placement.db"), wrap)
+			chance := seed(t)
+			// One storm is enough nearly always; that chance spares the server twenty times does not happen.
+			for tree := range 20 {
+				from := plantAll(t, c, tree)
+				s := newStorm()
+				s.blow(t.Context(), chance, from, 3, 60, c)
+				s.readAll(t, c, tree)
+				if result, _ := s.judge(from); result == porcupine.Illegal {
+					return
+				}
+			}
+			t.Error("it was not noticed")
+		})
+	}
+}
+
+// sometimes sends every nth request of a method below a path elsewhere.
+func sometimes(h http.Handler, n int64, method, path string, broken http.HandlerFunc) http.Handler {
+	var count atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (method == "" || r.Method == method) && strings.HasPrefix(r.URL.Path, path) && count.Add(1)%n == 0 {
+			broken(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// with is a request of the same client with another line and body.
+func with(r *http.Request, method, path, body string) *http.Request {
+	out := httptest.NewRequest(method, path, strings.NewReader(body))
+	out.Header = r.Header.Clone()
+	if body == "" {
+		out.Header.Del("Content-Type")
+	}
+	return out
+}
+
+func record(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func replay(w http.ResponseWriter, from *httptest.ResponseRecorder) {
+	for name, values := range from.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(from.Code)
+	_, _ = w.Write(from.Body.Bytes()) // whether the client takes it shows in the history
+}
