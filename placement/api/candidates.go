@@ -39,14 +39,14 @@ func listCandidates(x *exchange) error {
 	if err != nil {
 		return refusedNames(err)
 	}
-	body, err := a.body()
+	body, summaries, err := a.body()
 	if err != nil {
 		return err
 	}
 	if a.count < limit && (stats.Exhausted || a.full) || a.count == maxCandidates && cq.limit != maxCandidates {
 		x.logCutShort(stats, a)
 	}
-	return x.json(http.StatusOK, body, time.Time{})
+	return x.json(http.StatusOK, body, time.Time{}, summaries...)
 }
 
 // searchOptions are the options of the API for one search, and how many candidates are to be given. The search may be for

@@ -168,23 +168,18 @@ func (a *candidatesAnswer) tellTree(number int64) {
 	a.size += len(summaries)
 }
 
-// body is the whole answer, of all candidates that were added.
-func (a *candidatesAnswer) body() ([]byte, error) {
+// body is the whole answer, of all candidates that were added; it goes on with summaries.
+func (a *candidatesAnswer) body() (body []byte, summaries [][]byte, err error) {
 	a.b = append(a.b, `],"provider_summaries":{`...)
-	if !a.cq.Flat {
-		a.b = slices.Grow(a.b, a.size+len(a.summaries)+len("}}"))
-		a.account()
-		for i, summaries := range a.summaries {
-			if i > 0 {
-				a.b = append(a.b, ',')
-			}
-			a.b = append(a.b, summaries...)
-		}
-	} else {
+	if a.cq.Flat {
 		a.appendUsed()
+	} else if len(a.summaries) > 0 {
+		a.summaries[0] = a.summaries[0][len(","):]
+		a.summaries = append(a.summaries, []byte("}}"))
+		return a.b, a.summaries, a.err
 	}
 	a.b = append(a.b, "}}"...)
-	return a.b, a.err
+	return a.b, nil, a.err
 }
 
 // appendUsed appends the summaries as they were before 1.29.
@@ -210,13 +205,11 @@ func (a *candidatesAnswer) appendUsed() {
 	}
 }
 
-// summarizeTree makes the summaries of all providers of a tree, as they are from 1.29 on.
+// summarizeTree makes the summaries of all providers of a tree, as they are from 1.29 on, each after a comma.
 func summarizeTree(t *ledger.Tree) any {
 	var b []byte
-	for i, p := range t.Providers() {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	for _, p := range t.Providers() {
+		b = append(b, ',')
 		b = appendSummary(b, p, wire.MaxVersion, nil)
 	}
 	return slices.Clip(b)

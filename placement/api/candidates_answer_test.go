@@ -7,6 +7,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -116,7 +118,8 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 		t.Error("there is room for more than an answer may take")
 	}
 	answer.size -= maxAnswer
-	body, err := answer.body()
+	body, summaries, err := answer.body()
+	body = append(body, bytes.Join(summaries, nil)...)
 	want := `{"allocations":{"` + u1 + `":{"resources":{"VCPU":1}}},"mappings":{"":["` + u1 + `"]}}`
 	if got := string(body); err != nil || !strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
 		t.Errorf("%v: %s", err, got)
@@ -178,6 +181,26 @@ func TestFewAnswersAreKept(t *testing.T) {
 	for _, answer := range a.answers.kept {
 		if cap(answer.b) > maxKeptAnswer || answer.s != nil || answer.cq != nil || answer.used[:1][0] != nil {
 			t.Errorf("an answer is kept with %d bytes, or with what it told of", cap(answer.b))
+		}
+	}
+}
+
+// TestAnswerInParts: a body that goes on is written whole, however large its parts are, and its length is told before.
+func TestAnswerInParts(t *testing.T) {
+	a := oneHost(t, zerolog.Nop())
+	for _, sizes := range [][]int{{}, {0}, {1}, {100_000}, {40_000, 40_000, 1, 70_000}, slices.Repeat([]int{1000}, 200)} {
+		want := []byte("[")
+		var parts [][]byte
+		for i, size := range sizes {
+			parts = append(parts, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+			want = append(want, parts[i]...)
+		}
+		recorder := httptest.NewRecorder()
+		x := a.newExchange(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
+		x.send(http.StatusOK, []byte("["), parts...)
+		x.finish()
+		if got := recorder.Body.Bytes(); !bytes.Equal(got, want) || recorder.Header().Get("Content-Length") != strconv.Itoa(len(want)) || x.size != len(want) {
+			t.Errorf("parts of %v: %d bytes came, Content-Length %s, logged %d; want %d", sizes, len(got), recorder.Header().Get("Content-Length"), x.size, len(want))
 		}
 	}
 }

@@ -44,4 +44,7 @@
 // makes the parameter of that name optional. Names that the server does not know are left out, and the header of the same name
 // in the answer, also in that of an error, lists those that it does know: a client can tell before it relies on one. Without
 // the header, or below 1.39, all is as in Placement. docs/placement-extensions.md describes them for clients.
+//
+// GET /allocation_candidates/explain is a call of its own, from 1.10 on and without the header: it says in JSON why the same
+// query finds no candidates, or few (candidates.Explanation).
 package api

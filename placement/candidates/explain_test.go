@@ -5,6 +5,7 @@ package candidates_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -40,7 +41,7 @@ func TestExplainAgrees(t *testing.T) {
 			}
 		}
 		last := e.Trees[len(e.Trees)-1]
-		if e.Candidates != len(all) || e.MoreCandidates || last.Trees != len(want) {
+		if e.Candidates != len(all) || e.MoreCandidates || e.Incomplete || last.Trees != len(want) {
 			t.Fatalf("%d candidates in %d trees, want %d in %d", e.Candidates, last.Trees, len(all), len(want))
 		}
 		if e.Verdict == "" {
@@ -145,12 +146,19 @@ func TestVerdicts(t *testing.T) {
 func TestExplainStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 1))
 	r := &candidates.Request{Groups: devices(21)}
-	e, err := candidates.Explain(ctx, s, r, candidates.Options{Steps: 30})
+	e, err := candidates.Explain(ctx, s, r, candidates.Options{Steps: 400})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if last := e.Trees[len(e.Trees)-1]; last.Kind != candidates.StepUndecided || last.Removed != 2 {
 		t.Errorf("the last step is %+v, want two trees that are undecided", last)
+	}
+	e, err = candidates.Explain(ctx, s, r, candidates.Options{Steps: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := e.Trees[0]; !e.Incomplete || all.Trees != 1 || !strings.HasPrefix(e.Verdict, "There is too much to look at: only 1 of 2 trees were looked at.") {
+		t.Errorf("%d trees were looked at, incomplete: %t, verdict: %s", all.Trees, e.Incomplete, e.Verdict)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()

@@ -11,6 +11,9 @@ import (
 // verdict sums an explanation up.
 func (e *explainer) verdict(out *Explanation) string {
 	text := e.unknownNames()
+	if out.Incomplete {
+		text += fmt.Sprintf("There is too much to look at: only %s were looked at. ", ofTrees(e.trees, e.s.TreeCount()))
+	}
 	switch last := out.Trees[len(out.Trees)-1]; {
 	case e.trees == 0:
 		text += "There are no resource providers."
@@ -85,7 +88,7 @@ func (e *explainer) nothing(out *Explanation) string {
 	}
 	at := slices.IndexFunc(out.Trees, func(s TreeStep) bool { return s.Trees == 0 })
 	if at < 1 {
-		return "" // Trees are left, so there are candidates.
+		return "There are some, but the search gave up before it found them: it took more steps than it may." // Trees are left.
 	}
 	step, before := out.Trees[at], out.Trees[at-1].Trees
 	switch step.Kind {
@@ -111,7 +114,7 @@ func (e *explainer) nothing(out *Explanation) string {
 
 // whyUnserved says which condition took the last providers of a part.
 func (e *explainer) whyUnserved(x *explained, g *GroupExplanation) string {
-	before := e.s.ProviderCount()
+	before := 0
 	for i, s := range g.Steps {
 		if s.Providers > 0 {
 			before = s.Providers

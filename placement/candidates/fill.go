@@ -4,6 +4,7 @@ package candidates
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -11,32 +12,16 @@ import (
 // actor is a provider that may play a part in the candidates of an anchor: one of the tree, or a sharing one of another.
 type actor struct {
 	p       *ledger.Provider
-	tree    int64 // number of its own tree
-	at, end int32 // its place in the pre-order of its own tree, and where its subtree ends
-	foreign bool  // of another tree
+	id      int64
+	tree    int64  // number of its own tree
+	shape   *shape // of its own tree
+	at, end int32  // its place in the pre-order of its own tree, and where its subtree ends
+	foreign bool   // of another tree
 	sharing bool
 }
 
 // above says whether a is b or an ancestor of b.
 func (a *actor) above(b *actor) bool { return a.tree == b.tree && a.at <= b.at && b.at < a.end }
-
-// ends is derived from a tree: for each provider, in pre-order, where its subtree ends.
-func ends(t *ledger.Tree) any {
-	nodes := t.Providers()
-	out := make([]int32, len(nodes))
-	var open []int // the path from the root
-	for i, p := range nodes {
-		for len(open) > 0 && nodes[open[len(open)-1]].UUID != p.Parent {
-			out[open[len(open)-1]] = int32(i)
-			open = open[:len(open)-1]
-		}
-		open = append(open, i)
-	}
-	for _, i := range open {
-		out[i] = int32(len(nodes))
-	}
-	return out
-}
 
 // fill prepares the search at an anchor: it lists the actors and, for each slot, those that could serve it. It returns
 // false when the anchor cannot have a candidate.
@@ -72,13 +57,13 @@ func (s *search) fill(t *ledger.Tree) bool {
 
 func (s *search) listActors(t *ledger.Tree) {
 	q := s.q
-	nodes := t.Providers()
-	until, _ := t.Derive(ledger.DerivedShape, ends).([]int32)
+	nodes, sh := t.Providers(), shapeOf(t)
 	number := s.root.TreeNumber()
 	anySharing := q.sharing.Len() > 0
 	s.actors = s.actors[:0]
 	for i, p := range nodes {
-		s.actors = append(s.actors, actor{p: p, tree: number, at: int32(i), end: until[i], sharing: anySharing && q.sharing.Has(p)})
+		id := sh.ids[i]
+		s.actors = append(s.actors, actor{p: p, id: id, tree: number, shape: sh, at: int32(i), end: sh.ends[i], sharing: anySharing && q.sharing.HasID(id)})
 	}
 	if len(q.sharers) == 0 {
 		return
@@ -102,33 +87,30 @@ func (s *search) addForeign(p *ledger.Provider, number int64) {
 			return
 		}
 	}
-	a := actor{p: p, tree: p.TreeNumber(), foreign: true, sharing: true}
-	t, _ := s.q.s.TreeAt(a.tree)
-	until, _ := t.Derive(ledger.DerivedShape, ends).([]int32)
-	for i, n := range t.Providers() {
-		if n == p {
-			a.at, a.end = int32(i), until[i]
-		}
-	}
-	s.actors = append(s.actors, a)
+	t, _ := s.q.s.TreeAt(p.TreeNumber())
+	sh := shapeOf(t)
+	at := slices.Index(t.Providers(), p)
+	s.actors = append(s.actors, actor{
+		p: p, id: p.ID, tree: p.TreeNumber(), shape: sh, at: int32(at), end: sh.ends[at], foreign: true, sharing: true,
+	})
 }
 
 // listRooms notes how much of each class each actor can give at most, -1 where it has no inventory.
 func (s *search) listRooms() {
 	n := len(s.q.classes)
 	s.room = grown(s.room, len(s.actors)*n)
-	s.inventories = grown(s.inventories, len(s.actors)*n)
+	s.stocks = grown(s.stocks, len(s.actors)*n)
 	for a := range s.actors {
-		p := s.actors[a].p
-		row, inventories := s.room[a*n:(a+1)*n], s.inventories[a*n:(a+1)*n]
-		next := 0 // Both the inventories and the classes are in order of their IDs.
+		stocks := s.actors[a].shape.stocksOf(s.actors[a].at)
+		row := s.room[a*n : (a+1)*n]
+		next := 0 // Both the stocks and the classes are in order of their IDs.
 		for c := range row {
 			row[c] = -1
-			for next < len(p.Inventories) && p.Inventories[next].ClassID() < s.q.classes[c].id {
+			for next < len(stocks) && stocks[next].class < s.q.classes[c].id {
 				next++
 			}
-			if next < len(p.Inventories) && p.Inventories[next].ClassID() == s.q.classes[c].id {
-				row[c], inventories[c] = room(p, &p.Inventories[next]), &p.Inventories[next]
+			if next < len(stocks) && stocks[next].class == s.q.classes[c].id {
+				row[c], s.stocks[a*n+c] = stocks[next].room, &stocks[next]
 			}
 		}
 	}
@@ -137,31 +119,30 @@ func (s *search) listRooms() {
 // serves says whether an actor, on its own, could serve a slot.
 func (s *search) serves(sl *slot, g *group, a int) bool {
 	act := &s.actors[a]
-	p := act.p
+	id := act.id
 	at := a * len(s.q.classes)
 	for _, n := range sl.needs {
 		if s.room[at+n.class] < n.amount {
 			return false
 		}
-		inv := s.inventories[at+n.class]
-		if n.amount < inv.MinUnit || n.amount%max(inv.StepSize, 1) != 0 {
+		if st := s.stocks[at+n.class]; n.amount < st.min || n.amount%st.step != 0 {
 			return false
 		}
 	}
-	if inAny(p, g.forbidden) {
+	if inAny(id, g.forbidden) {
 		return false
 	}
 	if g.suffixed {
-		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(p, g.required) && inAll(p, g.memberOf) && !inAny(p, g.notMemberOf)
+		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(id, g.required) && inAll(id, g.memberOf) && !inAny(id, g.notMemberOf)
 	}
 	// The unsuffixed group. The traits that it requires are those of all its providers together: see search.place.
 	if g.inTree != anyTree && (act.foreign || g.inTree != act.tree) {
 		return false
 	}
-	if len(g.memberOf) > 0 && !inAll(p, g.memberOf) && (act.foreign || !inAll(s.root, g.memberOf)) {
+	if len(g.memberOf) > 0 && !inAll(id, g.memberOf) && (act.foreign || !inAll(s.root.ID, g.memberOf)) {
 		return false
 	}
-	return !inAny(p, g.notMemberOf) && !inAny(s.root, g.notMemberOf)
+	return !inAny(id, g.notMemberOf) && !inAny(s.root.ID, g.notMemberOf)
 }
 
 // shuffle puts the options of each slot in an order that follows from the seed and the tree.

@@ -5,7 +5,6 @@ package candidates
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -143,7 +142,7 @@ func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i int) (bool, 
 	sets := setsOf(g.MemberOf, s.InAggregate)
 	for _, first := range sets[0] {
 		for p := range first.All() {
-			if inAll(p, sets) {
+			if inAll(p.ID, sets) {
 				return true, nil
 			}
 		}
@@ -346,20 +345,20 @@ func (q *query) findSharers() {
 	}
 }
 
-// inAny says whether the provider is in one of the sets.
-func inAny(p *ledger.Provider, sets []ledger.ProviderSet) bool {
+// inAny says whether the provider with the ID is in one of the sets.
+func inAny(id int64, sets []ledger.ProviderSet) bool {
 	for i := range sets {
-		if sets[i].Has(p) {
+		if sets[i].HasID(id) {
 			return true
 		}
 	}
 	return false
 }
 
-// inAll says whether the provider is in at least one set of each list.
-func inAll(p *ledger.Provider, all [][]ledger.ProviderSet) bool {
+// inAll says whether the provider with the ID is in at least one set of each list.
+func inAll(id int64, all [][]ledger.ProviderSet) bool {
 	for _, sets := range all {
-		if !inAny(p, sets) {
+		if !inAny(id, sets) {
 			return false
 		}
 	}
@@ -378,15 +377,5 @@ func (q *query) rootMeets(root *ledger.Provider) bool {
 			return false
 		}
 	}
-	return !inAny(root, q.rootForbidden) && inAll(root, q.rootMemberOf) && !inAny(root, q.rootNotMemberOf)
-}
-
-// room returns how much of an inventory one request can get at most: what is free, and no more than max_unit.
-func room(p *ledger.Provider, inv *ledger.Inventory) int64 {
-	capacity := inv.Capacity()
-	used := p.Used(inv.ClassID())
-	if capacity < math.MinInt64+used { // Beyond all sense; nothing is free.
-		return -1
-	}
-	return min(capacity-used, inv.MaxUnit)
+	return !inAny(root.ID, q.rootForbidden) && inAll(root.ID, q.rootMemberOf) && !inAny(root.ID, q.rootNotMemberOf)
 }

@@ -18,9 +18,9 @@ type search struct {
 	options []int32 // actors, slot after slot
 	slots   []slotState
 
-	// By actor and class: what is left, as slots take of it, -1 for none; and the inventory it is of, where there is any.
-	room        []int64
-	inventories []*ledger.Inventory
+	// By actor and class: what is left, as slots take of it, -1 for none; and the stock it is of, where there is any.
+	room   []int64
+	stocks []*stock
 
 	// The walk. Slots are served level by level, in an order of their own: those with few options first,
 	// and among these the large ones, which are harder to fit in.
@@ -137,7 +137,7 @@ func (s *search) prepareTraits() bool {
 		}
 		for _, a := range s.optionsOf(slot) {
 			for i, sets := range required {
-				if inAny(s.actors[a].p, sets) {
+				if inAny(s.actors[a].id, sets) {
 					s.traits[int(a)*w+i/64] |= 1 << (i % 64)
 				}
 			}

@@ -86,7 +86,8 @@ func (t *tour) run() {
 			if t.over {
 				break
 			}
-			if calls := t.takeAgain(s, v); calls > 0 && !s.done {
+			// One look further now is cheaper than coming again for nothing.
+			if calls := t.takeAgain(s, v); calls > 0 && !t.over && s.next() {
 				left = append(left, visited{v.number, v.calls + calls})
 			}
 		}

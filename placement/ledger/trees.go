@@ -103,6 +103,9 @@ func (s ProviderSet) Len() int { return s.ids.Len() }
 // Has says whether the provider is in the set. Cost: about 20 ns in a set of thousands.
 func (s ProviderSet) Has(p *Provider) bool { return s.ids.Has(p.ID) }
 
+// HasID is Has by the provider's ID.
+func (s ProviderSet) HasID(id int64) bool { return s.ids.Has(id) }
+
 // All iterates over the providers in order of creation.
 func (s ProviderSet) All() iter.Seq[*Provider] {
 	return func(yield func(*Provider) bool) {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/placement/candidates"
+)
+
+// Explanation prints why a request for allocation candidates has those that it has: the verdict, and then what each condition
+// leaves. Conditions that remove nothing are folded.
+func Explanation(w io.Writer, e *candidates.Explanation) error {
+	p := &printer{w: w}
+	p.line("%s", printable(e.Verdict))
+	var rows []explainRow
+	for _, g := range e.Groups {
+		rows = append(rows, explainRow{text: groupTitle(g), head: true})
+		rows = append(rows, folded(len(g.Steps), func(i int) explainRow {
+			s := g.Steps[i]
+			return explainRow{text: s.Condition, note: s.Note, removed: s.Removed, left: []string{strconv.Itoa(s.Providers), strconv.Itoa(s.Trees)}}
+		})...)
+	}
+	rows = append(rows, explainRow{text: "trees", head: true})
+	rows = append(rows, folded(len(e.Trees), func(i int) explainRow {
+		s := e.Trees[i]
+		return explainRow{text: s.Condition, removed: s.Removed, left: []string{"", strconv.Itoa(s.Trees)}}
+	})...)
+	width := 0
+	for i := range rows {
+		rows[i].text = printable(rows[i].text)
+		width = max(width, min(utf8.RuneCountInString(rows[i].text), 72))
+	}
+	p.line("")
+	p.line("%-*s  %9s  %9s  %7s", width+2, "", "removed", "providers", "trees")
+	for _, r := range rows {
+		switch {
+		case r.head:
+			p.line("%s", r.text)
+		case r.left == nil:
+			p.line("  %s", r.text)
+		default:
+			p.line("  %-*s  %9s  %9s  %7s", width, r.text, number(r.removed), r.left[0], r.left[1])
+		}
+		if r.note != "" {
+			p.line("    %s", printable(r.note))
+		}
+	}
+	return p.err
+}
+
+// explainRow is a line: a title, a condition, or without numbers a remark.
+type explainRow struct {
+	text, note string
+	head       bool
+	removed    int
+	left       []string
+}
+
+// folded are the rows of the steps that there are: the first, those that remove something, and for the others how many.
+func folded(n int, row func(int) explainRow) []explainRow {
+	rows := make([]explainRow, 0, n)
+	quiet := 0
+	for i := range n {
+		r := row(i)
+		if i > 0 && r.removed == 0 {
+			quiet++
+			continue
+		}
+		rows = append(rows, r)
+	}
+	switch {
+	case quiet == 1:
+		rows = append(rows, explainRow{text: "(1 more condition removes nothing)"})
+	case quiet > 1:
+		rows = append(rows, explainRow{text: fmt.Sprintf("(%d more conditions remove nothing)", quiet)})
+	}
+	return rows
+}
+
+func groupTitle(g candidates.GroupExplanation) string {
+	name := "group " + g.Suffix
+	if g.Suffix == "" {
+		name = "unsuffixed group"
+	}
+	var amounts []string
+	for class, amount := range g.Resources {
+		amounts = append(amounts, fmt.Sprintf("%s:%d", class, amount))
+	}
+	if len(amounts) == 0 {
+		return name + ", without resources"
+	}
+	slices.Sort(amounts)
+	return name + ", " + strings.Join(amounts, ", ")
+}
+
+// number is empty for nothing, so that what counts stands out.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// printable is a text from a server without what would move a terminal's cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
