@@ -19,8 +19,8 @@ import (
 const (
 	maxAnswer     = 128 << 20 // one: the search ends when it is reached. 50,000 trees of 7 providers take that much
 	maxAnswers    = 512 << 20 // all that are being made or sent: beyond, 503
-	maxKeptAnswer = 4 << 20   // one that waits for the next request. 3,000 trees of 7 providers take that much
-	maxKept       = 8         // answers that wait for the next request
+	maxKeptAnswer = 16 << 20  // one that waits for the next request. The candidates of 15,000 trees take that much
+	maxKept       = 4         // answers that wait for the next request
 )
 
 // candidateAnswers are the answers of GET /allocation_candidates: the memory that they take together, and a few that wait to

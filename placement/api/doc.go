@@ -22,8 +22,9 @@
 //     Placement gives HTML also to those that like both the same. A 401 has the same form as all errors.
 //   - Vary, and Allow with each 405, are always there.
 //   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of GET /usages that is not in
-//     UTF-8. A resource amount beyond 64 bits is one that no provider has.
+//     UTF-8, an inventory that is no object of a class that cannot be. A resource amount beyond 64 bits is one that no provider has.
 //   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
+//   - Of a key that stands twice in an object of a body, the last value counts, as in Placement, but the first must be right too.
 //   - Allocations that are refused leave nothing behind. Placement keeps the record of a new consumer in some cases, and then
 //     wants a generation for it that nobody can read.
 //   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and % for wildcards.

@@ -101,12 +101,8 @@ type writer struct {
 
 func (w *writer) write(base int64, changes []ledger.Change) error {
 	// Find out early that it is in vain; the last statement is what decides.
-	var version int64
-	stmt, err := w.stmt(versionQuery)
+	version, err := w.version()
 	if err != nil {
-		return err
-	}
-	if err := stmt.QueryRowContext(w.ctx, shard).Scan(&version); err != nil {
 		return err
 	}
 	if version != base {
@@ -132,6 +128,20 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 		return fmt.Errorf("the version is not %d: %w", base, ledger.ErrVersionConflict)
 	}
 	return nil
+}
+
+// version is that of the database as the transaction found it.
+func (w *writer) version() (version int64, err error) {
+	mark, marked := w.store.mark()
+	if last := w.store.seen.Load(); marked && last != nil && last.mark == mark {
+		return last.version, nil
+	}
+	stmt, err := w.stmt(versionQuery)
+	if err != nil {
+		return 0, err
+	}
+	err = stmt.QueryRowContext(w.ctx, shard).Scan(&version)
+	return version, err
 }
 
 // name writes what the new version changed, and forgets old versions.

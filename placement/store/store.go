@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -31,8 +32,21 @@ type Config struct {
 	// OnCommit runs after each commit of this store, with the version that it
 	// made; nil does nothing.
 	OnCommit func(version int64)
+	// Mark reads what every commit, of any server, changes to what it never was
+	// before, no later than when the commit returns. It is not ok when it
+	// cannot be read now; nil says that there is none.
+	Mark func() (mark Mark, ok bool)
 	// OnClose runs after the connections are closed.
 	OnClose func() error
+}
+
+// Mark is something by which two states of a database can be told apart.
+type Mark [48]byte
+
+// seen is the version that was the newest, or newer, when the mark was read.
+type seen struct {
+	mark    Mark
+	version int64
 }
 
 // Store is a ledger.Store on an SQL database. It is safe for concurrent use.
@@ -47,6 +61,7 @@ type Store struct {
 	closed   bool
 
 	version *sql.Stmt // on Reader
+	seen    atomic.Pointer[seen]
 }
 
 var (
@@ -71,13 +86,30 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 // Exclusive implements ledger.Store.
 func (s *Store) Exclusive() bool { return s.cfg.Exclusive }
 
-// Version implements ledger.Store. Cost: one query by key, about 20 µs on SQLite.
+// Version implements ledger.Store. Cost: one query by key, about 20 µs on
+// SQLite; 1 µs when the mark says that nobody has committed since the last.
 func (s *Store) Version(ctx context.Context) (int64, error) {
+	// The mark before the version: whoever commits between the two has
+	// changed the mark by the next call.
+	mark, marked := s.mark()
+	if last := s.seen.Load(); marked && last != nil && last.mark == mark {
+		return last.version, nil
+	}
 	var version int64
 	if err := s.version.QueryRowContext(ctx, shard).Scan(&version); err != nil {
 		return 0, s.failed("reading the version of", err)
 	}
+	if marked {
+		s.seen.Store(&seen{mark, version})
+	}
 	return version, nil
+}
+
+func (s *Store) mark() (mark Mark, ok bool) {
+	if s.cfg.Mark == nil {
+		return mark, false
+	}
+	return s.cfg.Mark()
 }
 
 // failed classifies a driver's error.

@@ -105,8 +105,14 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 		failed, _ := classify(path)(op, err)
 		return nil, errors.Join(failed, reader.Close(), writer.Close(), unlock())
 	}
+	// From here on the index is there; it is let go of after the connections, and before another process may be alone.
+	wal := indexOf(path)
+	closed := func() error {
+		wal.release()
+		return unlock()
+	}
 	s, err := store.New(ctx, store.Config{
-		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnCommit: held.note, OnClose: unlock,
+		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnCommit: held.note, OnClose: closed,
 		Dialect: store.Dialect{
 			TimeColumn: func(column string) string { return "CAST(" + column + " AS TEXT)" },
 			TimeArg:    func(t time.Time) any { return t.UTC().Format(store.TimeText) },
@@ -115,6 +121,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 			HasTable:   hasTable,
 			Classify:   classify(path), CommitUnknown: commitUnknown,
 		},
+		Mark: wal.mark,
 	})
 	if err != nil {
 		return nil, err

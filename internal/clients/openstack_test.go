@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// openstack is the command line of OpenStack, told how to authenticate.
+type openstack struct {
+	t    *testing.T
+	auth []string
+}
+
+// newOpenstack looks for the command, and that it knows Placement. It is slow to start (about a second), so stories are
+// short.
+func newOpenstack(t *testing.T, auth ...string) *openstack {
+	t.Helper()
+	_, err := exec.LookPath("openstack")
+	if err == nil {
+		err = exec.Command("/usr/bin/python3", "-c", "import osc_placement").Run()
+	}
+	if err != nil {
+		const missing = "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh test)"
+		if os.Getenv("CI") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	return &openstack{t: t, auth: auth}
+}
+
+func (o *openstack) command(words []string) *exec.Cmd {
+	cmd := exec.CommandContext(o.t.Context(), "openstack", append(append([]string{}, o.auth...), words...)...)
+	for _, variable := range os.Environ() { // nothing of whoever runs the test counts
+		if !strings.HasPrefix(variable, "OS_") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Dir = o.t.TempDir()
+	return cmd
+}
+
+// do runs a command, and reads its JSON into out unless that is nil.
+func (o *openstack) do(out any, words ...string) {
+	o.t.Helper()
+	if out != nil {
+		words = append(words, "--format", "json")
+	}
+	var stderr bytes.Buffer
+	cmd := o.command(words)
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		o.t.Fatalf("openstack %s: %v\n%s", strings.Join(words, " "), err, stderr.Bytes())
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal(stdout, out); err != nil {
+		o.t.Fatalf("openstack %s printed %q: %v", strings.Join(words, " "), stdout, err)
+	}
+}
+
+// refused runs a command that must fail, and returns what it says.
+func (o *openstack) refused(words ...string) string {
+	o.t.Helper()
+	said, err := o.command(words).CombinedOutput()
+	if err == nil {
+		o.t.Errorf("openstack %s was not refused", strings.Join(words, " "))
+	}
+	return string(said)
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Ours starts the binary compute-agent as a Placement service, without authentication, on the SQLite database in dir,
+// which is made when it is not there.
+func Ours(ctx context.Context, binary, dir string) (*Peer, error) {
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address := "127.0.0.1:" + strconv.Itoa(port)
+	p := &Peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir}
+	begin := time.Now()
+	proc, err := p.start(ctx, "compute-agent", nil, binary, "placement", "serve", "--listen", address, "--state-dir", dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.await(ctx, proc, p.answers); err != nil {
+		return nil, errors.Join(fmt.Errorf("start our Placement: %w", err), p.Close())
+	}
+	p.Startup = time.Since(begin)
+	return p, nil
+}
+
+// DatabaseSize is the size of an SQLite database with its write-ahead log, in bytes.
+func (p *Peer) DatabaseSize() (int64, error) {
+	var sum int64
+	for _, suffix := range []string{"", "-wal"} {
+		info, err := os.Stat(p.Database + suffix)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && suffix != "":
+		case err != nil:
+			return 0, fmt.Errorf("the database of %s: %w", p.Name, err)
+		default:
+			sum += info.Size()
+		}
+	}
+	return sum, nil
+}
