@@ -4,7 +4,10 @@ package realplacement
 
 import (
 	"bufio"
+	"context"
 	_ "embed"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +95,24 @@ func (s *Server) read(lines *bufio.Scanner) {
 		s.log = append(s.log, lines.Text())
 		s.mu.Unlock()
 	}
+}
+
+// Reset deletes all that was written to the service. Its standard traits and resource classes stay.
+func (s *Server) Reset(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/-/reset", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("empty the real Placement: %w", err)
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("empty the real Placement: %w", err)
+	}
+	_ = resp.Body.Close() // It is empty.
+	if resp.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("empty the real Placement: status %s", resp.Status)
+	}
+	return nil
 }
 
 // Log returns the lines that the server wrote: one "METHOD PATH STATUS" per request, among others.

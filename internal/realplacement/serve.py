@@ -4,6 +4,7 @@
     serve.py STATE_DIR
 
 Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does.
+POST /-/reset, which is this script's own, empties the database but for the standard traits and resource classes.
 """
 
 import os
@@ -15,13 +16,41 @@ state = sys.argv[1]
 with open(os.path.join(state, "placement.conf"), "w") as conf:
     conf.write(
         "[api]\nauth_strategy = noauth2\n"
-        "[placement_database]\nsync_on_startup = true\n"
+        "[placement_database]\nsync_on_startup = true\nsqlite_synchronous = false\n"
         "connection = sqlite:///%s\n" % os.path.join(state, "placement.sqlite")
     )
 os.environ["OS_PLACEMENT_CONFIG_DIR"] = state
 sys.argv = sys.argv[:1]
 
-from placement import wsgi  # noqa: E402  (it reads the configuration)
+from oslo_db.sqlalchemy import engines  # noqa: E402  (these read the configuration)
+from placement import db_api, wsgi  # noqa: E402
+from placement.db.sqlalchemy import models  # noqa: E402
+
+engines._thread_yield = lambda *_: None  # It gives the processor away after each query, for threads that are not here.
+
+
+def reset():
+    """Delete all that clients wrote."""
+    with db_api.get_placement_engine().begin() as connection:
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        for table in models.BASE.metadata.sorted_tables:
+            rows = table.delete()
+            if table.name in ("traits", "resource_classes"):
+                rows = rows.where(table.c.name.startswith("CUSTOM_", autoescape=True))
+            connection.execute(rows)
+
+
+def application(app):
+    """Placement, and the reset beside it."""
+
+    def call(environ, start_response):
+        if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"] == "/-/reset":
+            reset()
+            start_response("204 No Content", [])
+            return []
+        return app(environ, start_response)
+
+    return call
 
 
 class Handler(simple_server.WSGIRequestHandler):
@@ -38,7 +67,7 @@ class Handler(simple_server.WSGIRequestHandler):
         sys.stderr.flush()
 
 
-server = simple_server.make_server("127.0.0.1", 0, wsgi.init_application(), handler_class=Handler)
+server = simple_server.make_server("127.0.0.1", 0, application(wsgi.init_application()), handler_class=Handler)
 print("PORT", server.server_port, flush=True)
 
 
