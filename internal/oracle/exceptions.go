@@ -4,6 +4,7 @@ package oracle
 
 import (
 	"encoding/json"
+	"html"
 	"maps"
 	"net/http"
 	"regexp"
@@ -32,12 +33,12 @@ func exceptionFor(x *Exchange, d Difference) *Exception {
 	return nil
 }
 
-// detail is the sentence in an error of the real service; its whole body when that is in HTML.
+// detail is the sentence in an error of the real service; its whole body when that is in HTML or text.
 func (x *Exchange) detail() string {
 	if detail, ok := errorOf(x.Real.Body)["detail"].(string); ok {
 		return detail
 	}
-	return x.Real.Body
+	return html.UnescapeString(x.Real.Body)
 }
 
 // statuses says that the difference is that of the statuses, and which they are.

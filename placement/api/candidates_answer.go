@@ -4,6 +4,8 @@ package api
 
 import (
 	"cmp"
+	"math"
+	"math/big"
 	"net/http"
 	"slices"
 	"strconv"
@@ -215,6 +217,17 @@ func summarizeTree(t *ledger.Tree) any {
 	return slices.Clip(b)
 }
 
+// appendCapacity appends what may be allocated of an inventory in all. A large ratio can make it more than an int64 holds.
+func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
+	c := inv.Capacity()
+	exact := float64(inv.Total-inv.Reserved) * inv.AllocationRatio
+	if math.Abs(exact) < 1<<63 || math.IsNaN(exact) || math.IsInf(exact, 0) {
+		return strconv.AppendInt(b, c, 10)
+	}
+	whole, _ := big.NewFloat(exact).Int(nil)
+	return whole.Append(b, 10)
+}
+
 // appendSummary appends one member of provider_summaries. classes are those that are told of; nil for all.
 func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[string]bool) []byte {
 	b = wire.AppendString(b, p.UUID)
@@ -231,7 +244,7 @@ func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[str
 		first = false
 		b = wire.AppendString(b, inv.Class)
 		b = append(b, `:{"capacity":`...)
-		b = strconv.AppendInt(b, inv.Capacity(), 10)
+		b = appendCapacity(b, inv)
 		b = append(b, `,"used":`...)
 		b = strconv.AppendInt(b, p.Used(inv.ClassID()), 10)
 		b = append(b, '}')

@@ -5,6 +5,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -201,6 +202,23 @@ func TestAnswerInParts(t *testing.T) {
 		x.finish()
 		if got := recorder.Body.Bytes(); !bytes.Equal(got, want) || recorder.Header().Get("Content-Length") != strconv.Itoa(len(want)) || x.size != len(want) {
 			t.Errorf("parts of %v: %d bytes came, Content-Length %s, logged %d; want %d", sizes, len(got), recorder.Header().Get("Content-Length"), x.size, len(want))
+		}
+	}
+}
+
+// TestCapacityBeyondAllNumbers: capacities are shown in full, as Placement does, whose integers have no end.
+func TestCapacityBeyondAllNumbers(t *testing.T) {
+	for _, c := range []struct {
+		inv  ledger.Inventory
+		want string
+	}{
+		{ledger.Inventory{Total: 16, Reserved: 2, AllocationRatio: 1.5}, "21"},
+		{ledger.Inventory{Total: 16, AllocationRatio: 1e30}, "16000000000000000318153997418496"},
+		{ledger.Inventory{Total: 1, Reserved: 17, AllocationRatio: 1e30}, "-16000000000000000318153997418496"},
+		{ledger.Inventory{Total: 0, AllocationRatio: math.Inf(1)}, strconv.FormatInt((&ledger.Inventory{AllocationRatio: math.Inf(1)}).Capacity(), 10)},
+	} {
+		if got := string(appendCapacity(nil, &c.inv)); got != c.want {
+			t.Errorf("(%d-%d)*%g is shown as %s, not %s", c.inv.Total, c.inv.Reserved, c.inv.AllocationRatio, got, c.want)
 		}
 	}
 }
