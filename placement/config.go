@@ -85,6 +85,8 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (api.Authe
 	switch {
 	case a.Authenticator != nil:
 		return a.Authenticator, nil
+	case a.TokenFile != "" && (a.Strategy == NoAuth || a.Strategy == Keystone):
+		return nil, fmt.Errorf("%w: a token file has no effect with the auth strategy %s; choose the strategy %s, or leave the file out", ErrConfig, a.Strategy, Token)
 	case a.Strategy == NoAuth:
 		return api.NoAuth{}, nil
 	case a.Strategy == Token && a.TokenFile == "":
@@ -161,6 +163,9 @@ func (c *Config) databaseFile() (string, error) {
 			return "", fmt.Errorf("%w: neither a state directory nor a database is given", ErrConfig)
 		}
 		return filepath.Join(c.StateDir, "placement.db"), nil
+	}
+	if filepath.IsAbs(c.Database) {
+		return "", fmt.Errorf("%w: the database %s is a path and not an address; write sqlite://%s", ErrConfig, c.Database, c.Database)
 	}
 	if scheme, _, ok := strings.Cut(c.Database, "://"); !ok || scheme != "sqlite" {
 		// Nothing of the rest is shown: it may hold a password.

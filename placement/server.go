@@ -164,7 +164,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		server.TLSConfig = s.tls.Clone() // It is made ready for HTTP/2.
 		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
-	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Msg("The Placement service answers requests.")
+	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("The Placement service answers requests.")
 	served := make(chan error, 1)
 	go func() { served <- serve(l) }()
 	select {

@@ -181,6 +181,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		"no path":            {func(c *placement.Config) { c.Database = "sqlite://placement.db" }, "sqlite:///PATH"},
 		"no strategy":        {func(c *placement.Config) { c.Auth = placement.Auth{} }, "strategy"},
 		"no token file":      {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token} }, "token file"},
+		"an unused file":     {func(c *placement.Config) { c.Auth.TokenFile = tokens }, "no effect"},
 		"a missing file":     {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens + "x"} }, tokens + "x"},
 		"a bad token file":   {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens} }, "line 1"},
 		"an odd policy":      {func(c *placement.Config) { c.Policy = "strict" }, "strict"},

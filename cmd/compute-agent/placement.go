@@ -4,15 +4,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
@@ -66,9 +69,16 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 	if err != nil {
 		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
 	}
-	listener, err := placementListener(ctx, flags.listen)
+	listener, passed, err := placementListener(ctx, flags.listen, log)
 	if err != nil {
 		return err
+	}
+	if passed {
+		// Its address is checked as a given one would be, before anybody is told that the service is ready.
+		flags.listen = ""
+		if listener.Addr().Network() == "tcp" {
+			flags.listen = listener.Addr().String()
+		}
 	}
 	server, err := placement.New(ctx, placementConfig(cfg, flags, log))
 	if err != nil {
@@ -83,33 +93,61 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 	}
 	defer stopBeside()
 	address := listener.Addr().String()
-	log.Info().Str("address", address).Str("auth", flags.auth).Msg("Placement serves.")
+	log.Info().Str("address", address).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement serves.")
+	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && cfg.PlacementTLS.CertFile == "" {
+		log.Warn().Str("address", address).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set [placement_tls], or let only a proxy that speaks TLS reach the address.")
+	}
 	tell(log, notify.Ready("serving Placement on "+address))
 	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
 	if err := server.Serve(ctx, listener); err != nil {
 		return err
 	}
-	log.Info().Msg("Placement has stopped: the requests under way were finished.")
+	log.Info().Msg("Placement has stopped. All that it acknowledged is on the disk.")
 	return nil
 }
 
 // placementListener takes the socket that systemd passed, or opens one.
-func placementListener(ctx context.Context, address string) (net.Listener, error) {
-	passed, err := systemd.Listeners()
+func placementListener(ctx context.Context, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
+	sockets, err := systemd.Listeners()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if sockets := passed[systemd.PlacementSocket]; len(sockets) > 0 {
-		for _, more := range sockets[1:] {
-			_ = more.Close()
+	ours := sockets[systemd.PlacementSocket]
+	delete(sockets, systemd.PlacementSocket)
+	for name, others := range sockets {
+		log.Warn().Str("socket", name).Str("address", others[0].Addr().String()).
+			Msg("systemd passed a socket that is not used: nobody answers there. A socket of Placement needs FileDescriptorName=" + systemd.PlacementSocket + " in its unit.")
+		closeAll(others)
+	}
+	if len(ours) > 0 {
+		if len(ours) > 1 {
+			log.Warn().Str("address", ours[0].Addr().String()).Int("sockets", len(ours)).
+				Msg("systemd passed several sockets: Placement serves on the first only. Leave one ListenStream= in the unit.")
 		}
-		return sockets[0], nil
+		closeAll(ours[1:])
+		return ours[0], true, nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot serve Placement on %s: %w; is another Placement running there? Choose another address with --listen", address, err)
+		return nil, false, &exitError{exitUsage, fmt.Errorf("cannot serve Placement on %s: %w; --listen takes HOST:PORT, such as 127.0.0.1:8778", address, err)}
 	}
-	return l, nil
+	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; is another Placement running there? Choose another address with --listen", address, err)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; choose another address with --listen", address, err)
+	}
+	return l, false, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		_ = l.Close()
+	}
 }
 
 func placementConfig(cfg *config.Config, flags placementFlags, log zerolog.Logger) placement.Config {

@@ -105,6 +105,8 @@ func newDBVersion() *cobra.Command {
 			switch {
 			case !db.Exists:
 				upgrade = "makes it"
+			case !db.Schema.CanBeAdopted():
+				upgrade = "not possible yet: run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
 			case db.Schema.NeedsUpgrade():
 				upgrade = "needed: compute-agent placement db upgrade"
 			case db.Schema.IsNewer():
@@ -144,9 +146,12 @@ func newDBUpgrade() *cobra.Command {
 					After  databaseView `json:"after"`
 				}{viewOf(before), viewOf(after)})
 			}
-			if before == after {
+			switch {
+			case before == after:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
-			} else {
+			case !before.Exists:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at %s\n", after.Path, describe(after))
+			default:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
 			}
 			return err
@@ -163,7 +168,8 @@ func newDBOnlineMigrations() *cobra.Command {
 		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Make what an old Placement left out of the database", Args: cobra.NoArgs,
 		Long: "Make what an old Placement left out of the database: a consumer record for every consumer that holds allocations and\n" +
 			"has none, owned by [placement] incomplete_consumer_project_id and _user_id. Until then such a consumer counts as used\n" +
-			"and is shown nowhere. Servers may run meanwhile; running it again is safe.\n\n" +
+			"and is shown nowhere. Our servers may run meanwhile; running it again is safe. The schema is brought up to date first,\n" +
+			"as by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
 			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
 			"0 (this is no failure); 2 it failed, and what was done before stays.",
 		RunE: func(cmd *cobra.Command, _ []string) error {

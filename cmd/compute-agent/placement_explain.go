@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,7 @@ func newPlacementExplain() *cobra.Command {
 		Use: "explain QUERY", Short: "Say why a request for allocation candidates finds no host, or few", Args: cobra.ExactArgs(1),
 		Long: "Say why a request for allocation candidates finds no host, or few: what each of its conditions leaves of the providers\n" +
 			"and of the trees. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; all up to a\n" +
-			"question mark is left out. The Placement of [placement_client] is asked, or that of --url; it must be compute-agent's own.",
+			"question mark is left out, and all after the query. The Placement of [placement_client] is asked, or that of --url; it must be compute-agent's own.",
 		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query, err := cleanQuery(args[0])
@@ -42,12 +43,12 @@ func newPlacementExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if address != "" {
+				opts.extra = append(opts.extra, config.Override{Key: "placement_client.url", Value: address, Flag: "--url"})
+			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
-			}
-			if address != "" {
-				cfg.PlacementClient.URL = address
 			}
 			raw, err := askForExplanation(cmd.Context(), cfg.PlacementClient, query, version)
 			if err != nil {
@@ -70,11 +71,16 @@ func newPlacementExplain() *cobra.Command {
 	return cmd
 }
 
-// cleanQuery takes what stands before the query away, and escapes what has to be.
+// cleanQuery takes away what stands before and after the query in a log, and escapes what has to be.
 func cleanQuery(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if _, query, found := strings.Cut(text, "?"); found {
-		text = query
+		// A query that was sent has neither blanks nor quotes.
+		text, _, _ = strings.Cut(strings.TrimLeft(query, " "), " ")
+		text, _, _ = strings.Cut(text, `"`)
+	}
+	if strings.HasSuffix(text, "…") {
+		return "", errors.New("the query was cut short where it was logged, so that its answer would be another one's; look for it whole in the log of its sender")
 	}
 	text = strings.TrimPrefix(text, "&")
 	if text == "" {
@@ -116,7 +122,7 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask Placement: %w", err)
+		return nil, fmt.Errorf("ask Placement: %w; check that it runs there, and that --url or [placement_client] says where it is and what to trust", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxExplanation))
@@ -131,7 +137,11 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	}
 	var refusal wire.ErrorBody
 	if json.Unmarshal(body, &refusal) == nil && len(refusal.Errors) > 0 {
+		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+			return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s It has to be a token of who may list allocation candidates: [placement_client] auth and token_file",
+				c.URL, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
+		}
 		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", c.URL, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
 	}
-	return nil, fmt.Errorf("%s answers %s, and not as Placement does", c.URL, resp.Status)
+	return nil, fmt.Errorf("%s answers %s, and not as Placement does: %.200q; check --url or [placement_client] url", c.URL, resp.Status, bytes.TrimSpace(body))
 }

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,9 +34,13 @@ func (x *exchange) body() ([]byte, error) {
 	_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(x.api.limits.BodyTime))
 	// Who sends slowly takes no place from those that are worked on; what it does take is bounded by Limits.Bodies.
 	x.api.inFlight.Add(-1)
-	b, err := x.readBody(limit)
+	var n int64
+	b, err := func() ([]byte, error) {
+		defer func() { n = x.api.inFlight.Add(1) }() // Also when the body that somebody within the process gives panics.
+		return x.readBody(limit)
+	}()
 	x.received = len(b)
-	if n := x.api.inFlight.Add(1); err == nil && n > x.api.limits.InFlight {
+	if err == nil && n > x.api.limits.InFlight {
 		err = tooMany(n - 1)
 	}
 	return b, err
@@ -116,6 +121,11 @@ func readFailure(err error) error {
 		f := fail(http.StatusRequestTimeout, wire.CodeUndefined, "The body of the request did not arrive in time.")
 		f.cause = err
 		return f
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*http.MaxBytesError)):
+		return fmt.Errorf("read the request body: %w", err) // see failureOf
 	}
-	return fmt.Errorf("read the request body: %w", err)
+	// Chunks that are none, a connection that was cut: whatever it is, it is not this server's.
+	f := badRequest("The body of the request could not be read.")
+	f.cause = fmt.Errorf("read the request body: %w", err)
+	return f
 }

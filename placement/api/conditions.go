@@ -37,6 +37,7 @@ func readConditions(q parameters, v wire.Version) (c conditions, err error) {
 		if c.memberOf, c.notMemberOf, err = readMemberOf(values, "member_of", v); err != nil {
 			return c, err
 		}
+		c.memberOf, c.notMemberOf = uniqueSets(c.memberOf), unique(c.notMemberOf)
 	}
 	if values := q.every("required"); len(values) > 0 {
 		if !v.Has(wire.AnyTraits) {
@@ -45,6 +46,7 @@ func readConditions(q parameters, v wire.Version) (c conditions, err error) {
 		if c.required, c.forbidden, err = readRequired(values, v); err != nil {
 			return c, err
 		}
+		c.required, c.forbidden = uniqueSets(c.required), unique(c.forbidden)
 	}
 	if value, ok := q.last("resources"); ok {
 		if c.resources, err = readResources(value); err != nil {

@@ -298,6 +298,10 @@ func (x *exchange) logBug(panicked any, stack []byte) {
 		Msg("A request ran into a bug in the server and was answered with 500; other requests are not touched. Please report it with this stack.")
 }
 
+// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked again, in bytes: one for allocation
+// candidates names traits and aggregates by the hundred. That of who is not known is shortened to less.
+const maxLoggedQuery = 8 << 10
+
 // logLine writes the line that every request gets: Info, or Error with its cause where the server is to blame.
 func (x *exchange) logLine() {
 	var line *zerolog.Event
@@ -312,11 +316,14 @@ func (x *exchange) logLine() {
 	if !line.Enabled() {
 		return
 	}
-	line = line.Str("request_id", x.id).Str("remote", x.r.RemoteAddr).Str("method", x.r.Method).
+	line = line.Str("request_id", x.id).Str("remote", x.r.RemoteAddr).Str("method", shortened(x.r.Method)).
 		Str("path", shortened(x.r.URL.Path)).Int("status", x.status).Int("bytes", x.size).
 		Dur("duration", x.api.now().Sub(x.started))
-	if x.r.URL.RawQuery != "" {
-		line = line.Str("query", shortened(x.r.URL.RawQuery))
+	if query := x.r.URL.RawQuery; query != "" {
+		if x.who.User == "" || len(query) > maxLoggedQuery {
+			query = shortened(query)
+		}
+		line = line.Str("query", query)
 	}
 	if x.negotiated {
 		line = line.Str("microversion", x.v.String())

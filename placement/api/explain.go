@@ -4,6 +4,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -27,6 +28,9 @@ func explainCandidates(x *exchange) error {
 		return err
 	}
 	e, err := candidates.Explain(x.r.Context(), s, &cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
+	if errors.Is(err, candidates.ErrTooMuch) {
+		return badRequest("This cannot be explained: %s. Ask for less at once.", err.Error())
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,7 +40,14 @@ func TestExplain(t *testing.T) {
 	if got := decoded[candidates.Explanation](t, w).Verdict; !strings.HasPrefix(got, "There is no trait CUSTOM_NOWHERE") {
 		t.Errorf("of a trait that does not exist: %s", got)
 	}
+	// Each class is explained with each of the traits.
+	var classes, traits []string
+	for i := range 1000 {
+		classes, traits = append(classes, fmt.Sprintf("C%d:1", i)), append(traits, fmt.Sprintf("!T%d", i))
+	}
+	long := "/allocation_candidates/explain?resources=" + strings.Join(classes, ",") + "&required=" + strings.Join(traits, ",")
 	calls(t, a,
+		call{method: http.MethodGet, path: long, version: "1.39", status: http.StatusBadRequest},
 		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1", version: "1.9", status: http.StatusNotFound},
 		call{method: http.MethodGet, path: "/allocation_candidates/explain", version: "1.39", status: http.StatusBadRequest, code: wire.CodeMissingQueryValue},
 		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&root_member_of=" + agg1, version: "1.39", status: http.StatusBadRequest},

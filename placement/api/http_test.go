@@ -339,6 +339,17 @@ func TestTheLogTellsOfEachRequest(t *testing.T) {
 		}
 	}
 	log.Reset()
+	long := "name=" + strings.Repeat("a", 1000)
+	call{method: "GET", path: "/resource_providers?" + long, status: 200}.do(t, h)
+	if !strings.Contains(log.String(), `"query":"`+long+`"`) {
+		t.Errorf("a query of who is known is not logged as a whole: %s", log.String())
+	}
+	log.Reset()
+	call{method: "GET", path: "/resource_providers?" + long, headers: []string{"-X-Auth-Token"}, status: 401}.do(t, h)
+	if strings.Contains(log.String(), long) {
+		t.Errorf("a long query of who is not known is logged as a whole: %s", log.String())
+	}
+	log.Reset()
 	call{method: "GET", path: "/", headers: []string{"X-OpenStack-Request-Id: x\" forged"}, status: 200}.do(t, h)
 	if strings.Contains(log.String(), "forged") {
 		t.Errorf("an id of no form is logged: %s", log.String())

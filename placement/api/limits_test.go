@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +171,40 @@ func (l slowLedger) Update(ctx context.Context, fn func(*ledger.Tx) error) (*led
 		return l.Ledger.Update(ctx, fn)
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// breaking is a body that comes to a bad end.
+type breaking struct{ end func() error }
+
+func (b breaking) Read([]byte) (int, error) { return 0, b.end() }
+
+// TestABodyThatBreaksOff: chunks that are none and cut connections are the client's, and no error of the server. Nothing stays
+// counted, even where reading the body panics.
+func TestABodyThatBreaksOff(t *testing.T) {
+	h := newAPI(t)
+	host(t, h)
+	for name, c := range map[string]struct {
+		end    func() error
+		status int
+	}{
+		"no chunk":       {func() error { return errors.New("invalid byte in chunk length") }, http.StatusBadRequest},
+		"cut connection": {func() error { return syscall.ECONNRESET }, http.StatusBadRequest},
+		"given up":       {func() error { return context.Canceled }, http.StatusServiceUnavailable},
+		"panic":          {func() error { panic("a body of this process") }, http.StatusInternalServerError},
+	} {
+		r := httptest.NewRequest(http.MethodPut, "/resource_providers/"+rp1+"/inventories", breaking{c.end})
+		r.ContentLength = -1
+		r.Header.Set("X-Auth-Token", "admin")
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.status, w.Body)
+		}
+		if load := h.Load(); load != (api.Load{}) {
+			t.Errorf("%s: still counted are %+v", name, load)
+		}
 	}
 }
 

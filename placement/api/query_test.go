@@ -104,3 +104,18 @@ func TestVersionDocumentIsOfThisAPI(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", versionDocument, want)
 	}
 }
+
+// TestRepeatedConditions: what a client repeats is asked of each provider once.
+func TestRepeatedConditions(t *testing.T) {
+	in := "in:" + strings.Repeat("9a1a5b4c-2b4c-4b5e-8d8a-000000000001,", 2) + "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"
+	raw := "required=A,A,!B,!B&required=in:C,C&required=in:C&member_of=" + in + "&member_of=" + in + "&member_of=!" + in
+	got, err := readProviderQuery(raw, wire.MaxVersion)
+	aggregates := []string{"9a1a5b4c-2b4c-4b5e-8d8a-000000000001", "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"}
+	want := conditions{
+		required: [][]string{{"A"}, {"C"}}, forbidden: []string{"B"},
+		memberOf: [][]string{aggregates}, notMemberOf: aggregates,
+	}
+	if diff := cmp.Diff(want, got.conditions, cmp.AllowUnexported(conditions{})); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}

@@ -4,6 +4,9 @@ package candidates
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -91,9 +94,16 @@ const (
 // counted is how many candidates an Explanation counts at most.
 const counted = 1000
 
+// maxExplained is how many conditions and names, each as often as there is a part that it applies to, are explained at most. A
+// request for 64 devices of NUMA nodes of their own has some 10,000.
+const maxExplained = 50_000
+
+// ErrTooMuch is the error about a request whose explanation would be too long to be made or read.
+var ErrTooMuch = errors.New("the request has too many conditions to be explained")
+
 // Explain says why a request has the candidates that it has. Of the options, Limit is how many candidates are counted at most
 // (1000 for 0) and Steps bounds the work as it does for Search. Names that do not exist are explained and are no error; the
-// error is that of the context.
+// error is ErrTooMuch, or that of the context.
 //
 // Cost: the providers of all trees, and the sharing ones of their aggregates, times the groups and their conditions, and one
 // search for each rule of the request at each tree that has a provider for each group; 4 ms for 1000 trees of 7 providers.
@@ -103,6 +113,9 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	}
 	if o.Steps <= 0 {
 		o.Steps = DefaultSteps
+	}
+	if explained := r.conditions(); explained > maxExplained {
+		return nil, fmt.Errorf("%w: there are %d, and at most %d can be", ErrTooMuch, explained, maxExplained)
 	}
 	e := newExplainer(s, r)
 	out := &Explanation{}
@@ -135,6 +148,23 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	return out, nil
 }
 
+// conditions is how long the explanation of the request is, in conditions and names.
+func (r *Request) conditions() int {
+	n := len(r.SameSubtree) * len(r.Groups) // There is a search for each rule.
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		each := len(g.Forbidden) + len(g.NotMemberOf) + 1
+		for _, set := range slices.Concat(g.Required, g.MemberOf) {
+			each += 1 + len(set)
+		}
+		if g.Suffix == "" {
+			each *= len(g.Resources)
+		}
+		n += each + len(g.Resources)
+	}
+	return n
+}
+
 // explainer counts what the conditions leave.
 type explainer struct {
 	s       *ledger.Snapshot
@@ -144,7 +174,7 @@ type explainer struct {
 	sharers map[string][]*ledger.Provider // by aggregate
 
 	trees  int   // looked at
-	work   int   // conditions that providers were asked for, at most
+	work   int   // conditions and names that providers were asked for, at most
 	rooted []int // by condition on roots: how many roots do not meet it and met all before
 	// together counts the trees whose providers of the unsuffixed group do not have one of the required traits.
 	together []int
@@ -161,6 +191,7 @@ type explained struct {
 	group      *Group
 	resources  []Resource
 	conditions []condition
+	price      int   // of looking at one provider, in options looked at
 	fell       []int // providers by the condition that they do not meet; the last ones meet all
 	trees      []int // trees by the condition that the last of their providers does not meet
 	shared     map[*ledger.Provider]int
@@ -224,6 +255,10 @@ func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
 
 func (e *explainer) addPart(g *Group, resources []Resource) {
 	x := explained{group: g, resources: resources, conditions: e.conditions(g, resources), shared: map[*ledger.Provider]int{}}
+	x.price = len(x.conditions) + len(g.Forbidden) + len(g.NotMemberOf)
+	for _, set := range slices.Concat(g.Required, g.MemberOf) {
+		x.price += len(set)
+	}
 	x.fell = make([]int, len(x.conditions)+1)
 	x.trees = make([]int, len(x.conditions)+1)
 	e.parts = append(e.parts, x)
@@ -293,7 +328,7 @@ func (e *explainer) lookAt(p, root *ledger.Provider, foreign bool) {
 	sharing := foreign || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]
-		e.work += len(x.conditions)
+		e.work += x.price
 		n := 0
 		for n < len(x.conditions) && x.conditions[n].met(p, root, foreign) {
 			n++

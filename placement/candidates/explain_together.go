@@ -72,14 +72,18 @@ func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) 
 	l := &limits{steps: o.Steps, stopped: func() bool { return ctx.Err() != nil }}
 	rules := e.rules()
 	for i := range rules {
-		q, err := resolve(ctx, e.s, &rules[i].request)
+		q, err := resolve(ctx, e.s, &rules[i].request, o.Steps)
 		if err != nil {
 			return nil, err
 		}
 		rules[i].search = newSearch(q, 0, l)
 	}
 	undecided := 0
-	for _, t := range e.left {
+	for i, t := range e.left {
+		if l.steps <= 0 {
+			undecided += len(e.left) - i
+			break
+		}
 		l.givenUp = false
 		if rules[len(rules)-1].allows(t) {
 			continue

@@ -25,16 +25,19 @@ func (a *actor) above(b *actor) bool { return a.tree == b.tree && a.at <= b.at &
 
 // fill prepares the search at an anchor: it lists the actors and, for each slot, those that could serve it. It returns
 // false when the anchor cannot have a candidate.
-// Cost: the inventories of the tree and of the sharing providers of its aggregates, times the slots.
+// Cost: the inventories of the tree and of the sharing providers of its aggregates, times the slots and what they ask for.
 func (s *search) fill(t *ledger.Tree) bool {
 	q := s.q
 	s.root = t.Root()
-	if q.asksOfRoot() && !q.rootMeets(s.root) {
-		return false
+	if q.asksOfRoot() {
+		s.limits.steps -= q.rootPrice / workPerStep
+		if !q.rootMeets(s.root) {
+			return false
+		}
 	}
 	s.listActors(t)
 	s.listRooms()
-	s.limits.steps -= len(s.actors) * len(q.slots) / workPerStep
+	s.limits.steps -= len(s.actors) * q.price / workPerStep
 	s.options = s.options[:0]
 	for i := range q.slots {
 		sl := &q.slots[i]

@@ -25,16 +25,18 @@ type matching struct {
 	work  int     // options looked at
 }
 
-// workPerStep is how many options looked at ahead count as a step of the search.
+// workPerStep is how many options, providers or conditions that are looked at count as a step of the search.
 const workPerStep = 8
+
+// comparedPerOption is how many pairs of providers that are compared, for same_subtree and before 1.29, count as an option.
+const comparedPerOption = 8
 
 // possible says whether the slots from the level on can be served. It is paid for with steps.
 // Cost: slots × options for each world, and as much again for each slot that has to move for another.
 func (m *matching) possible(s *search, level int) bool {
 	m.work = 0
 	ok := m.look(s, level)
-	s.limits.steps -= m.work / workPerStep
-	s.stale += m.work / workPerStep
+	s.pay(m.work)
 	return ok
 }
 
@@ -59,7 +61,7 @@ func (m *matching) look(s *search, level int) bool {
 	return m.complete()
 }
 
-// choose lists what the slots can still choose from. It returns false when one has nothing.
+// choose lists what the slots can still choose from. It returns false when one has nothing, or when no more steps may be taken.
 func (m *matching) choose(s *search, level int) bool {
 	m.level = level
 	m.choices, m.from = m.choices[:0], append(m.from[:0], 0)
@@ -71,7 +73,7 @@ func (m *matching) choose(s *search, level int) bool {
 				m.choices = append(m.choices, a)
 			}
 		}
-		if len(m.choices) == m.from[len(m.from)-1] {
+		if len(m.choices) == m.from[len(m.from)-1] || s.spent() {
 			return false
 		}
 		m.from = append(m.from, len(m.choices))

@@ -30,6 +30,9 @@ type query struct {
 	// never says that nothing can serve the request.
 	never bool
 
+	// price is what it takes to look at one provider for all slots, rootPrice at one root, in options looked at.
+	price, rootPrice int
+
 	// collective is how many sets of traits the providers of the unsuffixed group have to have together.
 	collective int
 
@@ -87,8 +90,8 @@ func (s *slot) need(class int) int64 {
 	return 0
 }
 
-// resolve turns a request into a query. The error is an UnknownNameError, or the context's.
-func resolve(ctx context.Context, s *ledger.Snapshot, r *Request) (*query, error) {
+// resolve turns a request into a query, and may take so many steps for it. The error is an UnknownNameError, or the context's.
+func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*query, error) {
 	q := &query{s: s, flat: r.Flat, sharing: s.WithTrait(sharingTrait)}
 	if err := q.resolveRoot(&r.Root); err != nil {
 		return nil, err
@@ -99,7 +102,7 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request) (*query, error
 		var unknown *UnknownNameError
 		if errors.As(err, &unknown) {
 			// The name is only an error when the search gets so far.
-			ok, err := reaches(ctx, s, r, i)
+			ok, err := reaches(ctx, s, r, i, steps)
 			if err != nil {
 				return nil, err
 			}
@@ -112,21 +115,25 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request) (*query, error
 		q.groups = append(q.groups, g)
 	}
 	q.makeSlots(r)
+	q.setPrices()
 	q.findSharers()
 	return q, nil
 }
 
 // reaches says whether Placement would look at group number i: whether there is a root as it is asked for, and a candidate
-// for each group before, taken alone.
-func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i int) (bool, error) {
+// for each group before, taken alone. What is not found out with all the steps is taken for true: the name is unknown.
+func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) (bool, error) {
 	if root := (&Request{Root: r.Root}); !anyRoot(s, root) {
 		return false, nil
 	}
 	for _, g := range r.Groups[:i] {
 		alone := &Request{Groups: []Group{g}, Root: r.Root}
-		stats, err := Search(ctx, s, alone, Options{Limit: 1}, func(*Candidate) bool { return false })
-		if err != nil || stats.Candidates == 0 {
+		stats, err := Search(ctx, s, alone, Options{Limit: 1, Steps: steps}, func(*Candidate) bool { return false })
+		if err != nil || stats.Candidates == 0 && !stats.Exhausted {
 			return false, err
+		}
+		if steps -= stats.Steps + stats.Trees*workPerStep; steps <= 0 {
+			return true, nil
 		}
 	}
 	// In the group itself, aggregates come before traits, and classes before both.
@@ -310,6 +317,23 @@ func (q *query) makeSlots(r *Request) {
 		q.subtree = append(q.subtree, set)
 	}
 	q.never = q.never || len(q.slots) == 0
+}
+
+// setPrices counts what a provider is asked for. A few sets of traits and aggregates are no matter; a query has room for
+// thousands.
+func (q *query) setPrices() {
+	for i := range q.slots {
+		g := &q.groups[q.slots[i].group]
+		q.price += 1 + (len(g.forbidden)+len(g.notMemberOf)+countSets(g.required)+countSets(g.memberOf))/workPerStep
+	}
+	q.rootPrice = len(q.rootRequired) + len(q.rootForbidden) + len(q.rootNotMemberOf) + countSets(q.rootMemberOf)
+}
+
+func countSets(all [][]ledger.ProviderSet) (n int) {
+	for _, sets := range all {
+		n += len(sets)
+	}
+	return n
 }
 
 func (q *query) kindOf(needs []need) int {

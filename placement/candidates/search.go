@@ -46,13 +46,14 @@ type search struct {
 // limits bound the searches of one request.
 type limits struct {
 	steps   int         // that may still be taken
-	calls   int         // of step
+	since   int         // steps taken since stopped was asked
 	stopped func() bool // asked now and then: is nobody waiting any more?
+	alone   bool        // nobody is waiting
 	givenUp bool        // a search ended before its end, for the steps it took
 }
 
 const (
-	// stride is after how many steps of a search limits.stopped is asked.
+	// stride is after how many steps limits.stopped is asked.
 	stride = 1 << 16
 	// maxStale is after how many fruitless steps a search at one anchor is given up.
 	maxStale = 2_000_000
@@ -60,14 +61,30 @@ const (
 
 // step takes one step. It returns false when no more may be taken.
 func (s *search) step() bool {
-	s.stale++
-	s.limits.steps--
-	s.limits.calls++
+	s.take(1)
+	return !s.spent()
+}
+
+// pay takes the steps that work is worth: things looked at, beside the one option that a step tries.
+func (s *search) pay(work int) { s.take(work / workPerStep) }
+
+func (s *search) take(steps int) {
+	s.stale += steps
+	s.limits.steps -= steps
+	s.limits.since += steps
+}
+
+// spent says whether no more steps may be taken: there are none left, or nobody waits for what they would find.
+func (s *search) spent() bool {
 	if s.limits.steps <= 0 || s.stale > maxStale {
 		s.limits.givenUp = true
-		return false
+		return true
 	}
-	return s.limits.calls%stride != 0 || !s.limits.stopped()
+	if s.limits.since >= stride {
+		s.limits.since = 0
+		s.limits.alone = s.limits.stopped()
+	}
+	return s.limits.alone
 }
 
 // slotState is where the walk is at one slot.
@@ -234,7 +251,7 @@ func (s *search) advance(slot int) bool {
 // retreat goes up to the deepest level from where a candidate is possible, after a dead end was met.
 func (s *search) retreat() bool {
 	for !s.ahead.possible(s, s.level) {
-		if s.level == 0 {
+		if s.level == 0 || s.spent() {
 			s.done = true
 			return false
 		}
@@ -320,6 +337,7 @@ func (s *search) staysFlat(sl *slot, a int32) bool {
 	if len(sl.needs) == 0 {
 		return true
 	}
+	s.pay(len(s.slots) / comparedPerOption)
 	for i := range s.slots {
 		if b := s.slots[i].actor; b >= 0 && b != a && s.actors[b].tree == s.actors[a].tree && len(s.q.slots[i].needs) > 0 {
 			return false
@@ -340,11 +358,15 @@ func (s *search) staysInSubtree(sl *slot, slot int, a int32) bool {
 }
 
 func (s *search) rooted(set []int, slot int, a int32) bool {
+	looked := 0
+	defer func() { s.pay(looked / comparedPerOption) }()
 	aboveAll := func(top int32) bool {
+		looked++
 		if !s.actors[top].above(&s.actors[a]) {
 			return false
 		}
 		for _, i := range set {
+			looked++
 			if b := s.slots[i].actor; b >= 0 && i != slot && !s.actors[top].above(&s.actors[b]) {
 				return false
 			}

@@ -18,15 +18,15 @@ import (
 // Cost: that of the anchors looked at, about 1 µs for a tree of 7 providers, and of the candidates given. The anchors are
 // those that meet the rarest condition of the request where that is rare, else all, until the limit is reached.
 func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give func(*Candidate) bool) (Stats, error) {
-	q, err := resolve(ctx, s, r)
-	if err != nil {
-		return Stats{}, err
-	}
 	if o.Limit <= 0 {
 		o.Limit = math.MaxInt
 	}
 	if o.Steps <= 0 {
 		o.Steps = DefaultSteps
+	}
+	q, err := resolve(ctx, s, r, o.Steps)
+	if err != nil {
+		return Stats{}, err
 	}
 	t := tour{ctx: ctx, q: q, options: o, give: give}
 	t.limits = limits{steps: o.Steps, stopped: t.stopped}

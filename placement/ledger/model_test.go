@@ -4,6 +4,7 @@ package ledger_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,7 +34,7 @@ func open(t testing.TB, store ledger.Store) *ledger.Ledger {
 // every generation and sum, and in what old snapshots show.
 func TestAgainstModel(t *testing.T) {
 	outcomes := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
+	history := func(rt *rapid.T) {
 		l := open(t, new(ledgertest.Memory))
 		model := ledgertest.NewModel()
 		do := func(op ledgertest.Op) {
@@ -72,16 +73,19 @@ func TestAgainstModel(t *testing.T) {
 		for range rapid.IntRange(20, 80).Draw(rt, "writes") {
 			do(ledgertest.Draw(rt, model))
 		}
-	})
+	}
 	// A model test is worth what it reaches.
-	for _, name := range []string{
+	rare := []string{
 		"Reshape: kind 0", "Reshape: capacity would be exceeded", "Reshape: inventory has allocations", "Reshape: resource provider generation conflict",
 		"ReplaceAllocations: kind 0", "ReplaceAllocations: capacity would be exceeded", "ReplaceAllocations: consumer generation conflict",
 		"UpdateProvider: kind 0", "UpdateProvider: parent is not possible", "DeleteProvider: kind 0", "DeleteProvider: resource provider has allocations",
 		"RenameClass: kind 0", "SetTraits: kind 0", "SetAggregates: kind 0", "DeleteInventory: inventory has allocations",
-	} {
-		if outcomes[name] == 0 && !t.Failed() && !testing.Short() {
-			t.Errorf("the random histories never came to %q", name)
-		}
+	}
+	missed := func(name string) bool { return outcomes[name] == 0 }
+	for round := 0; round == 0 || round < 5 && slices.ContainsFunc(rare, missed) && !t.Failed() && !testing.Short(); round++ {
+		rapid.Check(t, history) // Some are so rare that one round may do without them.
+	}
+	if i := slices.IndexFunc(rare, missed); i >= 0 && !t.Failed() && !testing.Short() {
+		t.Errorf("the random histories never came to %q", rare[i])
 	}
 }

@@ -125,30 +125,7 @@ func (s *Snapshot) ProvidersInAggregate(aggregate string) []*Provider {
 	if !ok {
 		return nil
 	}
-	return s.providersIn(s.inAggregate, id)
-}
-
-// ProvidersWithTrait returns the providers that have a trait in order of creation.
-func (s *Snapshot) ProvidersWithTrait(trait string) []*Provider {
-	t, ok := s.traits.Get(trait)
-	if !ok {
-		return nil
-	}
-	return s.providersIn(s.withTrait, t.ID)
-}
-
-// ProvidersWithClass returns the providers that have an inventory of a class
-// in order of creation.
-func (s *Snapshot) ProvidersWithClass(class string) []*Provider {
-	c, ok := s.classes.Get(class)
-	if !ok {
-		return nil
-	}
-	return s.providersIn(s.withClass, c.ID)
-}
-
-func (s *Snapshot) providersIn(index pmap.IntMap[pmap.IDSet], key int64) []*Provider {
-	set, _ := index.Get(key)
+	set, _ := s.inAggregate.Get(id)
 	if set.Len() == 0 {
 		return nil
 	}

@@ -22,8 +22,9 @@ type Dialect struct {
 	// Migrations holds NNNN.sql, the steps of the schema in order, each run
 	// in one transaction where the database can. The first is Placement's own.
 	Migrations fs.FS
-	// HasTable is a query for the number of tables with a name.
-	HasTable string
+	// HasTable is a query for the number of tables with a name, AnyTable one
+	// for the name of some table, '' when there is none.
+	HasTable, AnyTable string
 	// Classify turns a driver's error into an *Error of a kind, with what was
 	// being done; conflict says that rows were not as the writer knew them.
 	Classify func(op string, err error) (classified error, conflict bool)

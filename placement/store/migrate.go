@@ -140,8 +140,11 @@ func (s *Store) hasTable(ctx context.Context, q querier, name string) (bool, err
 func (s *Store) adopt(ctx context.Context, q querier) (bool, error) {
 	const op = "adopting the tables of"
 	theirs, err := s.hasTable(ctx, q, "resource_providers")
-	if err != nil || !theirs {
+	if err != nil {
 		return false, err
+	}
+	if !theirs {
+		return false, s.refuseForeign(ctx, q, op)
 	}
 	versioned, err := s.hasTable(ctx, q, "alembic_version")
 	if err != nil {
@@ -158,4 +161,15 @@ func (s *Store) adopt(ctx context.Context, q querier) (bool, error) {
 			Hint: fmt.Sprintf("its alembic version is %q, not %q; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first", head, placementHead)}
 	}
 	return true, nil
+}
+
+// refuseForeign is the error for a database without the tables of Placement
+// that has others: it is somebody else's.
+func (s *Store) refuseForeign(ctx context.Context, q querier, op string) error {
+	var table string
+	if err := q.QueryRowContext(ctx, s.cfg.Dialect.AnyTable).Scan(&table); err != nil || table == "" {
+		return err
+	}
+	return &Error{Op: op, Where: s.cfg.Where, Kind: ErrSchema,
+		Hint: fmt.Sprintf("it has the table %q and none of Placement's: it belongs to another program; choose another path, nothing was changed", table)}
 }

@@ -21,6 +21,12 @@ type Schema struct {
 // NeedsUpgrade says that migrations are left to run.
 func (s Schema) NeedsUpgrade() bool { return s.Migration < s.Newest }
 
+// CanBeAdopted says that there are no tables, or tables that this program can
+// bring up to date: those of OpenStack Placement only at their last version.
+func (s Schema) CanBeAdopted() bool {
+	return s.Migration > 0 || s.Alembic == "" || s.Alembic == placementHead
+}
+
 // IsNewer says that a newer program was here, whose tables this one does not know.
 func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 
@@ -31,7 +37,8 @@ func NewestMigration(files fs.FS) (int, error) {
 }
 
 // ReadSchema looks at a database and changes nothing. Of cfg it needs Reader,
-// Where and, of the Dialect, Migrations, HasTable and Classify. Errors are *Error.
+// Where and, of the Dialect, Migrations, HasTable, AnyTable and Classify. A
+// database of another program is an error (ErrSchema). Errors are *Error.
 func ReadSchema(ctx context.Context, cfg Config) (Schema, error) {
 	const op = "reading the schema of"
 	s := &Store{cfg: cfg}
@@ -47,6 +54,15 @@ func ReadSchema(ctx context.Context, cfg Config) (Schema, error) {
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	if schema.Migration, err = s.migrated(ctx, tx); err != nil {
 		return Schema{}, s.failed(op, err)
+	}
+	if schema.Migration == 0 {
+		theirs, err := s.hasTable(ctx, tx, "resource_providers")
+		if err == nil && !theirs {
+			err = s.refuseForeign(ctx, tx, op)
+		}
+		if err != nil {
+			return Schema{}, s.failed(op, err)
+		}
 	}
 	has, err := s.hasTable(ctx, tx, "alembic_version")
 	if err == nil && has {

@@ -55,10 +55,11 @@ type stamp struct {
 	size              int64
 	device, inode     uint64
 	missing           bool
-	young             bool // written so shortly before that another write may have left the same times
+	young             bool // written so shortly before that the writer may not be done
 }
 
-// tick is how coarse the times of files may be.
+// tick is how long a file must have been left alone to be read again. A file that is written over is empty first, or holds a
+// part, which may well make sense: less rules, less tokens. It is also how coarse the times of files may be.
 const tick = 50 * time.Millisecond
 
 // New reads the files and makes the value of them; an error of either is returned as it is. When a file changes later, Get
@@ -87,9 +88,11 @@ func New[T any](paths []string, log zerolog.Logger, now func() time.Time, parse 
 // when they have changed. Others are not kept waiting: they get the old value meanwhile.
 func (v *Value[T]) Get() T {
 	if now := v.now().UnixNano(); now-v.looked.Load() >= int64(pause) && v.mu.TryLock() {
-		v.looked.Store(now)
-		v.refresh()
-		v.mu.Unlock()
+		func() {
+			defer v.mu.Unlock()
+			v.looked.Store(now)
+			v.refresh()
+		}()
 	}
 	return *v.current.Load()
 }
@@ -97,7 +100,7 @@ func (v *Value[T]) Get() T {
 // refresh makes the value again if a file has changed since the last look.
 func (v *Value[T]) refresh() {
 	stamps := v.look()
-	if slices.Equal(stamps, v.stamps) {
+	if slices.Equal(stamps, v.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
 		return
 	}
 	v.stamps = stamps // taken before the files are read: what is written meanwhile is a change at the next look
@@ -134,7 +137,7 @@ func (v *Value[T]) look() []stamp {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 			stamps[i].device, stamps[i].inode = sys.Dev, sys.Ino
 			stamps[i].changed = time.Unix(sys.Ctim.Unix())
-			age := time.Since(stamps[i].changed)
+			age := v.now().Sub(stamps[i].changed)
 			stamps[i].young = age >= 0 && age < tick
 		}
 	}
@@ -163,7 +166,8 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 	return all
 }
 
-// read reads one regular file; anything else could hold the caller up.
+// read reads one regular file; anything else could hold the caller up. What everybody may change says nothing about who may
+// do what.
 func read(path string) (c Content, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -171,6 +175,9 @@ func read(path string) (c Content, err error) {
 	}
 	if !info.Mode().IsRegular() {
 		return c, fmt.Errorf("%s %w: it is not a regular file", path, ErrUnreadable)
+	}
+	if mode := info.Mode().Perm(); mode&0o002 != 0 {
+		return c, fmt.Errorf("%s %w: it has mode %04o, so that everybody may change it; run: chmod o-w %[1]s", path, ErrUnreadable, mode)
 	}
 	f, err := os.Open(path)
 	if err != nil {

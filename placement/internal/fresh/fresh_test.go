@@ -113,7 +113,12 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
 	write(t, huge, strings.Repeat("x", 1<<20+1))
-	for _, path := range []string{filepath.Join(dir, "missing"), dir, huge, "/dev/zero"} {
+	open := filepath.Join(dir, "open")
+	write(t, open, "text")
+	if err := os.Chmod(open, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "missing"), dir, huge, "/dev/zero", open} {
 		_, err := fresh.New([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
 		if !errors.Is(err, fresh.ErrUnreadable) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
@@ -123,6 +128,31 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	write(t, broken, "broken")
 	if _, err := fresh.New([]string{broken}, zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
 		t.Errorf("broken: %v", err)
+	}
+}
+
+// TestAFileThatIsBeingWritten: what is found a moment after a write may be a part of what will be there, and counts only when
+// the file was left alone for a while.
+func TestAFileThatIsBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "all of it")
+	var c clock
+	v, err := fresh.New([]string{path}, zerolog.Nop(), c.now, words(new(atomic.Int64)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "all")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.at.Store(info.ModTime().Add(time.Millisecond).UnixNano())
+	if got := v.Get(); got != "all of it" {
+		t.Errorf("just written: the value is %q", got)
+	}
+	c.move(time.Second)
+	if got := v.Get(); got != "all" {
+		t.Errorf("left alone: the value is %q", got)
 	}
 }
 

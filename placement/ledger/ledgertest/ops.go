@@ -85,7 +85,7 @@ var (
 	aggregates = []string{"g0", "g1", "g2"}
 	consumers  = []string{"c0", "c1", "c2", "c3"}
 	opNames    = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
-		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventories",
+		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventory", "DeleteInventory", "DeleteInventories",
 		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass", "CreateTrait", "DeleteTrait",
 		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape"}
 )

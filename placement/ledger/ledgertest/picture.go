@@ -146,7 +146,7 @@ func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
 		pic.Members[a] = uuids(s.ProvidersInAggregate(a))
 	}
 	for _, t := range s.Traits() {
-		if with := uuids(s.ProvidersWithTrait(t.Name)); len(with) > 0 {
+		if with := uuids(slices.Collect(s.WithTrait(t.Name).All())); len(with) > 0 {
 			pic.Traited[t.Name] = with
 		}
 		if s.TraitInUse(t.Name) != (len(pic.Traited[t.Name]) > 0) {
@@ -157,7 +157,7 @@ func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
 		}
 	}
 	for _, c := range s.Classes() {
-		if with := uuids(s.ProvidersWithClass(c.Name)); len(with) > 0 {
+		if with := uuids(slices.Collect(s.WithClass(c.Name).All())); len(with) > 0 {
 			pic.Offering[c.Name] = with
 		}
 		if !c.Standard() {

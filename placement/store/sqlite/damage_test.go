@@ -150,7 +150,14 @@ func TestLost(t *testing.T) {
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	l = open(t, path) // nothing was acknowledged since the lock is new
+	// What a new lock found is known from then on, also when nothing was written since.
+	if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrLost) {
+		t.Errorf("a database cut to nothing after a restore: got %v, want ErrLost", err)
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, path)
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err }); err != nil {
 		t.Fatal(err)
 	}

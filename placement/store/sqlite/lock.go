@@ -56,7 +56,23 @@ func lock(path string, exclusive bool) (*lockFile, error) {
 		}
 		return nil, fileError(op, path, err)
 	}
+	giveToOwner(f, path)
 	return &lockFile{path, f}, nil
+}
+
+// giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own files: or else a command that
+// root runs once would keep the service, which runs as another user, from starting.
+func giveToOwner(f *os.File, path string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(owner.Uid), int(owner.Gid)) // not possible everywhere, and not needed where the owner is root
+	}
 }
 
 // versionDigits is the length of the content, always the same, so that it is
@@ -90,7 +106,7 @@ func (l *lockFile) refuseLoss(version, noted int64) error {
 	}
 	name := filepath.Base(l.path)
 	return &store.Error{Op: "opening", Where: l.path, Kind: store.ErrLost, Hint: fmt.Sprintf(
-		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
+		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
 		version, noted, name, name)}
 }
 

@@ -29,6 +29,9 @@ var migrations embed.FS
 // hasTable counts the tables with a name.
 const hasTable = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
 
+// anyTable names a table that is not SQLite's own.
+const anyTable = "SELECT COALESCE(MIN(name), '') FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+
 // Option changes how Open opens. Without any, other processes may have the
 // file open as well.
 type Option func(*options)
@@ -67,6 +70,12 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	empty, err := prepare(path)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(path + "-lock"); !empty && errors.Is(err, fs.ErrNotExist) {
+		// Nobody of ours was here: the file of another program is refused before anything of it changes.
+		if _, err := ReadSchema(ctx, path); errors.Is(err, store.ErrSchema) {
+			return nil, err
+		}
 	}
 	held, err := lock(path, o.exclusive)
 	if err != nil {
@@ -118,8 +127,8 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 			TimeArg:    func(t time.Time) any { return t.UTC().Format(store.TimeText) },
 			MaxParams:  900,
 			Migrations: files,
-			HasTable:   hasTable,
-			Classify:   classify(path), CommitUnknown: commitUnknown,
+			HasTable:   hasTable, AnyTable: anyTable,
+			Classify: classify(path), CommitUnknown: commitUnknown,
 		},
 		Mark: wal.mark,
 	})
@@ -133,14 +142,22 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	// After a restore, or the first time: from now on it is known what there was.
+	if version > held.noted() {
+		held.note(version)
+	}
 	return s, nil
 }
 
-// PathOf returns the path in a URL of the form sqlite:///PATH.
+// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of
+// sqlite:////PATH, as others write it, too.
 func PathOf(dsn string) (string, error) {
 	rest, ok := strings.CutPrefix(dsn, "sqlite://")
 	if !ok || !strings.HasPrefix(rest, "/") {
 		return "", fmt.Errorf("%q is no address of an SQLite database: write sqlite:///PATH", dsn)
+	}
+	if path, _, ok := strings.Cut(rest, "?"); ok {
+		return "", fmt.Errorf("%q with a question mark is no address of an SQLite database: it takes no options, and a question mark in a name is %%3F", "sqlite://"+path)
 	}
 	path, err := url.PathUnescape(rest)
 	if err != nil || strings.ContainsAny(path, "\x00") {

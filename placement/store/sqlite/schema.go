@@ -45,6 +45,6 @@ func ReadSchema(ctx context.Context, path string) (schema store.Schema, err erro
 		}
 	}()
 	return store.ReadSchema(ctx, store.Config{
-		Reader: db, Where: path, Dialect: store.Dialect{Migrations: files, HasTable: hasTable, Classify: classify(path)},
+		Reader: db, Where: path, Dialect: store.Dialect{Migrations: files, HasTable: hasTable, AnyTable: anyTable, Classify: classify(path)},
 	})
 }

@@ -3,12 +3,15 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -174,6 +177,29 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
+// TestOwner: what root does to the database of a service leaves no file behind that the service's user cannot open.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	path := filepath.Join(t.TempDir(), "placement.db")
+	const nobody = 65534
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, path)
+	for _, suffix := range []string{"", "-wal", "-shm", "-lock"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != nobody || owner.Gid != nobody {
+			t.Errorf("%s belongs to %d:%d", info.Name(), owner.Uid, owner.Gid)
+		}
+	}
+	closeLedger(t, l)
+}
+
 func TestStandardNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	l := open(t, path)
@@ -267,9 +293,34 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("got %v, want ErrSchema", err)
 		}
 	})
+	t.Run("the database of another program", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "keystone.db")
+		execute(t, path, "CREATE TABLE alembic_version (version_num VARCHAR(32))", "CREATE TABLE user (id INTEGER)")
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // The first try left nothing that makes the second succeed.
+			_, err := sqlite.ReadSchema(ctx, path)
+			_, opening := sqlite.Open(ctx, path)
+			for _, err := range []error{err, opening} {
+				if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), `the table "alembic_version" and none of Placement's`) {
+					t.Errorf("got %v, want ErrSchema and the name of a table", err)
+				}
+			}
+		}
+		after, err := os.ReadFile(path)
+		left, _ := filepath.Glob(path + "?*")
+		if err != nil || !bytes.Equal(before, after) || len(left) > 0 {
+			t.Errorf("the file was changed (%v), or others were made: %v", err, left)
+		}
+	})
 	t.Run("unknown Placement schema", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		execute(t, path, "CREATE TABLE resource_providers (id INTEGER)", "CREATE TABLE alembic_version (version_num VARCHAR(32))", "INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+		if schema, err := sqlite.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
+			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
+		}
 		if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrSchema) {
 			t.Errorf("got %v, want ErrSchema", err)
 		}
@@ -388,7 +439,7 @@ func TestPathOf(t *testing.T) {
 			t.Errorf("PathOf(%s) = %s, %v, want %s", dsn, got, err, want)
 		}
 	}
-	for _, dsn := range []string{"", "sqlite://relative.db", "mysql:///x", "sqlite:///%zz", "sqlite:///a%00b"} {
+	for _, dsn := range []string{"", "sqlite://relative.db", "mysql:///x", "sqlite:///%zz", "sqlite:///a%00b", "sqlite:///p.db?timeout=5"} {
 		if got, err := sqlite.PathOf(dsn); err == nil {
 			t.Errorf("PathOf(%q) = %s, want an error", dsn, got)
 		}

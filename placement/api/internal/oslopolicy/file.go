@@ -3,7 +3,10 @@
 package oslopolicy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,8 +21,15 @@ const (
 // ReadFile reads the rules of a policy file, by name: one mapping of names to rules, in YAML or JSON. A file without any
 // is one, too. Its errors wrap ErrRule and name the line.
 func ReadFile(data []byte) (map[string]string, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	var doc, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	err := decoder.Decode(&doc)
+	if err == nil {
+		if err = decoder.Decode(&more); err == nil {
+			return nil, fmt.Errorf("%w: line %d: a second YAML document begins; all rules have to be in one, without --- between them", ErrRule, more.Line)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: this is not YAML: %s", ErrRule, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	rules := map[string]string{}
