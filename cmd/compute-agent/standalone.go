@@ -32,15 +32,15 @@ func newStandalone() *cobra.Command {
 			"tree. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
 			"answers, with a private one that ends with the agent.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			listener, err := placementListener(cmd.Context(), listen)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = listener.Close() }() // once more than the server does, or alone on an error
 			cfg, err := opts.load()
 			if err != nil {
 				return err
 			}
+			listener, _, err := placementListener(cmd.Context(), listen, newLogger(cfg, cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = listener.Close() }() // once more than the server does, or alone on an error
 			scheme := "http://"
 			if cfg.PlacementTLS.CertFile != "" {
 				scheme = "https://"
