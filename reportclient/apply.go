@@ -19,6 +19,9 @@ import (
 // What happened is remembered, so the next Tree costs nothing; what failed, or may have happened without an answer, is
 // read again by it. The error is an [*ApplyError] with every cause.
 //
+// A reshape that did not happen stops everything after it: see [ErrConflict] and [ErrReshapeRefused]. If its answer gets
+// lost, Apply compares and goes on if it happened. The configuration's ReshapeLog is told before and after.
+//
 // Cost: one request per operation, less those that create a class or trait known by now.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
@@ -27,10 +30,11 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	n := c.node(root)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	run := &run{client: c, node: n, plan: plan, failed: map[string]error{}, symbols: map[string]error{}, generation: map[string]int64{}}
+	run := &run{client: c, root: root, node: n, plan: plan, failed: map[string]error{}, symbols: map[string]error{}, generation: map[string]int64{}}
 	for p := range plan.desired.All() {
 		run.generation[p.UUID] = p.Generation
 	}
+	run.learnGenerations()
 	result := &ApplyError{}
 	for _, op := range plan.Operations {
 		if cause := run.blocked(op); cause != nil {
@@ -57,12 +61,27 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 // run is one plan being applied.
 type run struct {
 	client     *Client
+	root       string
 	node       *node
 	plan       Plan
 	generation map[string]int64 // by provider: what the next write must carry
 	failed     map[string]error // providers whose later operations are pointless
 	symbols    map[string]error // classes and traits that could not be made
 	stopped    error            // why nothing at all is to be tried any more
+}
+
+// learnGenerations takes those of a reshape's providers: some of them are not in the desired tree any more.
+func (r *run) learnGenerations() {
+	for _, op := range r.plan.Operations {
+		if op.Kind != ReshapeTree {
+			continue
+		}
+		for _, p := range op.Reshape.Providers {
+			if p.Generation != providertree.NoGeneration {
+				r.generation[p.UUID] = p.Generation
+			}
+		}
+	}
 }
 
 // blocked gives the reason why an operation need not be tried.
@@ -88,6 +107,29 @@ func (r *run) blocked(op Operation) error {
 			return err
 		}
 	}
+	if op.Reshape != nil {
+		return r.blockedReshape(op.Reshape)
+	}
+	return nil
+}
+
+// blockedReshape: a reshape builds upon every provider and class that it names.
+func (r *run) blockedReshape(reshape *Reshape) error {
+	for _, p := range reshape.Providers {
+		if err := r.failed[p.UUID]; err != nil {
+			return err
+		}
+		for class := range p.After {
+			if err := r.symbols[class]; err != nil {
+				return err
+			}
+		}
+	}
+	for provider := range reshape.touched() {
+		if err := r.failed[provider]; err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -108,6 +150,8 @@ func (r *run) rule(op Operation, err error) {
 		r.stopped = err
 	}
 	switch op.Kind {
+	case ReshapeTree:
+		r.stopped = err // what comes after a reshape is meant for the new shape
 	case EnsureClass, EnsureTrait:
 		r.symbols[op.Symbol] = err
 	case DeleteProvider:
@@ -162,6 +206,8 @@ func (r *run) do(ctx context.Context, op Operation) error {
 		return nil
 	case SetTraits:
 		return r.setTraits(ctx, op, path+"/traits")
+	case ReshapeTree:
+		return r.reshape(ctx, op)
 	}
 	return fmt.Errorf("operation of unknown kind %d", op.Kind)
 }
@@ -190,6 +236,13 @@ func (c *Client) doubtSymbols(op Operation) {
 	defer c.mu.Unlock()
 	for class := range op.Inventories {
 		delete(c.ensured, class)
+	}
+	if op.Reshape != nil {
+		for _, p := range op.Reshape.Providers {
+			for class := range p.After {
+				delete(c.ensured, class)
+			}
+		}
 	}
 	for _, trait := range op.Traits {
 		delete(c.ensured, trait)

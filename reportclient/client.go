@@ -66,12 +66,13 @@ func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d))
 // CloseIdle gives up the idle connections; the client stays usable.
 func (c *Client) CloseIdle() { c.transport.client.HTTPClient.CloseIdleConnections() }
 
-// Tree returns what Placement says of a compute node: its root and all providers below it. A node that Placement does
+// Tree returns what Placement says of a compute node: its root and all providers below it, and beside them, as roots of
+// their own, the providers that share something with one of these through an aggregate. A node that Placement does
 // not have yet comes back as a lone root with [providertree.NoGeneration]; the plan made from it creates it.
 //
 // The tree is a copy that the caller may edit. Without changes on either side it costs no request within the refresh
-// interval (a connection is opened and closed, see [Config].Dial), one GET after it, and three more for each provider whose
-// generation moved.
+// interval (a connection is opened and closed, see [Config].Dial), one GET after it, one more for each 100 aggregates that
+// the providers are in, and three more for each provider whose generation moved.
 //
 // Errors: [ErrIdentity] if Placement has this name under another uuid, or this uuid under another name or parent; those
 // of [RequestError] otherwise.
@@ -186,7 +187,10 @@ func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*provide
 	if err := tree.Populate(providers); err != nil {
 		return nil, fmt.Errorf("%w: the tree of %s (%s) makes no sense: %w", ErrUnexpected, name, uuid, err)
 	}
-	return tree, checkIdentity(tree, uuid, name)
+	if err := checkIdentity(tree, uuid, name); err != nil {
+		return nil, err
+	}
+	return tree, c.addSharing(ctx, n, tree)
 }
 
 // fill turns a provider of a list into a whole one: from the cache if its generation did not move, else by three GETs.

@@ -8,6 +8,7 @@
 //	Tree() ────┤                                                            │
 //	           └────────────────────────────────────────────────────────────┘
 //	Plan(known, desired) ── pure ──▶ []Operation ── Apply() ──▶ PUT, POST, DELETE, each with the provider's generation
+//	PlanReshape(known, desired, before, after) ── the same, with what moves in one POST /reshaper
 //
 // # Cost
 //
@@ -17,8 +18,31 @@
 // costs one write per provider and kind (inventory, aggregates, traits), plus one for each custom class or trait that
 // Placement has not seen from us before.
 //
+// Providers that share something through an aggregate are shown beside the tree. They cost nothing while no provider of
+// the tree is in an aggregate, and then one GET more per 100 aggregates for each verification, and three for each sharing
+// provider that moved.
+//
 // What the generation does not tell is aggregates that a client sets with a microversion before 1.19 (Nova uses 1.19). They
 // are seen when the provider is next read, and looked at before aggregates are written, so that they are not lost.
+//
+// # Reshape
+//
+// Inventory that is allocated can only move together with its allocations. [Client.AllocationsForProviderTree] gathers
+// them (one GET per provider and per consumer), a driver edits tree and allocations, [NewReshapePlan] puts what moves, and
+// nothing else, into one [Reshape], and Apply posts it once:
+//
+//	ReshapeLog.Begin ─▶ POST /reshaper ─┬─ 204 ──────────────────────────────────▶ happened: noted without reading
+//	                                    ├─ 409 concurrent_update ────────────────▶ ErrConflict: all forgotten, compute anew
+//	                                    ├─ another no of Placement's ────────────▶ ErrReshapeRefused, with what to do
+//	                                    └─ no answer, 5xx, garbage ─ compare ─┬──▶ happened
+//	                                                                          ├──▶ did not: fenced off, then ErrConflict
+//	                                                                          └──▶ unknown: Placement is away
+//
+// A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is raised by its interim
+// inventory (none if it shall have none), by allocations that touch it, and by its final inventory, each checked against the
+// one before; a provider that has only allocations written against it, by one at least. Comparing costs one GET per
+// provider and consumer of the reshape. A request that may still be on its way is fenced off with a write that changes nothing
+// but a generation, so that "it did not happen" stays true.
 //
 // # Errors
 //

@@ -33,6 +33,9 @@ var (
 	ErrTooOld = errors.New("placement is too old")
 	// ErrIdentity: the provider that Placement has under our name or uuid is not ours to write.
 	ErrIdentity = errors.New("placement knows this compute node as another")
+	// ErrReshapeRefused: Placement did not carry out a reshape, and computing it again gives the same answer. The text has
+	// Placement's code and detail, and what to do.
+	ErrReshapeRefused = errors.New("placement refused the reshape")
 )
 
 // RequestError is one request that failed.
@@ -47,6 +50,8 @@ type RequestError struct {
 	Detail string
 	// RequestID is ours, under which Placement logs the request; ServerRequestID is Placement's.
 	RequestID, ServerRequestID string
+	// Unsent: no connection came about, so Placement has not seen the request.
+	Unsent bool
 	// Kind is one of the sentinels of this package; Cause is the transport's error, if any.
 	Kind, Cause error
 }

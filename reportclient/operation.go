@@ -15,7 +15,7 @@ import (
 // Kind is what an operation does. Each is one request.
 type Kind int
 
-// The kinds, in the order in which a plan holds them.
+// The kinds. Which order a plan has them in, [NewPlan] and [NewReshapePlan] say.
 const (
 	EnsureClass    Kind = iota + 1 // PUT /resource_classes/{class}
 	EnsureTrait                    // PUT /traits/{trait}
@@ -25,11 +25,13 @@ const (
 	SetInventories                 // PUT /resource_providers/{uuid}/inventories
 	SetAggregates                  // PUT /resource_providers/{uuid}/aggregates
 	SetTraits                      // PUT /resource_providers/{uuid}/traits
+	ReshapeTree                    // POST /reshaper
 )
 
 var kindNames = map[Kind]string{
 	EnsureClass: "ensure_class", EnsureTrait: "ensure_trait", CreateProvider: "create_provider", UpdateProvider: "update_provider",
 	DeleteProvider: "delete_provider", SetInventories: "set_inventories", SetAggregates: "set_aggregates", SetTraits: "set_traits",
+	ReshapeTree: "reshape",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -37,7 +39,7 @@ func (k Kind) String() string { return kindNames[k] }
 // Operation is one write to Placement.
 type Operation struct {
 	Kind Kind
-	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass and EnsureTrait.
+	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait and ReshapeTree.
 	UUID, Provider string
 	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
 	Parent string
@@ -48,6 +50,8 @@ type Operation struct {
 	Traits, Aggregates []string
 	// Before is the provider as Placement has it, nil for one that is new.
 	Before *providertree.Provider
+	// Reshape is what moves, for ReshapeTree.
+	Reshape *Reshape
 }
 
 // String says what the operation does, for people.
@@ -72,6 +76,8 @@ func (o Operation) String() string {
 		return fmt.Sprintf("set the aggregates of %s: %s", o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
 	case SetTraits:
 		return fmt.Sprintf("set the traits of %s: %s", o.Provider, describeSets(o.before().Traits, o.Traits))
+	case ReshapeTree:
+		return o.Reshape.String()
 	}
 	return fmt.Sprintf("unknown operation %d", int(o.Kind))
 }
@@ -161,16 +167,6 @@ func describeSets(before, after []string) string {
 
 // MarshalJSON gives the form that `plan --output json` prints.
 func (o Operation) MarshalJSON() ([]byte, error) {
-	inventory := func(v providertree.Inventories) map[string]inventoryJSON {
-		if v == nil {
-			return nil
-		}
-		out := make(map[string]inventoryJSON, len(v))
-		for class, inv := range v {
-			out[class] = inventoryJSON(inv.Normalize())
-		}
-		return out
-	}
 	return json.Marshal(struct {
 		Kind        string                   `json:"operation"`
 		UUID        string                   `json:"resource_provider,omitempty"`
@@ -180,8 +176,9 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 		Inventories map[string]inventoryJSON `json:"inventories,omitempty"`
 		Traits      []string                 `json:"traits,omitempty"`
 		Aggregates  []string                 `json:"aggregates,omitempty"`
+		Reshape     *Reshape                 `json:"reshape,omitempty"`
 		Text        string                   `json:"text"`
-	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, inventory(o.Inventories), o.Traits, o.Aggregates, o.String()})
+	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, inventoriesJSON(o.Inventories), o.Traits, o.Aggregates, o.Reshape, o.String()})
 }
 
 type inventoryJSON struct {

@@ -50,7 +50,7 @@ func (c *counter) since() []string {
 	defer c.mu.Unlock()
 	out := []string{}
 	for _, s := range c.seen {
-		for i := range 10 {
+		for i := range 40 {
 			s = strings.ReplaceAll(s, id(i), fmt.Sprint("#", i))
 		}
 		out = append(out, s)

@@ -29,32 +29,23 @@ func (p Plan) Empty() bool { return len(p.Operations) == 0 }
 //
 // Cost: O(providers), no request.
 func NewPlan(known, desired *providertree.Tree) Plan {
-	changes := providertree.Diff(known, desired)
-	if changes.Empty() && !hasUnborn(desired) {
-		return Plan{desired: desired}
-	}
+	changes := compare(known, desired)
 	plan := Plan{desired: desired}
-	plan.ensureSymbols(known, desired)
-
-	deletions := func() {
-		for _, p := range changes.Removed {
-			if p.Generation != providertree.NoGeneration {
-				plan.add(Operation{Kind: DeleteProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &p})
-			}
-		}
+	if changes.Empty() && !hasUnborn(desired) {
+		return plan
 	}
+	plan.ensureSymbols(known, desired)
 	// A name that passes from a provider that goes to one that comes must be free first.
 	early := slices.ContainsFunc(changes.Removed, func(p providertree.Provider) bool {
 		_, wanted := desired.ProviderByName(p.Name)
 		return wanted
 	})
 	if early {
-		deletions()
+		plan.deletions(changes)
 	}
-	fresh := map[string]bool{}
+	fresh := freshProviders(known, desired)
 	for p := range desired.All() {
-		if p.Generation == providertree.NoGeneration || !known.Exists(p.UUID) {
-			fresh[p.UUID] = true
+		if fresh[p.UUID] {
 			plan.add(Operation{Kind: CreateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID})
 		}
 	}
@@ -64,41 +55,90 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 		}
 	}
 	if !early {
-		deletions()
+		plan.deletions(changes)
 	}
+	eachFromLeaves(known, desired, func(before, after providertree.Provider) {
+		plan.describeInventories(before, after)
+		plan.describeAssociations(before, after)
+	})
+	return plan
+}
+
+// compare is [providertree.Diff], but that a sharing provider which the driver left out is left alone: it is shown to
+// drivers, and serves other hosts too.
+func compare(known, desired *providertree.Tree) providertree.Changes {
+	changes := providertree.Diff(known, desired)
+	changes.Removed = slices.DeleteFunc(changes.Removed, func(p providertree.Provider) bool {
+		return p.ParentUUID == "" && p.HasTrait(providertree.TraitSharesViaAggregate)
+	})
+	return changes
+}
+
+// freshProviders are those that Placement does not have yet.
+func freshProviders(known, desired *providertree.Tree) map[string]bool {
+	fresh := map[string]bool{}
+	for p := range desired.All() {
+		if p.Generation == providertree.NoGeneration || !known.Exists(p.UUID) {
+			fresh[p.UUID] = true
+		}
+	}
+	return fresh
+}
+
+// eachFromLeaves visits the providers of the desired tree, children before parents, with what Placement has of each: the
+// zero Provider for those that it does not have yet.
+func eachFromLeaves(known, desired *providertree.Tree, visit func(before, after providertree.Provider)) {
+	fresh := freshProviders(known, desired)
 	for _, uuid := range slices.Backward(desired.UUIDs()) {
 		after, _ := desired.Provider(uuid)
 		before, _ := known.Provider(uuid)
 		if fresh[uuid] {
 			before = providertree.Provider{}
 		}
-		plan.describe(before, after)
+		visit(before, after)
 	}
-	return plan
+}
+
+// deletions adds what is needed for the providers that go, children first.
+func (p *Plan) deletions(changes providertree.Changes) {
+	for _, gone := range changes.Removed {
+		if gone.Generation != providertree.NoGeneration {
+			p.add(Operation{Kind: DeleteProvider, UUID: gone.UUID, Provider: gone.Name, Parent: gone.ParentUUID, Before: &gone})
+		}
+	}
 }
 
 func (p *Plan) add(op Operation) { p.Operations = append(p.Operations, op) }
 
-// describe adds the writes for what one provider has.
-func (p *Plan) describe(before, after providertree.Provider) {
+// describeInventories adds the write for what one provider has.
+func (p *Plan) describeInventories(before, after providertree.Provider) {
+	if !before.Inventories.Equal(after.Inventories) {
+		op := operationOn(before, after)
+		op.Kind, op.Inventories = SetInventories, after.Inventories
+		p.add(op)
+	}
+}
+
+// describeAssociations adds the writes for its aggregates and traits.
+func (p *Plan) describeAssociations(before, after providertree.Provider) {
+	if !slices.Equal(before.Aggregates, after.Aggregates) {
+		op := operationOn(before, after)
+		op.Kind, op.Aggregates = SetAggregates, after.Aggregates
+		p.add(op)
+	}
+	if !slices.Equal(before.Traits, after.Traits) {
+		op := operationOn(before, after)
+		op.Kind, op.Traits = SetTraits, after.Traits
+		p.add(op)
+	}
+}
+
+func operationOn(before, after providertree.Provider) Operation {
 	op := Operation{UUID: after.UUID, Provider: after.Name}
 	if before.UUID != "" {
 		op.Before = &before
 	}
-	if !before.Inventories.Equal(after.Inventories) {
-		op.Kind, op.Inventories = SetInventories, after.Inventories
-		p.add(op)
-		op.Inventories = nil
-	}
-	if !slices.Equal(before.Aggregates, after.Aggregates) {
-		op.Kind, op.Aggregates = SetAggregates, after.Aggregates
-		p.add(op)
-		op.Aggregates = nil
-	}
-	if !slices.Equal(before.Traits, after.Traits) {
-		op.Kind, op.Traits = SetTraits, after.Traits
-		p.add(op)
-	}
+	return op
 }
 
 // ensureSymbols adds the creation of custom classes and traits that no known provider uses yet. (Those that one uses

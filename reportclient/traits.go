@@ -19,6 +19,11 @@ const traitsPerQuery = 25
 // Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a driver may be newer than
 // the control plane, and its other traits count all the same.
 func (c *Client) Plan(known, desired *providertree.Tree) Plan {
+	return NewPlan(known, c.withoutUnknown(known, desired))
+}
+
+// withoutUnknown is the desired tree without the traits that Placement does not know.
+func (c *Client) withoutUnknown(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
 	unknown := make([]string, 0, len(c.unknown))
 	for trait := range c.unknown {
@@ -38,7 +43,7 @@ func (c *Client) Plan(known, desired *providertree.Tree) Plan {
 			}
 		}
 	}
-	return NewPlan(known, desired)
+	return desired
 }
 
 // knownTraits asks which of these traits Placement knows, and remembers the others.

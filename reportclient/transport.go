@@ -52,6 +52,8 @@ type Config struct {
 	// Now and Jitter (0 <= x < 1) are the clock and the dice. Nil: the real ones.
 	Now    func() time.Time
 	Jitter func() float64
+	// ReshapeLog is told of each reshape before it is posted and after. Nil: nobody is.
+	ReshapeLog ReshapeLog
 	// Logger takes a line for each request at debug level.
 	Logger zerolog.Logger
 }
@@ -104,11 +106,9 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 		return false, ctx.Err()
 	}
 	if err != nil {
-		var op *net.OpError
-		unsent := errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 		var urlErr *url.Error
 		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout() // a server that hangs hangs the next time too
-		return unsent || read, nil
+		return unsent(err) || read, nil
 	}
 	if resp.Request == nil || resp.Request.Method != http.MethodGet {
 		return false, nil
@@ -118,6 +118,12 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 		return true, nil
 	}
 	return false, nil
+}
+
+// unsent reports whether a request failed before any connection was there to send it on.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 }
 
 // do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out (nil: ignored).
@@ -136,13 +142,13 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if err := t.setHeaders(ctx, req.Request, body != nil, failed.RequestID); err != nil {
-		failed.Kind, failed.Cause, failed.Detail = ErrRefused, err, err.Error()
+		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = ErrRefused, err, err.Error(), true
 		return failed
 	}
 	start := t.now()
 	resp, err := t.client.Do(req)
 	if err != nil {
-		failed.Kind, failed.Cause, failed.Detail = ErrUnavailable, err, plain(err)
+		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = ErrUnavailable, err, plain(err), unsent(err)
 		t.log(failed, t.now().Sub(start))
 		return failed
 	}
@@ -158,7 +164,7 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		failed.refuse(content)
 	default:
-		if err := decode(content, out); err != nil {
+		if err := decode(resp.StatusCode, content, out); err != nil {
 			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, err.Error()
 		}
 	}
@@ -261,8 +267,14 @@ func conflictKind(code string) error {
 	return ErrConflict
 }
 
-func decode(content []byte, out any) error {
-	if out == nil {
+func decode(status int, content []byte, out any) error {
+	switch out.(type) {
+	case nil:
+		return nil
+	case noContent:
+		if status != http.StatusNoContent {
+			return fmt.Errorf("the answer has status %d, and done is only 204: %s", status, excerpt(content))
+		}
 		return nil
 	}
 	if err := json.Unmarshal(content, out); err != nil {

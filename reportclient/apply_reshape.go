@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// reshape posts a reshape, once, and finds out what became of it.
+//
+// Errors: [ErrConflict] if somebody else wrote, or if no answer came and it did not happen: everything known of the tree is
+// forgotten, so that the pass can be computed anew. [ErrReshapeRefused] if Placement says no for another reason.
+// [ErrUnavailable] if no answer came and Placement cannot be asked; the log then has the outcome "unknown".
+//
+// Cost: one POST. Without an answer, one GET for each provider and consumer, and one PUT if it did not happen.
+func (r *run) reshape(ctx context.Context, op Operation) error {
+	posted := op.Reshape.clone()
+	for i, p := range posted.Providers {
+		posted.Providers[i].Generation = r.generation[p.UUID]
+	}
+	if log := r.client.transport.config.ReshapeLog; log != nil {
+		if err := log.Begin(r.root, posted); err != nil {
+			return fmt.Errorf("the reshape is not posted, since it cannot be noted down before: %w", err)
+		}
+	}
+	outcome, err := r.client.postReshape(ctx, posted)
+	r.end(outcome)
+	switch {
+	case outcome == ReshapeHappened:
+		r.keepReshape(posted)
+		return nil
+	case outcome == ReshapeUnknown || errors.Is(err, ErrConflict):
+		r.node.forget()
+	}
+	for _, p := range posted.Providers {
+		r.node.markStale(p.UUID)
+	}
+	return err
+}
+
+func (r *run) end(outcome ReshapeOutcome) {
+	log := r.client.transport.config.ReshapeLog
+	if log == nil {
+		return
+	}
+	if err := log.End(r.root, outcome); err != nil {
+		r.client.transport.config.Logger.Warn().Str("root", r.root).Str("outcome", string(outcome)).Err(err).
+			Msg("What became of the reshape cannot be noted down. The next start compares with Placement to find out.")
+	}
+}
+
+// postReshape returns an error unless the reshape happened.
+func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
+	err := c.transport.do(ctx, http.MethodPost, "/reshaper", reshapeBody(r), noContent{})
+	if err == nil {
+		return ReshapeHappened, nil
+	}
+	var failed *RequestError
+	if !errors.As(err, &failed) || failed.Unsent {
+		return ReshapeRefused, err
+	}
+	if failed.fromPlacement() {
+		return ReshapeRefused, explainRefusal(failed)
+	}
+	if ctx.Err() != nil {
+		return ReshapeUnknown, fmt.Errorf("whether the reshape happened is not known: %w", err)
+	}
+	return c.settle(ctx, r, err)
+}
+
+// ResolveReshape is [Client.CompareReshape] for a reshape of which no answer came because the agent ended. Its request may be on
+// its way still, so before it says "refused" it sees to it that the reshape can happen no more.
+//
+// Errors: that Placement cannot be asked; the outcome is unknown then.
+//
+// Cost: one GET for each provider and each consumer of the reshape, and one PUT if it did not happen.
+func (c *Client) ResolveReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
+	outcome, err := c.settle(ctx, r, errors.New("the agent ended before the answer came"))
+	if errors.Is(err, ErrConflict) { // not an error of the asking
+		err = nil
+	}
+	return outcome, err
+}
+
+// settle finds out what became of a reshape without an answer: lost is how the answer got lost.
+func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOutcome, error) {
+	unknown := func(why error) (ReshapeOutcome, error) {
+		return ReshapeUnknown, fmt.Errorf("whether the reshape happened is not known: %w (at first: %s)", why, lost.Error())
+	}
+	found, err := c.compareReshape(ctx, r)
+	if err == nil && found.happened > 0 && found.not > 0 { // it arrived while we looked
+		found, err = c.compareReshape(ctx, r)
+	}
+	if err != nil {
+		return unknown(err)
+	}
+	if found.outcome() == ReshapeRefused && !found.moved {
+		// The request may still be on its way. A write that changes nothing but a generation sees to it that it comes to nothing.
+		p := r.Providers[0]
+		body := wire.Inventories{Generation: p.Generation, Inventories: toWire(p.Before)}
+		err := c.transport.do(ctx, http.MethodPut, "/resource_providers/"+p.UUID+"/inventories", body, nil)
+		if errors.Is(err, ErrConflict) { // it has arrived just now, or somebody else wrote: either way it is decided
+			found, err = c.compareReshape(ctx, r)
+		}
+		if err != nil {
+			return unknown(err)
+		}
+	}
+	switch found.outcome() {
+	case ReshapeHappened:
+		c.transport.config.Logger.Warn().AnErr("answer", lost).
+			Msg("The answer to the reshape got lost. Comparing with Placement shows that it happened, so the pass goes on.")
+		return ReshapeHappened, nil
+	case ReshapeRefused:
+		return ReshapeRefused, fmt.Errorf("%w: the answer to the reshape got lost, and comparing shows that it did not happen (%s)", ErrConflict, lost.Error())
+	}
+	return unknown(fmt.Errorf("%w: its providers and consumers are neither as they were nor as they should become", ErrConflict))
+}
+
+// fromPlacement reports whether Placement itself, and no proxy or broken server, has turned the request down: then nothing of it happened.
+func (e *RequestError) fromPlacement() bool {
+	if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
+		return true
+	}
+	return e.Status >= 400 && e.Status < 500 && e.Code != ""
+}
+
+// explainRefusal keeps a conflict a conflict, and a server with too much to do just that, and says of everything else what to
+// do about it.
+func explainRefusal(failed *RequestError) error {
+	if wire.ErrorCode(failed.Code) == wire.CodeConcurrentUpdate || errors.Is(failed.Kind, ErrUnavailable) {
+		return failed
+	}
+	advice := "compare the plan (compute-agent plan --reshape) with what openstack resource provider show --allocations lists"
+	switch failed.Status {
+	case http.StatusUnauthorized:
+		advice = "check the agent's credentials"
+	case http.StatusForbidden:
+		advice = "give the agent's user the role service (openstack role add --user USER --project service service), which Placement asks " +
+			"for by default, or change the policy rule placement:reshaper:reshape"
+	case http.StatusBadRequest:
+		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, or was a provider deleted by somebody?"
+	case http.StatusConflict:
+		if errors.Is(failed.Kind, ErrInventoryInUse) {
+			advice = "inventory that goes is allocated to a consumer that does not move with it: find it with openstack resource provider show --allocations, " +
+				"and delete the allocation if nothing uses it any more"
+			break
+		}
+		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.1 says so also of " +
+			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long as the reshape takes"
+		failed.Kind = ErrReshapeRefused // nobody else's write: the same again would be refused again
+	}
+	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
+}
+
+// noContent is what do gets as out where only the status 204 means that it is done: whatever else answers, a login page for one, is no Placement.
+type noContent struct{}
+
+func reshapeBody(r *Reshape) wire.Reshape {
+	body := wire.Reshape{
+		Inventories: make(map[string]wire.Inventories, len(r.Providers)),
+		Allocations: make(map[string]wire.ConsumerAllocations, len(r.Consumers)),
+	}
+	for _, p := range r.Providers {
+		body.Inventories[p.UUID] = wire.Inventories{Generation: p.Generation, Inventories: toWire(p.After)}
+	}
+	for _, c := range r.Consumers {
+		allocations := make(map[string]wire.ProviderAllocation, len(c.After.Resources))
+		for provider, amounts := range c.After.Resources {
+			allocations[provider] = wire.ProviderAllocation{Resources: amounts}
+		}
+		body.Allocations[c.UUID] = wire.ConsumerAllocations{
+			Allocations: allocations, ProjectID: c.After.ProjectID, UserID: c.After.UserID, ConsumerGeneration: c.After.Generation,
+		}
+	}
+	return body
+}
+
+// keepReshape notes in the cached tree what a reshape has done, without reading: of its providers the generations are known
+// exactly, and one that only has allocations written against it is at least one further. If somebody else wrote to that one,
+// too, its generation differs from the cached one and the next Tree reads it.
+func (r *run) keepReshape(done *Reshape) {
+	generations := done.generationsAfter()
+	for _, p := range done.Providers {
+		r.keep(Operation{UUID: p.UUID}, generations[p.UUID], func(t *providertree.Tree) (bool, error) { return t.SetInventories(p.UUID, p.After) })
+	}
+	for provider := range done.touched() {
+		_, moved := generations[provider]
+		generation, known := r.generation[provider]
+		if moved || !known {
+			continue // written above, or of another host
+		}
+		r.keep(Operation{UUID: provider}, generation+1, func(*providertree.Tree) (bool, error) { return false, nil })
+	}
+}
+
+// forget drops all that is known of the tree, for the next Tree to read it anew.
+func (n *node) forget() { n.tree, n.stale = nil, nil }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// CompareReshape looks whether a reshape of which no answer came, or which a journal holds from before a restart, has
+// happened. The generations in it must be those that were sent.
+//
+// A reshape happens whole or not at all, so one sign is as good as all: a provider with another inventory than before, or a
+// consumer with other allocations, that are just as they should become, or still just as they were. Providers and consumers that
+// somebody has changed since, and consumers that are gone, say nothing. The outcome is unknown if nothing says anything, or
+// signs contradict each other.
+//
+// "Refused" means: not until now. A request that is still on its way could yet arrive; Apply makes sure that it then comes
+// to nothing.
+//
+// Cost: one GET for each provider and each consumer of the reshape.
+func (c *Client) CompareReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
+	found, err := c.compareReshape(ctx, r)
+	return found.outcome(), err
+}
+
+// signs are what a comparison found.
+type signs struct {
+	happened, not int
+	// moved: some provider has another generation than the request carries, so that it can happen no more.
+	moved bool
+}
+
+func (s signs) outcome() ReshapeOutcome {
+	switch {
+	case s.happened > 0 && s.not == 0:
+		return ReshapeHappened
+	case s.not > 0 && s.happened == 0:
+		return ReshapeRefused
+	}
+	return ReshapeUnknown
+}
+
+func (s *signs) note(after, before bool) {
+	switch {
+	case after && !before:
+		s.happened++
+	case before && !after:
+		s.not++
+	}
+}
+
+// compareReshape returns no signs beside an error.
+func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) {
+	var found signs
+	for _, p := range r.Providers {
+		var now wire.Inventories
+		err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", nil, &now)
+		gone := errors.Is(err, ErrNotFound) // deleted by the rest of the plan, or by somebody else: it has no inventory
+		if err != nil && !gone {
+			return signs{}, fmt.Errorf("looking whether the reshape of %s (%s) happened: %w", p.Name, p.UUID, err)
+		}
+		if !gone && now.Generation == p.Generation {
+			found.not++ // nobody has written to it at all
+			continue
+		}
+		found.moved = true
+		inventories := make(providertree.Inventories, len(now.Inventories))
+		for class, inv := range now.Inventories {
+			inventories[class] = fromWire(inv)
+		}
+		found.note(inventories.Equal(p.After), inventories.Equal(p.Before))
+	}
+	for _, consumer := range r.Consumers {
+		now, err := c.consumer(ctx, consumer.UUID)
+		if err != nil {
+			return signs{}, fmt.Errorf("looking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
+		}
+		found.note(sameResources(now.Resources, consumer.After.Resources), sameResources(now.Resources, consumer.Before.Resources))
+	}
+	return found, nil
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out not to know, see [Client.Plan].
+func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
+	return NewReshapePlan(known, c.withoutUnknown(known, desired), before, after)
+}
+
+// NewReshapePlan is [NewPlan] for a pass in which the driver was given the allocations (before) and edited them (after):
+// what moves is written in one transaction, [ReshapeTree]. It is pure. With after nil, or if nothing moves, it is NewPlan.
+//
+// The order is: custom resource classes and traits; new providers, parents first; renames and moves; aggregates and traits
+// from the leaves up; the reshape; deletions, children first; and the inventories that are not part of it. A new provider
+// that takes over the name of one that goes is called by its uuid until that has happened.
+//
+// A resource class moves if a consumer's amount of it changes on some provider, or if its capacity shrinks on one provider
+// and grows on another. The reshape holds the providers whose inventory of such a class changes (with all their
+// inventories, as they shall be), and the consumers whose allocations change (with all their allocations). A consumer that
+// is not in after keeps what it has. Owners and generations of consumers are those in before.
+//
+// Cost: O(providers + consumers), no request.
+func NewReshapePlan(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
+	changes := compare(known, desired)
+	reshape := newReshape(known, desired, changes, before, after)
+	if reshape == nil {
+		return NewPlan(known, desired)
+	}
+	plan := Plan{desired: desired}
+	plan.ensureSymbols(known, desired)
+	taken := map[string]bool{} // names that become free only after the reshape
+	for _, p := range changes.Removed {
+		taken[p.Name] = true
+	}
+	fresh := freshProviders(known, desired)
+	var later []Operation
+	for p := range desired.All() {
+		if !fresh[p.UUID] {
+			continue
+		}
+		op := Operation{Kind: CreateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID}
+		if taken[p.Name] {
+			op.Provider = p.UUID
+			unnamed := p
+			unnamed.Name = p.UUID
+			later = append(later, Operation{Kind: UpdateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &unnamed})
+		}
+		plan.add(op)
+	}
+	for _, c := range changes.Changed {
+		if !c.Renamed() && !c.Moved() || fresh[c.After.UUID] {
+			continue
+		}
+		op := Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before}
+		if !taken[c.After.Name] {
+			plan.add(op)
+			continue
+		}
+		if c.Moved() { // below its new parent now, so that the old one can go; the name when it is free
+			moved := c.Before
+			moved.ParentUUID = c.After.ParentUUID
+			plan.add(Operation{Kind: UpdateProvider, UUID: op.UUID, Provider: c.Before.Name, Parent: op.Parent, Before: &c.Before})
+			op.Before = &moved
+		}
+		later = append(later, op)
+	}
+	eachFromLeaves(known, desired, plan.describeAssociations)
+	plan.add(Operation{Kind: ReshapeTree, Reshape: reshape})
+	plan.deletions(changes)
+	plan.Operations = append(plan.Operations, later...)
+	moved := map[string]bool{}
+	for _, p := range reshape.Providers {
+		moved[p.UUID] = true
+	}
+	eachFromLeaves(known, desired, func(before, after providertree.Provider) {
+		if !moved[after.UUID] {
+			plan.describeInventories(before, after)
+		}
+	})
+	return plan
+}
+
+// newReshape collects what moves; nil if nothing does.
+func newReshape(known, desired *providertree.Tree, changes providertree.Changes, before, after providertree.Allocations) *Reshape {
+	if after == nil {
+		return nil
+	}
+	out := &Reshape{Consumers: changedConsumers(before, after)}
+	fresh := freshProviders(known, desired)
+	var all []ReshapedProvider
+	add := func(was, is providertree.Provider) {
+		p := ReshapedProvider{UUID: is.UUID, Name: is.Name, Generation: providertree.NoGeneration, After: is.Inventories}
+		if !fresh[is.UUID] {
+			p.Generation, p.Before = was.Generation, was.Inventories
+		}
+		all = append(all, p)
+	}
+	for is := range desired.All() {
+		was, _ := known.Provider(is.UUID)
+		add(was, is)
+	}
+	for _, gone := range slices.Backward(changes.Removed) {
+		if gone.Generation != providertree.NoGeneration {
+			add(gone, providertree.Provider{UUID: gone.UUID, Name: gone.Name})
+		}
+	}
+	touched, moving := movedAllocations(out.Consumers)
+	movedCapacity(all, moving)
+	for _, p := range all {
+		if slices.ContainsFunc(moving.list(), func(class string) bool { return inventoryChanges(p, class) }) {
+			out.Providers = append(out.Providers, p)
+		}
+	}
+	switch {
+	case len(out.Providers) == 0 && len(out.Consumers) == 0:
+		return nil
+	case len(out.Providers) == 0:
+		out.Providers = anchor(all, touched)
+	}
+	return out
+}
+
+// anchor is the provider that a reshape names although its inventory stays, since Placement wants one: the first that is
+// touched, else the node's root.
+func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider {
+	for _, p := range all {
+		if touched[p.UUID] {
+			return []ReshapedProvider{p}
+		}
+	}
+	return all[:min(1, len(all))]
+}
+
+// changedConsumers are those that shall hold something else than they do, by uuid.
+func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer {
+	var out []ReshapedConsumer
+	for _, uuid := range slices.Sorted(maps.Keys(after)) {
+		was, known := before[uuid]
+		is := after[uuid]
+		c := ReshapedConsumer{UUID: uuid, Before: was.Clone(), After: is.Clone()}
+		c.Before.Resources, c.After.Resources = held(was.Resources), held(is.Resources)
+		if known { // who it is is not the driver's to say
+			c.After.Generation, c.After.ProjectID, c.After.UserID = was.Clone().Generation, was.ProjectID, was.UserID
+		}
+		// Sent at 1.37, where a consumer keeps the type that it has.
+		c.Before.ConsumerType, c.After.ConsumerType = "", ""
+		if !sameResources(c.Before.Resources, c.After.Resources) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// held is a copy of what a consumer holds without amounts of 0 and providers of which it holds nothing: Placement refuses both.
+func held(resources map[string]map[string]int64) map[string]map[string]int64 {
+	out := make(map[string]map[string]int64, len(resources))
+	for provider, amounts := range resources {
+		for class, amount := range amounts {
+			if amount == 0 {
+				continue
+			}
+			if out[provider] == nil {
+				out[provider] = make(map[string]int64, len(amounts))
+			}
+			out[provider][class] = amount
+		}
+	}
+	return out
+}
+
+func sameResources(a, b map[string]map[string]int64) bool {
+	return maps.EqualFunc(a, b, maps.Equal[map[string]int64, map[string]int64])
+}
+
+// classes is a set of resource classes.
+type classes map[string]bool
+
+func (c classes) list() []string { return slices.Sorted(maps.Keys(c)) }
+
+// movedAllocations returns the providers on which an amount comes or goes, and the classes of these amounts.
+func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, moving classes) {
+	touched, moving = map[string]bool{}, classes{}
+	note := func(from, to map[string]map[string]int64) {
+		for provider, amounts := range from {
+			for class, amount := range amounts {
+				if to[provider][class] != amount {
+					touched[provider], moving[class] = true, true
+				}
+			}
+		}
+	}
+	for _, c := range consumers {
+		note(c.Before.Resources, c.After.Resources)
+		note(c.After.Resources, c.Before.Resources)
+	}
+	return touched, moving
+}
+
+// movedCapacity adds the classes whose capacity shrinks on one provider and grows on another.
+func movedCapacity(providers []ReshapedProvider, moving classes) {
+	shrinks, grows := map[string]bool{}, map[string]bool{}
+	for _, p := range providers {
+		for class := range p.Before {
+			if capacity(p.After, class) < capacity(p.Before, class) {
+				shrinks[class] = true
+			}
+		}
+		for class := range p.After {
+			if capacity(p.After, class) > capacity(p.Before, class) {
+				grows[class] = true
+			}
+		}
+	}
+	for class := range shrinks {
+		if grows[class] {
+			moving[class] = true
+		}
+	}
+}
+
+func capacity(inventories providertree.Inventories, class string) int64 {
+	inv, found := inventories[class]
+	if !found {
+		return 0
+	}
+	return inv.Capacity()
+}
+
+func inventoryChanges(p ReshapedProvider, class string) bool {
+	was, had := p.Before[class]
+	is, has := p.After[class]
+	return had != has || had && !was.Equal(is)
+}

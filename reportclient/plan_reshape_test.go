@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+func gone(provider int) edit {
+	return func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(provider)); ok(t, err) }
+}
+
+func allocations(holds map[int]resources) providertree.Allocations {
+	generation := int64(4)
+	out := providertree.Allocations{}
+	for consumer, r := range holds {
+		out[id(consumer)] = providertree.ConsumerAllocations{Resources: r.byUUID(), Generation: &generation, ProjectID: "p", UserID: "u"}
+	}
+	return out
+}
+
+// moved is a child of gpu0.
+const moved = 4
+
+// knownTree is a node with VGPU on the root and on one child, beside shared storage.
+func knownTree(t *testing.T) *providertree.Tree {
+	t.Helper()
+	tr := &providertree.Tree{}
+	ok(t, tr.Populate([]providertree.Provider{
+		{UUID: id(cn1), Name: "cn1", Generation: 7, Inventories: providertree.Inventories{"VCPU": {Total: 8}, "VGPU": {Total: 4}}, Aggregates: []string{id(aggregate)}},
+		{UUID: id(gpu0), Name: "cn1_gpu", ParentUUID: id(cn1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}}},
+		{UUID: id(moved), Name: "cn1_gpu_vf", ParentUUID: id(gpu0), Generation: 1},
+		{UUID: id(nfs), Name: "nfs", Generation: 50, Inventories: providertree.Inventories{"DISK_GB": {Total: 1000}}, Traits: []string{"MISC_SHARES_VIA_AGGREGATE"}},
+	}))
+	return tr
+}
+
+// TestReshapePlan shows what is part of a reshape, and where it stands in the plan.
+func TestReshapePlan(t *testing.T) {
+	cases := []struct {
+		name   string
+		claims map[int]resources
+		edits  []edit
+		moves  []move
+		want   []string
+	}{
+		{name: "nothing"},
+		{
+			name: "what does not move is written as in any plan", claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
+			edits: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 4})},
+			want:  []string{"set the inventory of cn1: VCPU total 8→4"},
+		},
+		{
+			name:  "capacity that moves does so in one step also when nobody holds any of it",
+			edits: []edit{inventory(cn1, "VGPU", providertree.Inventory{Total: 2}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
+			want:  []string{"reshape cn1: VGPU total 4→2; cn1_gpu: VGPU total 2→4; with the allocations of 0 consumers"},
+		},
+		{
+			name: "a provider that goes is emptied by the reshape and deleted after it", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}, bob: {cn1: {"VCPU": 1}}},
+			edits: []edit{gone(moved), gone(gpu0), inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), traits(cn1, "CUSTOM_FLAT")},
+			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
+			want: []string{
+				"make sure that trait CUSTOM_FLAT exists",
+				"set the traits of cn1: +CUSTOM_FLAT",
+				"reshape cn1: VGPU total 4→6; cn1_gpu: -VGPU; with the allocations of 1 consumer",
+				"delete resource provider cn1_gpu_vf (#4)",
+				"delete resource provider cn1_gpu (#2)",
+			},
+		},
+		{
+			name: "a new provider takes over the name of one that goes", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			edits: []edit{gone(gpu0), child(cn1, gpu1, "cn1_gpu"), inventory(gpu1, "VGPU", providertree.Inventory{Total: 2})},
+			moves: []move{{alice, gpu0, "VGPU", gpu1, "VGPU", 1}},
+			want: []string{
+				"create resource provider #3 (#3) below #1",
+				"reshape cn1_gpu: +VGPU 2; cn1_gpu: -VGPU; with the allocations of 1 consumer",
+				"delete resource provider cn1_gpu_vf (#4)",
+				"delete resource provider cn1_gpu (#2)",
+				"update resource provider cn1_gpu (#3): rename it from #3",
+			},
+		},
+		{
+			name: "a child is moved out of a provider that goes, and takes over its name", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			edits: []edit{
+				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Move(id(moved), id(cn1)); ok(t, err) }, gone(gpu0),
+				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(moved), "cn1_gpu"); ok(t, err) },
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 6}),
+			},
+			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
+			want: []string{
+				"update resource provider cn1_gpu_vf (#4): move it to #1",
+				"reshape cn1: VGPU total 4→6; cn1_gpu: -VGPU; with the allocations of 1 consumer",
+				"delete resource provider cn1_gpu (#2)",
+				"update resource provider cn1_gpu (#4): rename it from cn1_gpu_vf",
+			},
+		},
+		{
+			name: "renames and moves come before the reshape", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			edits: []edit{
+				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(gpu0), "cn1_gpu_0"); ok(t, err) },
+				noInventory(gpu0, "VGPU"), inventory(moved, "VGPU", providertree.Inventory{Total: 2}),
+			},
+			moves: []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
+			want: []string{
+				"update resource provider cn1_gpu_0 (#2): rename it from cn1_gpu",
+				"reshape cn1_gpu_0: -VGPU; cn1_gpu_vf: +VGPU 2; with the allocations of 1 consumer",
+			},
+		},
+		{
+			name: "a custom class exists before it is moved to", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			edits: []edit{noInventory(gpu0, "VGPU"), inventory(gpu0, "CUSTOM_A40", providertree.Inventory{Total: 2})},
+			moves: []move{{alice, gpu0, "VGPU", gpu0, "CUSTOM_A40", 1}},
+			want: []string{
+				"make sure that resource class CUSTOM_A40 exists",
+				"reshape cn1_gpu: +CUSTOM_A40 2, -VGPU; with the allocations of 1 consumer",
+			},
+		},
+		{
+			name: "allocations that move between inventories that stay", claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}}},
+			moves: []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}},
+			want:  []string{"reshape cn1: inventory as it is; with the allocations of 1 consumer"},
+		},
+		{
+			name: "a sharing provider is written to if a driver changed it", claims: map[int]resources{alice: {nfs: {"DISK_GB": 10}, cn1: {"VCPU": 1}}},
+			edits: []edit{inventory(nfs, "DISK_GB", providertree.Inventory{Total: 900}), inventory(cn1, "DISK_GB", providertree.Inventory{Total: 100})},
+			moves: []move{{alice, nfs, "DISK_GB", cn1, "DISK_GB", 10}},
+			want:  []string{"reshape cn1: +DISK_GB 100; nfs: DISK_GB total 1000→900; with the allocations of 1 consumer"},
+		},
+		{name: "and never deleted", claims: map[int]resources{alice: {cn1: {"VCPU": 1}}}, edits: []edit{gone(nfs)}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			known := knownTree(t)
+			desired := known.Clone()
+			for _, e := range c.edits {
+				e(t, desired)
+			}
+			before := allocations(c.claims)
+			after := before.Clone()
+			for _, m := range c.moves {
+				m.apply(after)
+			}
+			if d := cmp.Diff(c.want, lines(reportclient.NewReshapePlan(known, desired, before, after))); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+			if len(c.moves) == 0 { // without allocations it is the plan of any pass
+				if d := cmp.Diff(lines(reportclient.NewPlan(known, desired)), lines(reportclient.NewReshapePlan(known, desired, nil, nil))); d != "" {
+					t.Errorf("(-NewPlan +NewReshapePlan without allocations)\n%s", d)
+				}
+			}
+		})
+	}
+}
+
+// oneMove is a reshape of one consumer, with a driver that meddled with more than it may.
+func oneMove(t *testing.T) reportclient.Operation {
+	t.Helper()
+	known := knownTree(t)
+	desired := known.Clone()
+	noInventory(gpu0, "VGPU")(t, desired)
+	inventory(cn1, "VGPU", providertree.Inventory{Total: 6})(t, desired)
+	before := allocations(map[int]resources{alice: {gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 10}}, bob: {gpu0: {"VGPU": 1}}})
+	after := before.Clone()
+	move{alice, gpu0, "VGPU", cn1, "VGPU", 1}.apply(after)
+	delete(after, id(bob))
+	meddled := after[id(alice)]
+	forged := int64(99)
+	meddled.Generation, meddled.ProjectID, meddled.UserID, meddled.ConsumerType = &forged, "mine", "me", "INSTANCE"
+	after[id(alice)] = meddled
+	plan := reportclient.NewReshapePlan(known, desired, before, after)
+	if len(plan.Operations) != 1 || plan.Operations[0].Kind != reportclient.ReshapeTree {
+		t.Fatal(lines(plan))
+	}
+	return plan.Operations[0]
+}
+
+// TestReshapeAsJSON is the form of journals and of `plan --output json`. The owner and the generation are those that were
+// read, amounts of 0 are left out, and a consumer that the driver did not give back is not part of it.
+func TestReshapeAsJSON(t *testing.T) {
+	op := oneMove(t)
+	got, err := json.MarshalIndent(op.Reshape, "", "  ")
+	ok(t, err)
+	const wanted = `{
+  "resource_providers": [
+    {
+      "uuid": "00000000-0000-4000-8000-000000000001",
+      "name": "cn1",
+      "resource_provider_generation": 7,
+      "before": {
+        "VCPU": {
+          "total": 8,
+          "reserved": 0,
+          "min_unit": 1,
+          "max_unit": 2147483647,
+          "step_size": 1,
+          "allocation_ratio": 1
+        },
+        "VGPU": {
+          "total": 4,
+          "reserved": 0,
+          "min_unit": 1,
+          "max_unit": 2147483647,
+          "step_size": 1,
+          "allocation_ratio": 1
+        }
+      },
+      "after": {
+        "VCPU": {
+          "total": 8,
+          "reserved": 0,
+          "min_unit": 1,
+          "max_unit": 2147483647,
+          "step_size": 1,
+          "allocation_ratio": 1
+        },
+        "VGPU": {
+          "total": 6,
+          "reserved": 0,
+          "min_unit": 1,
+          "max_unit": 2147483647,
+          "step_size": 1,
+          "allocation_ratio": 1
+        }
+      }
+    },
+    {
+      "uuid": "00000000-0000-4000-8000-000000000002",
+      "name": "cn1_gpu",
+      "resource_provider_generation": 3,
+      "before": {
+        "VGPU": {
+          "total": 2,
+          "reserved": 0,
+          "min_unit": 1,
+          "max_unit": 2147483647,
+          "step_size": 1,
+          "allocation_ratio": 1
+        }
+      },
+      "after": {}
+    }
+  ],
+  "consumers": [
+    {
+      "uuid": "00000000-0000-4000-8000-000000000011",
+      "consumer_generation": 4,
+      "project_id": "p",
+      "user_id": "u",
+      "before": {
+        "00000000-0000-4000-8000-000000000002": {
+          "VGPU": 1
+        },
+        "00000000-0000-4000-8000-000000000009": {
+          "DISK_GB": 10
+        }
+      },
+      "after": {
+        "00000000-0000-4000-8000-000000000001": {
+          "VGPU": 1
+        },
+        "00000000-0000-4000-8000-000000000009": {
+          "DISK_GB": 10
+        }
+      }
+    }
+  ]
+}`
+	if d := cmp.Diff(wanted, string(got)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	var back reportclient.Reshape
+	ok(t, json.Unmarshal(got, &back))
+	if d := cmp.Diff(*op.Reshape, back); d != "" {
+		t.Errorf("written and read back (-want +got)\n%s", d)
+	}
+	var shown struct {
+		Operation string
+		Reshape   *reportclient.Reshape
+	}
+	asOperation, err := json.Marshal(op)
+	ok(t, err, json.Unmarshal(asOperation, &shown))
+	if shown.Operation != "reshape" || shown.Reshape == nil {
+		t.Errorf("the operation is shown as %s", asOperation)
+	}
+}
+
+// TestInverse: it carries the generations that hold after the reshape, and the inverse of the inverse is the reshape but for those.
+func TestInverse(t *testing.T) {
+	reshape := oneMove(t).Reshape
+	inverse := reshape.Inverse()
+	for i, want := range []int64{7 + 3, 3 + 1} { // inventories twice and allocations; inventories once
+		if got := inverse.Providers[i].Generation; got != want {
+			t.Errorf("generation of %s: %d, want %d", inverse.Providers[i].Name, got, want)
+		}
+	}
+	if got := *inverse.Consumers[0].After.Generation; got != 5 {
+		t.Errorf("generation of the consumer: %d, want 5", got)
+	}
+	twice := inverse.Inverse()
+	for i := range twice.Providers {
+		twice.Providers[i].Generation = reshape.Providers[i].Generation
+	}
+	for i := range twice.Consumers {
+		twice.Consumers[i].Before.Generation, twice.Consumers[i].After.Generation = reshape.Consumers[i].Before.Generation, reshape.Consumers[i].After.Generation
+	}
+	if d := cmp.Diff(reshape, twice); d != "" {
+		t.Errorf("(-reshape +inverse of the inverse)\n%s", d)
+	}
+}
+
+// BenchmarkPlanReshape is 64 GPUs and 512 guests.
+func BenchmarkPlanReshape(b *testing.B) {
+	known := &providertree.Tree{}
+	providers := []providertree.Provider{{UUID: id(0), Name: "root", Inventories: providertree.Inventories{"VCPU": {Total: 1000}, "VGPU": {Total: 512}}}}
+	claims := map[int]resources{}
+	for i := range 512 {
+		claims[1000+i] = resources{0: {"VCPU": 1, "VGPU": 1}}
+	}
+	before := allocations(claims)
+	if err := known.Populate(providers); err != nil {
+		b.Fatal(err)
+	}
+	desired, after := known.Clone(), before.Clone()
+	if _, err := desired.RemoveInventory(id(0), "VGPU"); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 64 {
+		if err := desired.AddChild(id(0), id(1+i), id(1+i)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := desired.SetInventory(id(1+i), "VGPU", providertree.Inventory{Total: 8}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range 512 {
+		move{1000 + i, 0, "VGPU", 1 + i/8, "VGPU", 1}.apply(after)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if reportclient.NewReshapePlan(known, desired, before, after).Empty() {
+			b.Fatal("an empty plan")
+		}
+	}
+}

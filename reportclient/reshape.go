@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Reshape is one POST /reshaper with what was there before: providers get the inventories in After, all of them, and
+// consumers the allocations, in one transaction. It holds only what moves; everything else of the tree is not mentioned.
+//
+// It can be written as JSON and read back, so that a journal can keep it.
+type Reshape struct {
+	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that go last.
+	Providers []ReshapedProvider
+	// Consumers are those whose allocations differ, by uuid.
+	Consumers []ReshapedConsumer
+}
+
+// ReshapedProvider is one provider of a [Reshape].
+type ReshapedProvider struct {
+	UUID, Name string
+	// Generation is sent with the request. In a plan it is the one that was read; Apply fills in the one that holds when
+	// the request is made, and tells that to the [ReshapeLog].
+	Generation int64
+	// Before and After are all inventories of the provider; none in Before for one that is created by the same plan, none
+	// in After for one that is deleted by it.
+	Before, After providertree.Inventories
+}
+
+// ReshapedConsumer is one consumer of a [Reshape]. Before and After are all that it holds, on whichever providers, also
+// those of other hosts. Its owner and generation are those that were read, whatever a driver made of them.
+type ReshapedConsumer struct {
+	UUID          string
+	Before, After providertree.ConsumerAllocations
+}
+
+// touched are the providers whose generation moves with the allocations: those of which some consumer holds something
+// afterwards, and those of which one held something that has nothing left.
+func (r *Reshape) touched() map[string]bool {
+	out := map[string]bool{}
+	for _, c := range r.Consumers {
+		held := c.After.Resources
+		if len(held) == 0 {
+			held = c.Before.Resources
+		}
+		for provider := range held {
+			out[provider] = true
+		}
+	}
+	return out
+}
+
+// generationsAfter are the generations of the providers of this reshape once it has happened: Placement raises them with
+// the interim inventories (old and new together; left out if the new ones are none), with the allocations that touch the
+// provider, and with the final inventories. Since each of these steps checks the generation that the one before left, it is
+// exactly this or the reshape did not happen.
+//
+// Source: Placement's objects/reshaper.py; tested on both Placements.
+func (r *Reshape) generationsAfter() map[string]int64 {
+	touched := r.touched()
+	out := make(map[string]int64, len(r.Providers))
+	for _, p := range r.Providers {
+		generation := p.Generation + 1
+		if len(p.After) > 0 {
+			generation++
+		}
+		if touched[p.UUID] {
+			generation++
+		}
+		out[p.UUID] = generation
+	}
+	return out
+}
+
+// Inverse is the reshape that takes this one back. It carries the generations that hold right after this one, so Placement
+// refuses it once anybody has written to one of the providers, or to one of the consumers.
+func (r *Reshape) Inverse() *Reshape {
+	out := &Reshape{
+		Providers: make([]ReshapedProvider, 0, len(r.Providers)),
+		Consumers: make([]ReshapedConsumer, 0, len(r.Consumers)),
+	}
+	generations := r.generationsAfter()
+	for _, p := range r.Providers {
+		out.Providers = append(out.Providers, ReshapedProvider{
+			UUID: p.UUID, Name: p.Name, Generation: generations[p.UUID], Before: maps.Clone(p.After), After: maps.Clone(p.Before),
+		})
+	}
+	for _, c := range r.Consumers {
+		inverse := ReshapedConsumer{UUID: c.UUID, Before: c.After.Clone(), After: c.Before.Clone()}
+		if c.After.Generation != nil { // every write of a consumer's allocations raises it by one
+			next := *c.After.Generation + 1
+			inverse.Before.Generation, inverse.After.Generation = &next, &next
+		}
+		out.Consumers = append(out.Consumers, inverse)
+	}
+	return out
+}
+
+// Plan is the plan that consists of this reshape alone: what undoing one applies.
+func (r *Reshape) Plan() Plan {
+	return Plan{Operations: []Operation{{Kind: ReshapeTree, Reshape: r}}, desired: &providertree.Tree{}}
+}
+
+// clone is deep enough for the generations of providers to be filled in.
+func (r *Reshape) clone() *Reshape {
+	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers}
+}
+
+// String names what moves, for people: first the inventories, then how many consumers.
+func (r *Reshape) String() string {
+	parts := make([]string, 0, len(r.Providers))
+	for _, p := range r.Providers {
+		what := describeInventories(p.Before, p.After)
+		if what == "" {
+			what = "inventory as it is"
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s", p.Name, what))
+	}
+	noun := "consumers"
+	if len(r.Consumers) == 1 {
+		noun = "consumer"
+	}
+	return fmt.Sprintf("reshape %s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
+}
+
+// reshapeJSON is the form of a Reshape in journals and in `plan --output json`: Placement's own words.
+type reshapeJSON struct {
+	Providers []reshapedProviderJSON `json:"resource_providers"`
+	Consumers []reshapedConsumerJSON `json:"consumers"`
+}
+
+type reshapedProviderJSON struct {
+	UUID       string                   `json:"uuid"`
+	Name       string                   `json:"name"`
+	Generation int64                    `json:"resource_provider_generation"`
+	Before     map[string]inventoryJSON `json:"before"`
+	After      map[string]inventoryJSON `json:"after"`
+}
+
+type reshapedConsumerJSON struct {
+	UUID       string                      `json:"uuid"`
+	Generation *int64                      `json:"consumer_generation"`
+	ProjectID  string                      `json:"project_id"`
+	UserID     string                      `json:"user_id"`
+	Before     map[string]map[string]int64 `json:"before"`
+	After      map[string]map[string]int64 `json:"after"`
+}
+
+// MarshalJSON writes the reshape.
+func (r Reshape) MarshalJSON() ([]byte, error) {
+	out := reshapeJSON{Providers: make([]reshapedProviderJSON, 0, len(r.Providers)), Consumers: make([]reshapedConsumerJSON, 0, len(r.Consumers))}
+	for _, p := range r.Providers {
+		out.Providers = append(out.Providers, reshapedProviderJSON{
+			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: inventoriesJSON(p.Before), After: inventoriesJSON(p.After),
+		})
+	}
+	for _, c := range r.Consumers {
+		out.Consumers = append(out.Consumers, reshapedConsumerJSON{
+			UUID: c.UUID, Generation: c.After.Generation, ProjectID: c.After.ProjectID, UserID: c.After.UserID,
+			Before: resourcesJSON(c.Before.Resources), After: resourcesJSON(c.After.Resources),
+		})
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *Reshape) UnmarshalJSON(b []byte) error {
+	var in reshapeJSON
+	if err := json.Unmarshal(b, &in); err != nil {
+		return fmt.Errorf("reading a reshape: %w", err)
+	}
+	*r = Reshape{}
+	for _, p := range in.Providers {
+		r.Providers = append(r.Providers, ReshapedProvider{
+			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: fromInventoriesJSON(p.Before), After: fromInventoriesJSON(p.After),
+		})
+	}
+	for _, c := range in.Consumers {
+		owner := providertree.ConsumerAllocations{Generation: c.Generation, ProjectID: c.ProjectID, UserID: c.UserID}
+		before, after := owner, owner
+		before.Resources, after.Resources = c.Before, c.After
+		r.Consumers = append(r.Consumers, ReshapedConsumer{UUID: c.UUID, Before: before, After: after})
+	}
+	return nil
+}
+
+func inventoriesJSON(v providertree.Inventories) map[string]inventoryJSON {
+	out := make(map[string]inventoryJSON, len(v))
+	for class, inv := range v {
+		out[class] = inventoryJSON(inv.Normalize())
+	}
+	return out
+}
+
+func fromInventoriesJSON(v map[string]inventoryJSON) providertree.Inventories {
+	out := make(providertree.Inventories, len(v))
+	for class, inv := range v {
+		out[class] = providertree.Inventory(inv)
+	}
+	return out
+}
+
+func resourcesJSON(r map[string]map[string]int64) map[string]map[string]int64 {
+	if r == nil {
+		return map[string]map[string]int64{}
+	}
+	return r
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// journal notes what it is told.
+type journal struct {
+	events []string
+	begun  *reportclient.Reshape
+	full   bool // of the disk
+}
+
+func (j *journal) Begin(root string, r *reportclient.Reshape) error {
+	if j.full {
+		return syscall.ENOSPC
+	}
+	j.events, j.begun = append(j.events, "begin "+root[len(root)-1:]), r
+	return nil
+}
+
+func (j *journal) End(root string, outcome reportclient.ReshapeOutcome) error {
+	j.events = append(j.events, string(outcome)+" "+root[len(root)-1:])
+	return nil
+}
+
+// answer makes a response in Placement's stead.
+func answer(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}}
+}
+
+// pass lets a request through to Placement.
+func pass(r *http.Request) *http.Response {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		panic(err)
+	}
+	return resp
+}
+
+func placementError(status int, code, detail string) string {
+	return fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)
+}
+
+var (
+	errReset = errors.New("connection reset by peer")
+	refused  = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+)
+
+// fault is what becomes of the requests of one reshape.
+type fault struct {
+	name string
+	// meet is what happens to POST /reshaper: with nil, nil it reaches Placement. after is what happens to the requests after
+	// it; late lets the POST arrive then.
+	meet  func(t *testing.T, url string, r *http.Request) (*http.Response, error)
+	after func(r *http.Request, late func()) (*http.Response, error)
+	// want and not are what the error is; none: it happened.
+	want, not error
+	says      string
+	// requests are those from the POST on.
+	requests []string
+	outcome  string
+	shape    string // "old" or "new"
+}
+
+var (
+	compared = []string{"POST /reshaper", "GET /resource_providers/#1/inventories", "GET /resource_providers/#2/inventories", "GET /allocations/#11", "GET /allocations/#12"}
+	fenced   = append(compared[:len(compared):len(compared)], "PUT /resource_providers/#1/inventories")
+)
+
+// faults is the matrix: whatever happens to the request or its answer, Placement has the old shape or the new one, the
+// error and the journal say which, and the next try arrives.
+var faults = []fault{
+	{name: "none", requests: []string{"POST /reshaper"}, outcome: "happened", shape: "new"},
+	{
+		name: "a claim between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
+		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
+			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
+			return nil, nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "a consumer that lets go between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
+		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
+			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(bob), "")
+			return nil, nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "the answer lost, after it happened",
+		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
+			_ = pass(r).Body.Close()
+			return nil, errReset
+		},
+		requests: compared, outcome: "happened", shape: "new",
+	},
+	{
+		name: "the answer lost, before it happened", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
+		meet:     func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
+		requests: fenced, outcome: "refused", shape: "old",
+	},
+	{
+		name: "the answer lost, and the request arrives while it is looked for",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
+		after: func(r *http.Request, late func()) (*http.Response, error) {
+			if r.Method == http.MethodPut {
+				late()
+			}
+			return nil, nil
+		},
+		requests: append(append([]string{}, fenced...), compared[1:]...), outcome: "happened", shape: "new",
+	},
+	{
+		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "not known",
+		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
+			_ = pass(r).Body.Close()
+			return nil, errReset
+		},
+		after:    func(*http.Request, func()) (*http.Response, error) { return nil, refused },
+		requests: compared[:2], outcome: "unknown", shape: "new",
+	},
+	{
+		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable, says: "not known",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
+		after: func(r *http.Request, _ func()) (*http.Response, error) {
+			if r.Method == http.MethodPut {
+				return answer(http.StatusServiceUnavailable, ""), nil
+			}
+			return nil, nil
+		},
+		requests: fenced, outcome: "unknown", shape: "old",
+	},
+	{
+		name: "no connection", want: reportclient.ErrUnavailable, says: "refused",
+		meet:     func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, refused },
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "500 from Placement, which did nothing", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "status 500",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusInternalServerError, placementError(500, "placement.undefined_code", "deadlock")), nil
+		},
+		requests: fenced, outcome: "refused", shape: "old",
+	},
+	{
+		name: "503 from a proxy, after it happened",
+		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
+			_ = pass(r).Body.Close()
+			return answer(http.StatusServiceUnavailable, "<html>"), nil
+		},
+		requests: compared, outcome: "happened", shape: "new",
+	},
+	{
+		name: "503 from a proxy, before it happened", want: reportclient.ErrConflict, says: "status 503",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusServiceUnavailable, ""), nil
+		},
+		requests: fenced, outcome: "refused", shape: "old",
+	},
+	{
+		name: "garbage with status 200", want: reportclient.ErrConflict, says: "please log in",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusOK, "<html>please log in"), nil
+		},
+		requests: fenced, outcome: "refused", shape: "old",
+	},
+	{
+		name: "garbage with status 400, after it happened",
+		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
+			_ = pass(r).Body.Close()
+			return answer(http.StatusBadRequest, "\xff\xfe not JSON"), nil
+		},
+		requests: compared, outcome: "happened", shape: "new",
+	},
+	{
+		name: "400", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "malformed reshaper data",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusBadRequest, placementError(400, "placement.undefined_code", "malformed reshaper data")), nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "403", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "role service",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusForbidden, placementError(403, "placement.undefined_code", "Policy does not allow")), nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "409, inventory in use", want: reportclient.ErrInventoryInUse, not: reportclient.ErrConflict, says: "placement.inventory.inuse",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusConflict, placementError(409, "placement.inventory.inuse", "VGPU in use")), nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+	{
+		name: "409, it does not fit", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "max_unit",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
+			return answer(http.StatusConflict, placementError(409, "placement.undefined_code", "Unable to allocate inventory")), nil
+		},
+		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+	},
+}
+
+func TestReshapeFaults(t *testing.T) {
+	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
+		for _, f := range faults {
+			t.Run(f.name, func(t *testing.T) { f.run(t, empty(t)) })
+		}
+	})
+}
+
+func (f fault) run(t *testing.T, url string) {
+	gpus.prepare(t, url)
+	log := &journal{}
+	requests := &counter{}
+	client := newClient(t, url, func(c *reportclient.Config) {
+		c.Transport, c.Authorize, c.ReshapeLog, c.Retries = requests, authorized, log, 0
+	})
+	known, err := client.Tree(t.Context(), id(cn1), "cn1")
+	ok(t, err)
+	before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
+	ok(t, err)
+	desired, after := gpus.apply(t, known, before)
+	plan := client.PlanReshape(known, desired, before, after)
+
+	posted := false
+	late := func() { t.Error("there is no reshape to arrive late") }
+	requests.fail = func(r *http.Request) (*http.Response, error) {
+		switch {
+		case r.URL.Path == "/reshaper":
+			if posted {
+				t.Error("the reshape is posted twice")
+			}
+			posted = true
+			requests.since()
+			requests.seen = []string{"POST /reshaper"}
+			if f.meet == nil {
+				return nil, nil // the transport sends it
+			}
+			body, err := io.ReadAll(r.Body)
+			ok(t, err)
+			again := func() *http.Request {
+				sent := r.Clone(t.Context())
+				sent.Body = io.NopCloser(bytes.NewReader(body))
+				return sent
+			}
+			late = func() { _ = pass(again()).Body.Close() }
+			resp, err := f.meet(t, url, again())
+			if resp == nil && err == nil {
+				resp = pass(again())
+			}
+			return resp, err
+		case posted && f.after != nil:
+			return f.after(r, late)
+		}
+		return nil, nil
+	}
+	err = client.Apply(t.Context(), id(cn1), plan)
+	want(t, requests, f.requests...)
+	switch {
+	case f.want == nil:
+		ok(t, err)
+	case !errors.Is(err, f.want) || f.not != nil && errors.Is(err, f.not) || !strings.Contains(err.Error(), f.says):
+		t.Errorf("got %v, want %v and %q", err, f.want, f.says)
+	}
+	if d := cmp.Diff([]string{"begin 1", f.outcome + " 1"}, log.events); d != "" {
+		t.Errorf("journal (-want +got)\n%s", d)
+	}
+	requests.fail = nil
+	f.compare(t, client, log.begun)
+
+	// The next try finds out by itself what there is to do, and arrives. After a conflict nothing is believed any more, after
+	// another refusal only what the reshape named is looked at again.
+	conflict := errors.Is(err, reportclient.ErrConflict)
+	requests.since()
+	known, err = client.Tree(t.Context(), id(cn1), "cn1")
+	ok(t, err)
+	looked := requests.since()
+	if f.outcome != "unknown" && slices.Contains(looked, "GET /resource_providers/#9/inventories") != conflict {
+		t.Errorf("read for the next try: %v", looked)
+	}
+	before, err = client.AllocationsForProviderTree(t.Context(), id(cn1))
+	ok(t, err)
+	_, moved := known.Inventory(id(gpu0), "VGPU")
+	if moved != (f.shape == "new") {
+		t.Errorf("the child has inventory: %t, and the shape should be the %s one", moved, f.shape)
+	}
+	desired, after = known.Clone(), before.Clone()
+	if !moved {
+		desired, after = gpus.apply(t, known, before)
+	}
+	ok(t, client.Apply(t.Context(), id(cn1), client.PlanReshape(known, desired, before, after)))
+	checkPlacement(t, url, desired, after)
+}
+
+// compare: what a journal holds is enough to find out later.
+func (f fault) compare(t *testing.T, client *reportclient.Client, begun *reportclient.Reshape) {
+	t.Helper()
+	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened, "old": reportclient.ReshapeRefused}[f.shape]
+	got, err := client.CompareReshape(t.Context(), begun)
+	ok(t, err)
+	if got != wanted {
+		t.Errorf("compared later: %s, want %s", got, wanted)
+	}
+}
+
+// apply makes the edits that are not made yet, and moves what is held of the root.
+func (e example) apply(t *testing.T, known *providertree.Tree, before providertree.Allocations) (*providertree.Tree, providertree.Allocations) {
+	t.Helper()
+	desired, after := known.Clone(), before.Clone()
+	for _, edit := range e.edits {
+		edit(t, desired)
+	}
+	for consumer, c := range after {
+		if n := c.Resources[id(cn1)]["VGPU"]; n > 0 {
+			delete(c.Resources[id(cn1)], "VGPU")
+			if c.Resources[id(gpu0)] == nil {
+				c.Resources[id(gpu0)] = map[string]int64{}
+			}
+			c.Resources[id(gpu0)]["VGPU"] += n
+			after[consumer] = c
+		}
+	}
+	return desired, after
+}
+
+// TestReshapeNotNotedDown: what cannot be noted down is not posted, and what comes after it is left alone.
+func TestReshapeNotNotedDown(t *testing.T) {
+	requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
+	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, &journal{full: true} })
+	known := knownTree(t)
+	desired := known.Clone()
+	gone(moved)(t, desired)
+	inventory(gpu0, "VGPU", providertree.Inventory{Total: 1})(t, desired)
+	inventory(cn1, "VGPU", providertree.Inventory{Total: 6})(t, desired)
+	plan := reportclient.NewReshapePlan(known, desired, nil, providertree.Allocations{})
+	err := client.Apply(t.Context(), id(cn1), plan)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "not posted") || !strings.Contains(err.Error(), "1 more left out") {
+		t.Errorf("got %v", err)
+	}
+	want(t, requests)
+}
+
+// TestReshapeBuildsUpon: a reshape is not posted when something that it names could not be made, or was written to by others.
+func TestReshapeBuildsUpon(t *testing.T) {
+	known := knownTree(t)
+	desired := known.Clone()
+	child(cn1, gpu1, "cn1_new")(t, desired)
+	noInventory(gpu0, "VGPU")(t, desired)
+	inventory(gpu1, "CUSTOM_A40", providertree.Inventory{Total: 2})(t, desired)
+	traits(gpu0, "OWNER_NOVA")(t, desired)
+	before := allocations(map[int]resources{alice: {gpu0: {"VGPU": 1}}})
+	after := before.Clone()
+	move{alice, gpu0, "VGPU", gpu1, "CUSTOM_A40", 1}.apply(after)
+	all := []string{"PUT /resource_classes/CUSTOM_A40", "POST /resource_providers", "PUT /resource_providers/#2/traits"}
+	for name, c := range map[string]struct {
+		path string
+		code string
+		want error
+	}{
+		"a class":    {"/resource_classes/CUSTOM_A40", "placement.undefined_code", reportclient.ErrConflict},
+		"a provider": {"/resource_providers", "placement.duplicate_name", reportclient.ErrDuplicate},
+		"a writer":   {"/resource_providers/" + id(gpu0) + "/traits", "placement.concurrent_update", reportclient.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := &counter{fail: func(r *http.Request) (*http.Response, error) {
+				switch {
+				case r.URL.Path == c.path:
+					return answer(http.StatusConflict, placementError(409, c.code, "")), nil
+				case strings.HasSuffix(r.URL.Path, "/traits"):
+					return answer(http.StatusOK, `{"resource_provider_generation": 4, "traits": ["OWNER_NOVA"]}`), nil
+				}
+				return answer(http.StatusOK, `{"generation": 0}`), nil
+			}}
+			log := &journal{}
+			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
+			err := client.Apply(t.Context(), id(cn1), reportclient.NewReshapePlan(known, desired, before, after))
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			want(t, requests, all...)
+			if len(log.events) > 0 {
+				t.Errorf("noted down: %v", log.events)
+			}
+		})
+	}
+}
+
+// TestReshapeWithoutTheRole: an administrator may do everything else, and is told what is missing.
+func TestReshapeWithoutTheRole(t *testing.T) {
+	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	ok(t, err)
+	defer func() { ok(t, server.Close()) }()
+	web := httptest.NewServer(server.Handler())
+	defer web.Close()
+	client, requests, _, makePlan := gpus.prepare(t, web.URL)
+	plan, _, _ := makePlan()
+	requests.since()
+	err = client.Apply(t.Context(), id(cn1), plan)
+	if !errors.Is(err, reportclient.ErrReshapeRefused) || !errors.Is(err, reportclient.ErrRefused) || !strings.Contains(err.Error(), "role service") || !strings.Contains(err.Error(), "status 403") {
+		t.Errorf("got %v", err)
+	}
+	want(t, requests, "POST /resource_providers", "POST /reshaper")
+}
+
+// TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that it is not known.
+func TestReshapeCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	log := &journal{}
+	requests := &counter{fail: func(*http.Request) (*http.Response, error) { cancel(); return nil, context.Canceled }}
+	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
+	err := client.Apply(ctx, id(cn1), oneMove(t).Reshape.Plan())
+	if !errors.Is(err, reportclient.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	want(t, requests, "POST /reshaper")
+	if d := cmp.Diff([]string{"begin 1", "unknown 1"}, log.events); d != "" {
+		t.Errorf("journal (-want +got)\n%s", d)
+	}
+}
+
+// TestReshapeIsNeverRepeated: with retries allowed, neither a lost answer nor an overloaded server makes the client post again.
+func TestReshapeIsNeverRepeated(t *testing.T) {
+	for name, meet := range map[string]func() (*http.Response, error){
+		"lost": func() (*http.Response, error) { return nil, errReset },
+		"503":  func() (*http.Response, error) { return answer(http.StatusServiceUnavailable, ""), nil },
+		"429":  func() (*http.Response, error) { return answer(http.StatusTooManyRequests, ""), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := &counter{}
+			requests.fail = func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/reshaper" {
+					return meet()
+				}
+				return answer(http.StatusForbidden, ""), nil
+			}
+			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.Retries = requests, 5 })
+			if err := client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan()); err == nil {
+				t.Error("no error")
+			}
+			want(t, requests, "POST /reshaper", "GET /resource_providers/#1/inventories")
+		})
+	}
+}
+
+// TestCompareReshape: one sign is enough, those that contradict each other are none, and what somebody changed since says nothing.
+func TestCompareReshape(t *testing.T) {
+	const (
+		old     = `{"resource_provider_generation": 7, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 4}}}`
+		oldNext = `{"resource_provider_generation": 8, "inventories": {"VCPU": {"total": 8, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 4, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
+		renewed = `{"resource_provider_generation": 10, "inventories": {"VCPU": {"total": 8, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 6, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
+		third   = `{"resource_provider_generation": 12, "inventories": {"VCPU": {"total": 2, "allocation_ratio": 1.0}}}`
+
+		childOld  = `{"resource_provider_generation": 3, "inventories": {"VGPU": {"total": 2}}}`
+		childThen = `{"resource_provider_generation": 5, "inventories": {"CUSTOM_X": {"total": 2, "allocation_ratio": 1.0}}}`
+		childGone = ""
+
+		holdsOld  = `{"allocations": {"00000000-0000-4000-8000-000000000002": {"resources": {"VGPU": 1}}, "00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": "u", "consumer_generation": 4}`
+		holdsNew  = `{"allocations": {"00000000-0000-4000-8000-000000000001": {"resources": {"VGPU": 1}}, "00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": "u", "consumer_generation": 5}`
+		holdsNone = `{"allocations": {}}`
+	)
+	cases := []struct {
+		name                  string
+		root, child, consumer string
+		want                  reportclient.ReshapeOutcome
+	}{
+		{"as before", old, childOld, holdsOld, reportclient.ReshapeRefused},
+		{"as after", renewed, childGone, holdsNew, reportclient.ReshapeHappened},
+		{"as after, and the guest is gone", renewed, childGone, holdsNone, reportclient.ReshapeHappened},
+		{"only the guest tells", third, childThen, holdsNew, reportclient.ReshapeHappened},
+		{"as before, and somebody wrote since", oldNext, childThen, holdsOld, reportclient.ReshapeRefused},
+		{"neither", third, childThen, holdsNone, reportclient.ReshapeUnknown},
+		{"half and half", renewed, childOld, holdsOld, reportclient.ReshapeUnknown},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			requests := &counter{fail: func(r *http.Request) (*http.Response, error) {
+				body := map[string]string{
+					"/resource_providers/" + id(cn1) + "/inventories": c.root, "/resource_providers/" + id(gpu0) + "/inventories": c.child, "/allocations/" + id(alice): c.consumer,
+				}[r.URL.Path]
+				if body == "" {
+					return answer(http.StatusNotFound, placementError(404, "placement.undefined_code", "no such provider")), nil
+				}
+				return answer(http.StatusOK, body), nil
+			}}
+			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport = requests })
+			got, err := client.CompareReshape(t.Context(), oneMove(t).Reshape)
+			ok(t, err)
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			want(t, requests, "GET /resource_providers/#1/inventories", "GET /resource_providers/#2/inventories", "GET /allocations/#11")
+		})
+	}
+}
