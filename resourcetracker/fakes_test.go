@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
 const nodeUUID = "11111111-0000-4000-8000-000000000001"
@@ -31,7 +32,13 @@ type fakeDriver struct {
 	calls int
 	edit  func(*providertree.Tree)
 	block func(context.Context)
+	// answer, if set, replaces UpdateProviderTree's own way of answering.
+	answer  func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error)
+	renames map[string]string
 }
+
+// ClassRenames makes it a [plugins.Renamer].
+func (d *fakeDriver) ClassRenames() map[string]string { return d.renames }
 
 func (d *fakeDriver) set(change func(*fakeDriver)) {
 	d.mu.Lock()
@@ -45,7 +52,7 @@ func (d *fakeDriver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return d.nodes, nil
 }
 
-func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
@@ -54,6 +61,10 @@ func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.
 	}
 	if d.err != nil {
 		return nil, nil, d.err
+	}
+	if d.answer != nil {
+		after, err := d.answer(tree, allocations)
+		return tree, after, err
 	}
 	root, found := tree.ProviderByName(node)
 	if !found {
@@ -76,6 +87,16 @@ type fakePlacement struct {
 	readErr       error
 	applyErr      []error // one for each Apply to come
 	onApply       func()
+
+	allocations providertree.Allocations
+	gathered    int
+	gatherErr   error
+	log         reportclient.ReshapeLog // as a client has it
+	onReshape   func() error            // instead of an answer of its own; an error may come after it happened
+	lost        bool                    // the answer to a reshape that happens gets lost
+	compared    int
+	outcome     reportclient.ReshapeOutcome // of a comparison; "": what is so
+	compareErr  error
 }
 
 func (p *fakePlacement) set(change func(*fakePlacement)) {
@@ -138,6 +159,10 @@ func (p *fakePlacement) do(op reportclient.Operation) error {
 		err = p.tree.Populate([]providertree.Provider{{UUID: op.UUID, Name: op.Provider, ParentUUID: op.Parent}})
 	case reportclient.SetInventories:
 		_, err = p.tree.SetInventories(op.UUID, op.Inventories)
+	case reportclient.DeleteProvider:
+		_, err = p.tree.Remove(op.UUID)
+	case reportclient.ReshapeTree:
+		err = p.reshape(op.Reshape)
 	case reportclient.SetTraits:
 		_, err = p.tree.SetTraits(op.UUID, op.Traits)
 	default:
@@ -146,12 +171,76 @@ func (p *fakePlacement) do(op reportclient.Operation) error {
 	return err
 }
 
+// reshape is what a client and Placement do together.
+func (p *fakePlacement) reshape(r *reportclient.Reshape) error {
+	end := func(reportclient.ReshapeOutcome) {}
+	if p.log != nil {
+		if err := p.log.Begin(nodeUUID, r); err != nil {
+			return err
+		}
+		end = func(o reportclient.ReshapeOutcome) { _ = p.log.End(nodeUUID, o) }
+	}
+	if p.onReshape != nil {
+		if err := p.onReshape(); err != nil {
+			end(reportclient.ReshapeRefused)
+			return err
+		}
+	}
+	for _, rp := range r.Providers {
+		if _, err := p.tree.SetInventories(rp.UUID, rp.After); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.Consumers {
+		p.allocations[c.UUID] = c.After.Clone()
+	}
+	if p.lost {
+		end(reportclient.ReshapeUnknown)
+		return reportclient.ErrUnavailable
+	}
+	end(reportclient.ReshapeHappened)
+	return nil
+}
+
+func (p *fakePlacement) AllocationsForProviderTree(context.Context, string) (providertree.Allocations, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gathered++
+	return p.allocations.Clone(), p.gatherErr
+}
+
+func (p *fakePlacement) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) reportclient.Plan {
+	return reportclient.NewReshapePlan(known, desired, before, after)
+}
+
+func (p *fakePlacement) ResolveReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
+	return p.CompareReshape(ctx, r)
+}
+
+func (p *fakePlacement) CompareReshape(_ context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.compared++
+	if p.compareErr != nil || p.outcome != "" {
+		return p.outcome, p.compareErr
+	}
+	for _, rp := range r.Providers {
+		if now, _ := p.tree.Provider(rp.UUID); !now.Inventories.Equal(rp.After) {
+			return reportclient.ReshapeRefused, nil
+		}
+	}
+	return reportclient.ReshapeHappened, nil
+}
+
 // scene is a tracker with its fakes, running until the test ends.
 type scene struct {
 	t         *testing.T
 	driver    *fakeDriver
 	placement *fakePlacement
 	tracker   *resourcetracker.Tracker
+	journal   *journal.Journal
+	hold      bool
+	running   bool
 	log       *bytes.Buffer
 	logMu     sync.Mutex
 	stop      context.CancelFunc
@@ -192,7 +281,7 @@ func start(t *testing.T, prepare ...func(*scene)) *scene {
 	s.tracker = resourcetracker.New(resourcetracker.Config{
 		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Timings: resourcetracker.Timings{
 			Interval: time.Minute, PassDeadline: 30 * time.Second, BackoffMin: time.Second, BackoffMax: 2 * time.Minute,
-		}, Logger: zerolog.New(s).Level(zerolog.InfoLevel),
+		}, Logger: zerolog.New(s).Level(zerolog.InfoLevel), Journal: s.journal, Hold: s.hold, Running: s.running,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel

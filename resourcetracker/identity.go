@@ -30,23 +30,9 @@ const IdentityFile = "compute_id"
 //
 // Two processes that start at the same time end up with the same identity.
 func LoadIdentity(stateDir string, search ...string) (id string, created bool, err error) {
-	var from string
-	for _, dir := range append(search, stateDir) {
-		path := filepath.Join(dir, IdentityFile)
-		found, err := readIdentity(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err != nil:
-			return "", false, err
-		case id != "" && id != found:
-			return "", false, fmt.Errorf("this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is the uuid of "+
-				"this host's resource provider in Placement)", from, id, path, found)
-		}
-		id, from = found, path
-	}
-	if id != "" {
-		return id, false, nil
+	id, err = FindIdentity(stateDir, search...)
+	if err != nil || id != "" {
+		return id, false, err
 	}
 	id = uuid.NewString()
 	path := filepath.Join(stateDir, IdentityFile)
@@ -58,6 +44,26 @@ func LoadIdentity(stateDir string, search ...string) (id string, created bool, e
 		return "", false, fmt.Errorf("cannot keep this host's new identity: %w", err)
 	}
 	return id, true, nil
+}
+
+// FindIdentity is [LoadIdentity] without making one: "" if there is none yet.
+func FindIdentity(stateDir string, search ...string) (id string, err error) {
+	var from string
+	for _, dir := range append(search, stateDir) {
+		path := filepath.Join(dir, IdentityFile)
+		found, err := readIdentity(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return "", err
+		case id != "" && id != found:
+			return "", fmt.Errorf("this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is the uuid of "+
+				"this host's resource provider in Placement)", from, id, path, found)
+		}
+		id, from = found, path
+	}
+	return id, nil
 }
 
 func readIdentity(path string) (string, error) {

@@ -51,7 +51,7 @@ func TestDrainIsBounded(t *testing.T) {
 		planned := make(chan struct{})
 		go func() {
 			defer close(planned)
-			_, _ = s.tracker.Plan(t.Context())
+			_, _ = s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		}()
 		<-asked
 		s.tracker.Refresh("a pass that waits for the dry run")

@@ -67,7 +67,7 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 // pass makes Placement say what the driver says of one node.
 //
 // Cost: no request when nothing changed and the tree is fresh, see package reportclient.
-func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, startup bool) error {
+func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	state := t.state(node)
@@ -75,7 +75,7 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, st
 	var err error
 	for try := 1; ; try++ {
 		var done []reportclient.Operation
-		done, err = t.passOnce(ctx, node)
+		done, err = t.passOnce(ctx, node, state.startup)
 		t.noteWrites(state, done)
 		if err == nil {
 			t.noteSuccess(state, len(done), reason, time.Since(begin))
@@ -90,27 +90,52 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string, st
 			break
 		}
 	}
-	if startup && isFatal(err) {
-		err = &FatalError{Node: node.Name, Err: err, Protects: true}
+	var refused *ReshapeError
+	switch {
+	case !state.startup:
+	case errors.As(err, &refused) && t.holds():
+		t.noteHeld(state, refused)
+		return nil // there is nothing to try again before somebody asks
+	case isFatal(err):
+		t.noteFatal(state, err)
+		return &FatalError{Node: node.Name, Err: err, Protects: true}
 	}
 	t.noteFailure(state, err)
 	return err
+}
+
+func (t *Tracker) holds() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hold
 }
 
 // conflictWait is the longest wait before the second try of a pass; it doubles from try to try.
 const conflictWait = 250 * time.Millisecond
 
 // passOnce returns what was written, also beside an error.
-func (t *Tracker) passOnce(ctx context.Context, node plugins.Node) ([]reportclient.Operation, error) {
-	known, desired, err := t.compute(ctx, node)
+func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, startup bool) ([]reportclient.Operation, error) {
+	if err := t.resolveJournal(ctx, node); err != nil {
+		return nil, err
+	}
+	r, err := t.compute(ctx, node, startup)
 	if err != nil {
 		return nil, err
 	}
-	plan := t.config.Placement.Plan(known, desired)
+	plan := t.plan(r)
+	t.announce(r, plan)
 	if err := t.config.Placement.Apply(ctx, node.UUID, plan); err != nil {
-		return written(plan, err), &passError{step: "writing to Placement", err: err}
+		return written(plan, err), refusedBy(err)
 	}
 	return plan.Operations, nil
+}
+
+// plan is pure.
+func (t *Tracker) plan(r reshaping) reportclient.Plan {
+	if r.before == nil {
+		return t.config.Placement.Plan(r.known, r.desired)
+	}
+	return t.config.Placement.PlanReshape(r.known, r.desired, r.before, r.after)
 }
 
 // written returns the operations of a plan that happened although others failed.
@@ -136,30 +161,45 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 	return done
 }
 
-// compute returns what Placement says of a node, and what it should say.
-func (t *Tracker) compute(ctx context.Context, node plugins.Node) (known, desired *providertree.Tree, err error) {
-	known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
+// compute returns what Placement says of a node, and what it should say: with allocations, if that takes a reshape and one is
+// allowed.
+func (t *Tracker) compute(ctx context.Context, node plugins.Node, mayReshape bool) (reshaping, error) {
+	r := reshaping{node: node}
+	var err error
+	r.known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
 	if err != nil {
-		return nil, nil, &passError{step: "reading from Placement", err: err}
+		return r, &passError{step: "reading from Placement", err: err}
 	}
-	desired, _, err = t.config.Driver.UpdateProviderTree(ctx, known.Clone(), node.Name, nil)
-	if err != nil {
-		return nil, nil, &passError{step: "asking the driver for the provider tree", err: err}
+	r.desired, _, err = t.config.Driver.UpdateProviderTree(ctx, r.known.Clone(), node.Name, nil)
+	var failed *plugins.ReshapeFailed
+	switch {
+	case errors.Is(err, plugins.ErrReshapeNeeded):
+		return t.reshape(ctx, r, err, mayReshape)
+	case errors.As(err, &failed):
+		return r, cannotMove(failed, err)
+	case err != nil:
+		return r, &passError{step: stepDriver, err: err}
 	}
-	if err := guard(known, desired, node); err != nil {
-		return nil, nil, &passError{step: "checking the driver's provider tree", err: err}
+	if err := guard(r.known, r.desired, node); err != nil {
+		return r, &passError{step: "checking the driver's provider tree", err: err}
 	}
-	if _, err := desired.AddTraits(node.UUID, TraitComputeNode, TraitOwnerNova); err != nil {
-		return nil, nil, err
-	}
-	return known, desired, nil
+	return r, r.decorate()
+}
+
+// stepDriver is the step that fails most often.
+const stepDriver = "asking the driver for the provider tree"
+
+// decorate adds what the agent itself says of a node.
+func (r reshaping) decorate() error {
+	_, err := r.desired.AddTraits(r.node.UUID, TraitComputeNode, TraitOwnerNova)
+	return err
 }
 
 // isFatal tells errors with which the agent must not go on at start-up: it would write to another node's providers, or
 // report less than guests use.
 func isFatal(err error) bool {
-	var failed *plugins.ReshapeFailed
-	return errors.Is(err, reportclient.ErrIdentity) || errors.Is(err, plugins.ErrReshapeNeeded) || errors.As(err, &failed)
+	var refused *ReshapeError
+	return errors.Is(err, reportclient.ErrIdentity) || errors.As(err, &refused)
 }
 
 // sleep waits, and reports whether it waited to the end.
@@ -172,38 +212,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
-}
-
-// NodePlan is what a pass over one node would do now.
-type NodePlan struct {
-	Node string            `json:"node"`
-	UUID string            `json:"uuid"`
-	Plan reportclient.Plan `json:"plan"`
-	Err  error             `json:"-"`
-}
-
-// Plan computes the next pass over each node without writing anything. It waits for a pass that is under way.
-func (t *Tracker) Plan(ctx context.Context) ([]NodePlan, error) {
-	if err := t.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer t.end()
-	nodes, err := t.availableNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]NodePlan, 0, len(nodes))
-	for _, node := range nodes {
-		p := NodePlan{Node: node.Name, UUID: node.UUID}
-		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
-		known, desired, err := t.compute(ctx, node)
-		cancel()
-		if err != nil {
-			p.Err = err
-		} else {
-			p.Plan = t.config.Placement.Plan(known, desired)
-		}
-		out = append(out, p)
-	}
-	return out, nil
 }

@@ -4,8 +4,10 @@ package resourcetracker
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -52,16 +54,22 @@ type NodeStatus struct {
 	// Passes and Writes count since the start.
 	Passes int64 `json:"passes"`
 	Writes int64 `json:"writes"`
-	// Failures counts the failed passes since the last good one; Error and Remedy are of the last.
-	Failures int    `json:"failures"`
-	Error    string `json:"error,omitempty"`
-	Remedy   string `json:"remedy,omitempty"`
+	// Failures counts the failed passes since the last good one; Error and Remedy are of the last, and Offenders all that
+	// stands against a reshape.
+	Failures  int      `json:"failures"`
+	Error     string   `json:"error,omitempty"`
+	Remedy    string   `json:"remedy,omitempty"`
+	Offenders []string `json:"offenders,omitempty"`
+	// Held: its reshape was refused, and nothing is tried or written before somebody asks.
+	Held bool `json:"held,omitempty"`
 }
 
-// nodeState is a node's status and the cause of its last failure, by which another one is told from the same again.
+// nodeState is a node's status, the cause of its last failure, by which another one is told from the same again, and whether
+// start-up still lasts for it.
 type nodeState struct {
 	NodeStatus
-	cause string
+	cause   string
+	startup bool
 }
 
 // Status returns how the tracker and its nodes are doing.
@@ -72,10 +80,20 @@ func (t *Tracker) Status() Status {
 	s.Nodes = []NodeStatus{}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
-		n.Changes = slices.Clone(n.Changes)
+		n.Changes, n.Offenders = slices.Clone(n.Changes), slices.Clone(n.Offenders)
 		s.Nodes = append(s.Nodes, n)
 	}
 	return s
+}
+
+// meet notes the nodes that the driver names. For those that it names first, at the start of the agent, start-up begins.
+func (t *Tracker) meet(nodes []plugins.Node) {
+	for _, node := range nodes {
+		t.state(node)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reached = true
 }
 
 func (t *Tracker) state(node plugins.Node) *nodeState {
@@ -83,7 +101,7 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
 	if s == nil {
-		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}}
+		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached && !t.config.Running}
 		t.nodes[node.Name] = s
 	}
 	s.UUID = node.UUID
@@ -113,6 +131,11 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	maps.DeleteFunc(t.nodes, func(name string, _ *nodeState) bool {
 		return !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name })
 	})
+	for _, n := range t.nodes {
+		if n.Held {
+			t.status.State = Degraded
+		}
+	}
 }
 
 // noteWrites keeps and tells what was written, whatever became of the rest of the pass.
@@ -144,6 +167,7 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 	}
 	first := n.Passes == 0
 	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy, n.cause = Reporting, now, 0, "", "", ""
+	n.Offenders, n.Held, n.startup = nil, false, false
 	t.cause = ""
 	n.Passes++
 	if first && n.Writes == 0 {
@@ -155,10 +179,32 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 func (t *Tracker) noteFailure(n *nodeState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	n.fail(err)
+	t.logFailure(n.Failures, n.Name, &n.cause, err)
+}
+
+// noteFatal keeps why the agent ends; whoever ends it logs that.
+func (t *Tracker) noteFatal(n *nodeState, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.fail(err)
+}
+
+func (n *nodeState) fail(err error) {
 	n.State = Degraded
 	n.Failures++
-	n.Error, n.Remedy = err.Error(), remedy(err)
-	t.logFailure(n.Failures, n.Name, &n.cause, err)
+	n.Error, n.Remedy, n.Offenders = summary(err), remedy(err), offenders(err)
+}
+
+// noteHeld keeps that a node waits for a person.
+func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.fail(err)
+	n.Held = true
+	n.Remedy += "; then `compute-agent refresh`, or a reload, tries again"
+	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Offenders).Str("remedy", n.Remedy).
+		Msg("The reshape is refused and the node is held: the agent stays up and writes nothing for it. What Placement says stays, guests are not affected.")
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night of retries must not
@@ -172,7 +218,10 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 		level = zerolog.WarnLevel
 	}
 	*before = cause
-	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Err(err).Int("failures", failures)
+	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str(zerolog.ErrorFieldName, summary(err)).Int("failures", failures)
+	if all := offenders(err); len(all) > 0 {
+		e = e.Strs("offenders", all)
+	}
 	if node != "" {
 		e = e.Str("node", node)
 	}
@@ -188,13 +237,19 @@ func causeOf(err error) string {
 	if errors.As(err, &step) {
 		return step.step + ": " + remedy(err)
 	}
+	var refused *ReshapeError
+	if errors.As(err, &refused) {
+		return refused.Problem
+	}
 	return remedy(err)
 }
 
 // remedy is what a person can do about a failed pass, or "".
 func remedy(err error) string {
-	var reshape *plugins.ReshapeFailed
+	var refused *ReshapeError
 	switch {
+	case errors.As(err, &refused):
+		return refused.Remedy
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
@@ -209,8 +264,10 @@ func remedy(err error) string {
 		return "guests still use what the driver no longer reports: `openstack resource provider show --allocations UUID` names them"
 	case errors.Is(err, plugins.ErrNotReady):
 		return "the driver's own message says what it waits for; `compute-agent doctor` looks at the usual causes"
-	case errors.Is(err, plugins.ErrReshapeNeeded), errors.As(err, &reshape):
-		return "inventory that guests use must move to another provider, which this version of the agent does not do: go back to the driver's former version"
+	case errors.Is(err, plugins.ErrReshapeNeeded):
+		return "restart the agent (systemctl restart compute-agent), which moves inventory and allocations together; `compute-agent plan --reshape` shows before what moves where"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
+		return "the agent must be able to write to its state directory (agent.state_dir); `compute-agent doctor` looks at it"
 	}
 	return ""
 }

@@ -15,12 +15,16 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
 // Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the answer is not known.
 type Driver interface {
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
-	// UpdateProviderTree returns the edited tree. The one passed in is the driver's to keep.
+	// UpdateProviderTree returns the edited tree, and with allocations given the edited allocations; nil stands for the given
+	// ones as they are then. What is passed in is the driver's to keep.
+	//
+	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it renamed.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
@@ -29,6 +33,12 @@ type Placement interface {
 	Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error)
 	Plan(known, desired *providertree.Tree) reportclient.Plan
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
+
+	// For a reshape only.
+	AllocationsForProviderTree(ctx context.Context, root string) (providertree.Allocations, error)
+	PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) reportclient.Plan
+	CompareReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
+	ResolveReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
 }
 
 // Config sets up a [Tracker].
@@ -42,8 +52,13 @@ type Config struct {
 	// Claim is asked for each node before it is touched; its error refuses the node. Nil allows every node. Two drivers
 	// that report one node would undo each other's inventory at every pass.
 	Claim func(node plugins.Node) error
-	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal any more.
+	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal any more, and nothing is
+	// reshaped.
 	Running bool
+	// Journal is where Placement's Apply records reshapes; the tracker resolves what a crash left open there. Nil: none.
+	Journal *journal.Journal
+	// Hold keeps a node whose reshape was refused waiting, see [Tracker.SetHold].
+	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
 	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
@@ -61,7 +76,8 @@ type Timings struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
-// FatalError ends the agent at start-up: going on would do harm, and waiting would not help.
+// FatalError ends the agent at start-up: going on would do harm, and waiting would not help. Start-up lasts, for each node, to
+// the end of its first complete pass.
 type FatalError struct {
 	Node string
 	Err  error
@@ -88,6 +104,8 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	timings Timings
+	hold    bool
+	reached bool // the driver has named its nodes once: those that come later do not come at start-up
 	status  Status
 	cause   string                // of the last turn that failed before any node was reached
 	nodes   map[string]*nodeState // by name
@@ -97,7 +115,7 @@ type Tracker struct {
 func New(cfg Config) *Tracker {
 	t := &Tracker{
 		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1), turn: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
-		nodes: map[string]*nodeState{}, timings: cfg.Timings, status: Status{Driver: cfg.Name, State: Starting},
+		nodes: map[string]*nodeState{}, timings: cfg.Timings, hold: cfg.Hold, status: Status{Driver: cfg.Name, State: Starting},
 	}
 	if t.rand == nil {
 		t.rand = rand.Float64
@@ -110,6 +128,14 @@ func (t *Tracker) SetTimings(timings Timings) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timings = timings
+}
+
+// SetHold says what becomes of a node whose reshape is refused at start-up. With hold its tracker stays up, writes nothing for
+// the node, and tries again when asked to ([Tracker.Refresh]); without, the refusal is a [*FatalError].
+func (t *Tracker) SetHold(hold bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hold = hold
 }
 
 func (t *Tracker) currentTimings() Timings {
@@ -152,7 +178,7 @@ const drainTime = 10 * time.Second
 const beatInterval = time.Second
 
 // Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or given up after ten
-// seconds. It returns a [*FatalError] only before Ready is closed.
+// seconds. It returns a [*FatalError] only while start-up lasts for some node.
 func (t *Tracker) Run(ctx context.Context) error {
 	t.beating()
 	t.running.Store(true)
@@ -164,7 +190,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer beats.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	reason, first, startup := "start-up", true, !t.config.Running
+	reason, first, requested := "start-up", true, false
 	var done chan error // of the turn that is under way
 	var last error      // of the turn before
 	for {
@@ -186,6 +212,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			continue
 		case <-next.C:
 		case reason = <-requests:
+			requested = true
 			next.Stop()
 		case reason = <-changes:
 			if last != nil {
@@ -196,21 +223,20 @@ func (t *Tracker) Run(ctx context.Context) error {
 			next.Stop()
 		case err := <-done:
 			done, last = nil, err
-			if fatal := (*FatalError)(nil); startup && errors.As(err, &fatal) {
+			if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
 				return fatal
 			}
-			startup = false
 			if first {
 				first = false
 				close(t.ready)
 			}
 			next.Reset(t.wait(err))
-			reason = "the interval"
+			reason, requested = "the interval", false
 			continue
 		}
-		turn, reason, startup := make(chan error, 1), reason, startup
+		turn, reason, requested := make(chan error, 1), reason, requested
 		done = turn
-		go func() { turn <- t.takeTurn(ctx, work, reason, startup) }()
+		go func() { turn <- t.takeTurn(ctx, work, reason, requested) }()
 	}
 }
 
@@ -260,8 +286,9 @@ func (t *Tracker) wait(err error) time.Duration {
 	return most/2 + time.Duration(t.rand()*float64(most)/2)
 }
 
-// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every failure, joined.
-func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup bool) error {
+// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every failure, joined. requested: a
+// person asked for it.
+func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested bool) error {
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
@@ -273,12 +300,16 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, startup boo
 		t.noteTurn(err, nil)
 		return err
 	}
+	t.meet(nodes)
 	var errs []error
 	for _, node := range nodes {
 		if stop.Err() != nil {
 			break
 		}
-		if err := t.pass(ctx, node, reason, startup); err != nil {
+		if t.state(node).Held && !requested {
+			continue
+		}
+		if err := t.pass(ctx, node, reason); err != nil {
 			errs = append(errs, err)
 		}
 	}

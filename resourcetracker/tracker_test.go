@@ -241,7 +241,7 @@ func TestPlanWritesNothing(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
 		s.driver.set(func(d *fakeDriver) { d.vcpus = 16 })
-		plans, err := s.tracker.Plan(t.Context())
+		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || len(plans) != 1 || len(plans[0].Plan.Operations) != 1 {
 			t.Fatalf("%v, %v", plans, err)
 		}

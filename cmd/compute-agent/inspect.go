@@ -74,11 +74,19 @@ func newStatus() *cobra.Command {
 // newPlan prints what the next pass would write.
 func newPlan() *cobra.Command {
 	var opts options
+	var reshape bool
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what the next pass would write to Placement, without writing", Args: cobra.NoArgs,
+		Long: "Show what the next pass would write to Placement, without writing.\n" +
+			"With --reshape, also what the next start would move if a driver needs a reshape, before and after; where no agent runs,\n" +
+			"the drivers are started for it and ended again. The exit code is 3 if the reshape would be refused, and 1 if it\n" +
+			"cannot be told what would be written.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.ask(cmd, "plan", func(ctx context.Context, c *control.Client) error {
-				view, err := c.Plan(ctx)
+			if reshape {
+				return planReshape(cmd, &opts)
+			}
+			return opts.ask(cmd, control.PlanPath(false), func(ctx context.Context, c *control.Client) error {
+				view, err := c.Plan(ctx, false)
 				if err != nil {
 					return err
 				}
@@ -88,6 +96,7 @@ func newPlan() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
+	cmd.Flags().BoolVar(&reshape, "reshape", false, "allow a reshape in it, and show what it moves")
 	return cmd
 }
 

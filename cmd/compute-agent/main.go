@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -46,7 +48,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var code *exitError
 	if !errors.As(err, &code) || code.err != nil {
-		_, _ = fmt.Fprintf(stderr, "compute-agent: %v\n", err)
+		complain(stderr, err)
 	}
 	return exitCode(err)
 }
@@ -68,12 +70,13 @@ func (e *exitError) Unwrap() error { return e.err }
 func exitCode(err error) int {
 	var code *exitError
 	var fatal *resourcetracker.FatalError
+	var undo *resourcetracker.UndoError
 	switch {
 	case errors.As(err, &code):
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, store.ErrLost):
+	case errors.Is(err, store.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
 	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig):
 		return exitUsage
@@ -87,13 +90,15 @@ func newRoot() *cobra.Command {
 		Short: "Report what a hypervisor can give to a Placement service",
 		Long: "compute-agent runs on every hypervisor and makes a Placement service say exactly what the machine can give.\n" +
 			"`compute-agent run` is the daemon; `compute-agent standalone` brings its own Placement along.",
+		Version:      version.Number() + " (" + version.Go() + ")",
 		SilenceUsage: true, SilenceErrors: true,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newConfig(), newDoctor(), newPlacement(), newVersion())
+	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newRefresh(), newReshape(), newConfig(), newDoctor(), newPlacement(), newVersion())
 	for _, c := range allCommands(root) {
 		if c.Args != nil {
 			c.Args = usageErrors(c.Args)

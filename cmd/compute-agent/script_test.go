@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/compute-agent/compute-agent/drivers/fake"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"compute-agent": main})
+	testscript.Main(m, map[string]func(){"compute-agent": main, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
 }
 
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -49,6 +50,7 @@ type Agent struct {
 	log       zerolog.Logger
 	placement *reportclient.Client
 	host      *host.Host
+	journal   *journal.Journal
 	identity  string
 	started   time.Time
 
@@ -63,14 +65,15 @@ type Agent struct {
 
 // New checks what can be checked without starting anything.
 func New(opts Options) (*Agent, error) {
-	client, err := newPlacementClient(opts.Config, opts.Logger)
+	log := journal.New(opts.Config.Agent.StateDir)
+	client, err := newPlacementClient(opts.Config, log, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, drivers: map[string]*driver{}, started: time.Now()}, nil
+	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, journal: log, drivers: map[string]*driver{}, started: time.Now()}, nil
 }
 
-// Run is the life of the agent, until ctx ends or a tracker finds at start-up that it must not go on (a
+// Run is the life of the agent, until ctx ends or a tracker finds, while start-up lasts for one of its nodes, that it must not go on (a
 // [*resourcetracker.FatalError]). When it returns, no process, socket or goroutine of its own is left.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	unlock, err := a.prepare()
@@ -126,6 +129,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 		a.log.Info().Str("identity", id).Str("file", filepath.Join(a.cfg.Agent.StateDir, resourcetracker.IdentityFile)).
 			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
 	}
+	a.loadJournal()
 	return unlock, nil
 }
 

@@ -106,10 +106,7 @@ func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name strin
 func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, startup bool) {
 	ctx, d.stop = context.WithCancel(ctx)
 	d.done = make(chan struct{})
-	d.tracker = resourcetracker.New(resourcetracker.Config{
-		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
-		Claim: func(node plugins.Node) error { return a.claims.claim(node, d.name) },
-	})
+	d.tracker = a.newTracker(d, startup)
 	tracker, done := d.tracker, d.done
 	group.Go(func() error {
 		defer close(done)
@@ -125,6 +122,14 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 			return nil
 		}
 		return tracker.Run(ctx)
+	})
+}
+
+func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
+	return resourcetracker.New(resourcetracker.Config{
+		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
+		Claim:   func(node plugins.Node) error { return a.claims.claim(node, d.name) },
+		Journal: a.journal, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	})
 }
 

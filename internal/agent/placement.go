@@ -19,8 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// newPlacementClient makes the client that [placement_client] describes. It makes no request.
-func newPlacementClient(cfg *config.Config, log zerolog.Logger) (*reportclient.Client, error) {
+// newPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
+// request.
+func newPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, log zerolog.Logger) (*reportclient.Client, error) {
 	transport, err := Transport(cfg.PlacementClient)
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func newPlacementClient(cfg *config.Config, log zerolog.Logger) (*reportclient.C
 	}
 	return reportclient.New(reportclient.Config{
 		Dial: dial, URL: cfg.PlacementClient.URL, Authorize: Authorizer(cfg.PlacementClient), Transport: transport, Timeout: cfg.PlacementClient.Timeout,
-		Retries: cfg.PlacementClient.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, Logger: log,
+		Retries: cfg.PlacementClient.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes, Logger: log,
 	})
 }
 

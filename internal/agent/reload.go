@@ -62,6 +62,7 @@ func (a *Agent) adopt(next *config.Config) {
 	for _, d := range a.drivers {
 		if d.tracker != nil {
 			d.tracker.SetTimings(timings(&now))
+			d.tracker.SetHold(now.Reshape.OnFailure == config.OnFailureHold)
 		}
 	}
 	if a.opts.Applied != nil {

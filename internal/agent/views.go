@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -158,21 +159,39 @@ func providerView(p providertree.Provider, used map[string]int64) control.Provid
 }
 
 // Plan implements [control.Agent].
-func (a *Agent) Plan(ctx context.Context) (control.Plan, error) {
+func (a *Agent) Plan(ctx context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
 	out := control.Plan{Nodes: []control.NodePlan{}}
 	for _, d := range a.active() {
-		plans, err := d.tracker.Plan(ctx)
-		if err != nil {
-			out.Nodes = append(out.Nodes, control.NodePlan{Node: "driver " + d.name, Driver: d.name, Operations: []reportclient.Operation{}, Error: err.Error()})
-			continue
-		}
-		for _, p := range plans {
-			view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: d.name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...)}
-			if p.Err != nil {
-				view.Error = p.Err.Error()
-			}
-			out.Nodes = append(out.Nodes, view)
-		}
+		out.Nodes = append(out.Nodes, planDriver(ctx, d.name, d.tracker, opts)...)
 	}
 	return out, nil
+}
+
+// planDriver is what the next passes of one driver would write.
+func planDriver(ctx context.Context, name string, tracker *resourcetracker.Tracker, opts resourcetracker.PlanOptions) []control.NodePlan {
+	plans, err := tracker.Plan(ctx, opts)
+	if err != nil {
+		return []control.NodePlan{cannotPlan(name, err)}
+	}
+	out := make([]control.NodePlan, 0, len(plans))
+	for _, p := range plans {
+		view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Reshape: p.Reshape}
+		var refused *resourcetracker.ReshapeError
+		switch {
+		case errors.As(p.Err, &refused):
+			view.Error, view.Remedy, view.Refused = refused.Summary(), refused.Remedy, true
+			for _, o := range refused.Offenders {
+				view.Offenders = append(view.Offenders, o.String())
+			}
+		case p.Err != nil:
+			view.Error = p.Err.Error()
+		}
+		out = append(out, view)
+	}
+	return out
+}
+
+// cannotPlan stands for the nodes of a driver that could not even be asked.
+func cannotPlan(driver string, err error) control.NodePlan {
+	return control.NodePlan{Node: "driver " + driver, Driver: driver, Operations: []reportclient.Operation{}, Error: err.Error()}
 }

@@ -20,6 +20,7 @@ type Config struct {
 	Agent            Agent
 	PlacementClient  PlacementClient
 	Tracker          Tracker
+	Reshape          Reshape
 	Plugins          Plugins
 	Drivers          map[string]*Driver
 	Log              Log
@@ -72,6 +73,18 @@ type Tracker struct {
 	RetryBackoffMin         time.Duration
 	RetryBackoffMax         time.Duration
 }
+
+// Reshape is the section [reshape]: what becomes of a reshape that must not
+// happen.
+type Reshape struct {
+	OnFailure string // OnFailureExit or OnFailureHold.
+}
+
+// Values of Reshape.OnFailure.
+const (
+	OnFailureExit = "exit"
+	OnFailureHold = "hold"
+)
 
 // Plugins is the section [plugins]: where plugins are and how their processes
 // are watched.

@@ -84,6 +84,10 @@ var sections = []section{
 		{"retry_backoff_max", live, "Longest pause between failed passes.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.RetryBackoffMax }, def: 2 * time.Minute, min: 10 * time.Millisecond, max: 24 * time.Hour}},
 	}},
+	{"reshape", "The move of inventory that guests use, and of their allocations with it, to other providers.\nIt takes place when the agent starts and a driver needs it.", []key[Config]{
+		{"on_failure", live, "What the agent does when a reshape is refused, by its own checks or by Placement: \"exit\"\nends it with exit code 3; \"hold\" keeps it up, degraded, and it writes nothing for that\nnode until `compute-agent refresh` or a reload has it try again. Guests run on either way.",
+			choice[Config]{func(c *Config) *string { return &c.Reshape.OnFailure }, OnFailureExit, []string{OnFailureExit, OnFailureHold}}},
+	}},
 	{"plugins", "Where the drivers' plugins are and how their processes are watched.", []key[Config]{
 		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME].",
 			text[Config]{at: func(c *Config) *string { return &c.Plugins.Dir }, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path", check: absolutePathRequired}},

@@ -14,6 +14,9 @@ import (
 	"syscall"
 )
 
+// ErrRefused says that the agent refuses what was asked of it, to protect data. The text has the reason.
+var ErrRefused = errors.New("refused")
+
 // ErrNotRunning says that no agent answers at the socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
@@ -42,7 +45,11 @@ func (c *Client) Tree(ctx context.Context) (Tree, error) { return get[Tree](ctx,
 
 // Raw asks for one of "status", "tree" and "plan" and gives back the JSON as it came.
 func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/"+what, nil)
+	return c.do(ctx, http.MethodGet, what)
+}
+
+func (c *Client) do(ctx context.Context, method, what string) (json.RawMessage, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent/v1/"+what, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -60,13 +67,38 @@ func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) 
 		if json.Unmarshal(body, &f) != nil || f.Error == "" {
 			f.Error = resp.Status
 		}
+		if f.Refused {
+			return nil, fmt.Errorf("%w: %s", ErrRefused, f.Error)
+		}
 		return nil, fmt.Errorf("the agent says: %s", f.Error)
 	}
 	return body, nil
 }
 
-// Plan asks what the next pass would write.
-func (c *Client) Plan(ctx context.Context) (PlanView, error) { return get[PlanView](ctx, c, "plan") }
+// PlanPath is what Raw is asked for a plan.
+func PlanPath(reshape bool) string {
+	if reshape {
+		return "plan?reshape=true"
+	}
+	return "plan"
+}
+
+// Plan asks what the next pass would write; with reshape, also what the next start would move.
+func (c *Client) Plan(ctx context.Context, reshape bool) (PlanView, error) {
+	return get[PlanView](ctx, c, PlanPath(reshape))
+}
+
+// Refresh asks for a pass over every node now, and does not wait for it.
+func (c *Client) Refresh(ctx context.Context) error {
+	_, err := c.do(ctx, http.MethodPost, "refresh")
+	return err
+}
+
+// UndoReshape has the agent take back a reshape. Errors: [ErrRefused] with the reason.
+func (c *Client) UndoReshape(ctx context.Context, id int64) error {
+	_, err := c.do(ctx, http.MethodPost, fmt.Sprintf("reshapes/%d/undo", id))
+	return err
+}
 
 func get[T any](ctx context.Context, c *Client, what string) (T, error) {
 	var out T

@@ -16,9 +16,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-type fakeAgent struct{ err error }
+type fakeAgent struct {
+	err       error
+	refreshed *int
+}
 
 var used int64 = 3
 
@@ -32,7 +36,26 @@ func (a fakeAgent) Tree(context.Context) (control.Tree, error) {
 	}}}}}, a.err
 }
 
-func (a fakeAgent) Plan(context.Context) (control.Plan, error) {
+func (a fakeAgent) Refresh(context.Context) {
+	if a.refreshed != nil {
+		*a.refreshed++
+	}
+}
+
+func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
+	if id == 3 {
+		return &resourcetracker.UndoError{ID: id, Reason: "somebody has written since"}
+	}
+	return a.err
+}
+
+func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
+	if opts.Reshape {
+		return control.Plan{Nodes: []control.NodePlan{{
+			Node: "cn1", Refused: true, Error: "no", Offenders: []string{"a", "b"}, Remedy: "r", Operations: []reportclient.Operation{},
+			Reshape: &resourcetracker.Preview{Consumers: 2, Moved: 1},
+		}}}, a.err
+	}
 	return control.Plan{Nodes: []control.NodePlan{{Node: "cn1", Operations: []reportclient.Operation{{
 		Kind: reportclient.SetInventories, Provider: "cn1", Inventories: providertree.Inventories{"VCPU": {Total: 8}},
 	}}}}}, a.err
@@ -69,7 +92,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	if d := cmp.Diff(want, tree); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
-	plan, err := client.Plan(t.Context())
+	plan, err := client.Plan(t.Context(), false)
 	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
 		t.Errorf("%+v, %v", plan, err)
 	}

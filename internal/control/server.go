@@ -11,14 +11,21 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
+
+	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Agent is what the daemon lets be asked of it.
 type Agent interface {
 	Status(ctx context.Context) Status
 	Tree(ctx context.Context) (Tree, error)
-	Plan(ctx context.Context) (Plan, error)
+	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)
+	// Refresh asks for a pass over every node, and does not wait for it.
+	Refresh(ctx context.Context)
+	// UndoReshape takes back a reshape by its number in the journal.
+	UndoReshape(ctx context.Context, id int64) error
 }
 
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
@@ -74,21 +81,39 @@ func handler(agent Agent) http.Handler {
 		answer(w, tree, err)
 	})
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, r *http.Request) {
-		plan, err := agent.Plan(r.Context())
+		plan, err := agent.Plan(r.Context(), resourcetracker.PlanOptions{Reshape: r.URL.Query().Get("reshape") == "true"})
 		answer(w, plan, err)
+	})
+	mux.HandleFunc("POST /v1/refresh", func(w http.ResponseWriter, r *http.Request) {
+		agent.Refresh(r.Context())
+		answer(w, struct{}{}, nil)
+	})
+	mux.HandleFunc("POST /v1/reshapes/{id}/undo", func(w http.ResponseWriter, r *http.Request) {
+		id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+		if err == nil {
+			err = agent.UndoReshape(r.Context(), id)
+		}
+		answer(w, struct{}{}, err)
 	})
 	return mux
 }
 
 type failure struct {
 	Error string `json:"error"`
+	// Refused: not a failure, but a refusal to protect data.
+	Refused bool `json:"refused,omitempty"`
 }
 
 func answer(w http.ResponseWriter, body any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		body = failure{err.Error()}
+		var refused *resourcetracker.UndoError
+		status := http.StatusServiceUnavailable
+		if errors.As(err, &refused) {
+			status = http.StatusConflict
+		}
+		w.WriteHeader(status)
+		body = failure{Error: err.Error(), Refused: status == http.StatusConflict}
 	}
 	_ = json.NewEncoder(w).Encode(body) // a client that went away is no concern of the agent's
 }

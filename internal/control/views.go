@@ -105,7 +105,33 @@ type NodePlan struct {
 	UUID       string                   `json:"uuid"`
 	Driver     string                   `json:"driver"`
 	Operations []reportclient.Operation `json:"operations"`
-	Error      string                   `json:"error,omitempty"`
+	// Reshape is what would move. Only when it was asked for (`plan --reshape`).
+	Reshape *resourcetracker.Preview `json:"reshape,omitempty"`
+	Error   string                   `json:"error,omitempty"`
+	// Refused says that the reshape would be refused, to protect data; Offenders and Remedy are about that.
+	Refused   bool     `json:"refused,omitempty"`
+	Offenders []string `json:"offenders,omitempty"`
+	Remedy    string   `json:"remedy,omitempty"`
+}
+
+// Refused reports whether the reshape of some node would be refused.
+func (p PlanView) Refused() bool {
+	for _, n := range p.Nodes {
+		if n.Refused {
+			return true
+		}
+	}
+	return false
+}
+
+// Failed reports whether it cannot be told of some node what would be written.
+func (p PlanView) Failed() bool {
+	for _, n := range p.Nodes {
+		if n.Error != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // PlanView is [NodePlan] as a client reads it back: operations in words, and whole as JSON.
@@ -118,6 +144,10 @@ type PlanView struct {
 			Kind string `json:"operation"`
 			Text string `json:"text"`
 		} `json:"operations"`
-		Error string `json:"error,omitempty"`
+		Reshape   *resourcetracker.Preview `json:"reshape,omitempty"`
+		Error     string                   `json:"error,omitempty"`
+		Refused   bool                     `json:"refused,omitempty"`
+		Offenders []string                 `json:"offenders,omitempty"`
+		Remedy    string                   `json:"remedy,omitempty"`
 	} `json:"nodes"`
 }

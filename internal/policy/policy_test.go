@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"systemd":                             {},
 	"internal/config":                     {"systemd"},
 	"internal/control":                    {"reportclient", "resourcetracker"},
-	"internal/render":                     {"internal/control", "placement/candidates"},
+	"internal/render":                     {"internal/control", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/journal"},
 	"internal/libvirtd":                   {},
 	"internal/oracle":                     {"internal/realplacement", "placement", "placement/api"},
 	"internal/perf/peer":                  {},

@@ -57,7 +57,11 @@ func (p *printer) driver(d control.Driver, now time.Time) {
 		p.problem("report", d.Report.Error, d.Report.Remedy)
 	}
 	for _, n := range d.Report.Nodes {
-		p.line("  node        %s (%s): %s", n.Name, n.UUID, n.State)
+		held := ""
+		if n.Held {
+			held = ", held: nothing is written for it until somebody asks"
+		}
+		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
 		switch {
 		case n.LastSuccess.IsZero():
 			p.line("              no pass has succeeded yet")
@@ -68,13 +72,16 @@ func (p *printer) driver(d control.Driver, now time.Time) {
 			p.line("              last written %s: %s", ago(n.LastChange, now), strings.Join(n.Changes, "; "))
 		}
 		if n.Error != "" {
-			p.problem("", n.Error, n.Remedy)
+			p.problem("", n.Error, n.Remedy, n.Offenders...)
 		}
 	}
 }
 
-func (p *printer) problem(label, problem, remedy string) {
+func (p *printer) problem(label, problem, remedy string, offenders ...string) {
 	p.line("  %-10s  problem: %s", label, problem)
+	for _, o := range offenders {
+		p.line("                - %s", o)
+	}
 	if remedy != "" {
 		p.line("              remedy: %s", remedy)
 	}
@@ -85,14 +92,27 @@ func Plan(w io.Writer, plan control.PlanView) error {
 	p := &printer{w: w}
 	for _, n := range plan.Nodes {
 		switch {
+		case n.Refused:
+			p.line("%s (%s): nothing would be written", n.Node, n.UUID)
+			if n.Reshape != nil {
+				p.preview(n.Reshape)
+			}
+			p.refusal("  ", n.Error, n.Offenders, n.Remedy)
 		case n.Error != "":
 			p.line("%s (%s): cannot tell: %s", n.Node, n.UUID, n.Error)
 		case len(n.Operations) == 0:
 			p.line("%s (%s): nothing to write, Placement says what the driver says.", n.Node, n.UUID)
 		default:
-			p.line("%s (%s): the next pass would make %s:", n.Node, n.UUID, count(int64(len(n.Operations)), "write"))
+			when := "pass"
+			if n.Reshape != nil {
+				when = "start"
+			}
+			p.line("%s (%s): the next %s would make %s:", n.Node, n.UUID, when, count(int64(len(n.Operations)), "write"))
 			for i, op := range n.Operations {
 				p.line("%4d. %s", i+1, op.Text)
+			}
+			if n.Reshape != nil {
+				p.preview(n.Reshape)
 			}
 		}
 	}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// complain says why a command failed. A refused reshape gets a line for each offender.
+func complain(w io.Writer, err error) {
+	var fatal *resourcetracker.FatalError
+	var refused *resourcetracker.ReshapeError
+	if !errors.As(err, &fatal) || !errors.As(err, &refused) {
+		_, _ = fmt.Fprintf(w, "compute-agent: %v\n", err)
+		return
+	}
+	offenders := make([]string, 0, len(refused.Offenders))
+	for _, o := range refused.Offenders {
+		offenders = append(offenders, o.String())
+	}
+	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent ends; nothing has moved, guests are not affected.\n", fatal.Node)
+	_ = render.Refusal(w, refused.Summary(), offenders, refused.Remedy)
+}
+
+// newRefresh asks the running agent for a pass.
+func newRefresh() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "refresh", Short: "Have the running agent make a pass over every node now", Args: cobra.NoArgs,
+		Long: "Have the running agent make a pass over every node now, whatever went wrong before. A node that is held because its reshape\n" +
+			"was refused is tried again. The command does not wait for the pass: `compute-agent status` shows what came of it.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+			defer cancel()
+			if err := control.NewClient(cfg.Agent.ControlSocket()).Refresh(ctx); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "The agent makes a pass over every node now; `compute-agent status` shows what comes of it.")
+			return err
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+// planReshape asks the running agent, or does without one.
+func planReshape(cmd *cobra.Command, opts *options) error {
+	asJSON, err := opts.json()
+	if err != nil {
+		return err
+	}
+	cfg, err := opts.load()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+	defer cancel()
+	raw, err := control.NewClient(cfg.Agent.ControlSocket()).Raw(ctx, control.PlanPath(true))
+	if errors.Is(err, control.ErrNotRunning) {
+		var plan control.Plan
+		plan, err = agent.DryRun(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), resourcetracker.PlanOptions{Reshape: true})
+		if err == nil {
+			raw, err = json.Marshal(plan)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var view control.PlanView
+	if err := json.Unmarshal(raw, &view); err != nil {
+		return fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
+	}
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), raw)
+	} else {
+		err = render.Plan(cmd.OutOrStdout(), view)
+	}
+	switch {
+	case err != nil:
+		return err
+	case view.Refused():
+		return &exitError{code: exitProtect}
+	case view.Failed():
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func newReshape() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "reshape", Short: "Look at this host's reshapes, or take one back", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newReshapeHistory(), newReshapeShow(), newReshapeUndo())
+	return cmd
+}
+
+// newReshapeHistory lists the journal, with or without an agent that runs.
+func newReshapeHistory() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "history", Short: "List this host's reshapes and what became of them", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			entries, err := journal.Read(cfg.Agent.StateDir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"reshapes": append([]journal.Entry{}, entries...)})
+			}
+			return render.ReshapeHistory(cmd.OutOrStdout(), entries)
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+func newReshapeShow() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show one reshape: what was there, what was asked for, what became of it", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			id, err := reshapeID(args[0])
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			entry, err := journal.Find(cfg.Agent.StateDir, id)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), entry)
+			}
+			return render.Reshape(cmd.OutOrStdout(), entry)
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+// newReshapeUndo has the running agent do it, or does it itself.
+func newReshapeUndo() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "undo ID", Short: "Take back a reshape, if nobody has written to what it moved since", Args: cobra.ExactArgs(1),
+		Long: "Take back a reshape: put every inventory and allocation that it moved where it was. That happens only if the generations of\n" +
+			"all its resource providers and consumers are those that held right after it; otherwise nothing is written and the exit code\n" +
+			"is 3. Providers that the reshape created stay, empty. The driver still wants the new shape and has it at the next start of\n" +
+			"the agent: go back to its former version first, or right after.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			id, err := reshapeID(args[0])
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+			defer cancel()
+			err = control.NewClient(cfg.Agent.ControlSocket()).UndoReshape(ctx, id)
+			if errors.Is(err, control.ErrNotRunning) {
+				err = agent.UndoReshape(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), id)
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: what it moved is where it was.\n", id)
+			return err
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+func reshapeID(arg string) (int64, error) {
+	id, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil || id < 1 {
+		return 0, &exitError{exitUsage, fmt.Errorf("%q is no reshape: write its number, as `compute-agent reshape history` shows it", arg)}
+	}
+	return id, nil
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const cn1 = "aaaaaaaa-0000-4000-8000-000000000001"
+
+// site is a host with a fake driver, and a Placement that counts what is written to it.
+type site struct {
+	t    *testing.T
+	dir  string
+	url  string
+	http http.Handler
+
+	mu     sync.Mutex
+	writes int
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "site") // short: it holds sockets
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	s := &site{t: t, dir: dir, http: server.Handler()}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			s.mu.Lock()
+			s.writes++
+			s.mu.Unlock()
+		}
+		s.http.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { web.Close(); _ = server.Close() })
+	s.url = web.URL
+	// The test's own program is the driver under the driver's name.
+	self, err := os.Executable()
+	check(t, err)
+	driver := filepath.Join(dir, "compute-driver-fake")
+	if os.Link(self, driver) != nil {
+		content, err := os.ReadFile(self)
+		check(t, err)
+		check(t, os.WriteFile(driver, content, 0o755))
+	}
+	return s
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configure has the driver in a shape; more is more of its configuration.
+func (s *site) configure(shape, more string, sections ...string) {
+	s.t.Helper()
+	check(s.t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte(fmt.Sprintf(`
+[agent]
+host = "cn1"
+state_dir = "%[1]s/state"
+runtime_dir = "%[1]s/run"
+[placement_client]
+url = %[2]q
+[plugins]
+dir = %[1]q
+[tracker]
+update_resources_interval = "1h"
+%[5]s
+[drivers.fake.config]
+shape = %[3]q
+%[4]s
+nodes = [{name = "cn1", uuid = "%[6]s", inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]
+`, s.dir, s.url, shape, more, strings.Join(sections, "\n"), cn1)), 0o600))
+}
+
+// run executes a command line, as a user does.
+func (s *site) run(args ...string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	var out, err bytes.Buffer
+	code = execute(s.t.Context(), append(args, "--config", filepath.Join(s.dir, "agent.toml")), &out, &err)
+	return code, out.String(), err.String()
+}
+
+// want runs a command and compares what it prints with a golden file.
+func (s *site) want(golden string, code int, args ...string) {
+	s.t.Helper()
+	got, stdout, stderr := s.run(args...)
+	if got != code {
+		s.t.Errorf("%q ended with %d, want %d:\n%s", args, got, code, stderr)
+	}
+	path := filepath.Join("testdata", "reshape", golden)
+	text := s.mask(stdout)
+	if *update {
+		check(s.t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	check(s.t, err)
+	if d := cmp.Diff(string(want), text); d != "" {
+		s.t.Errorf("%q (-want +got), -update to accept:\n%s", args, d)
+	}
+}
+
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// mask takes out what differs from run to run.
+func (s *site) mask(text string) string {
+	return times.ReplaceAllString(strings.ReplaceAll(text, s.dir, "DIR"), "TIME")
+}
+
+// agent runs the daemon until stop is called, and waits for its first pass.
+func (s *site) agent() (stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan int, 1)
+	var log bytes.Buffer
+	go func() {
+		ended <- execute(ctx, []string{"run", "--config", filepath.Join(s.dir, "agent.toml")}, io.Discard, &log)
+	}()
+	s.eventually("the first pass", func() bool {
+		view, err := control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(s.t.Context())
+		return err == nil && len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.Nodes[0].State != "starting"
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		if code := <-ended; code != exitDone {
+			s.t.Errorf("the agent ended with %d:\n%s", code, log.String())
+		}
+	})
+}
+
+func (s *site) eventually(what string, f func() bool) {
+	s.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline.C:
+			s.t.Fatalf("%s does not come", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *site) request(method, path, body string, out any) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	check(s.t, err)
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("OpenStack-API-Version", "placement 1.36")
+	w := httptest.NewRecorder()
+	s.http.ServeHTTP(w, req)
+	if w.Code >= 300 {
+		s.t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	if out != nil {
+		check(s.t, json.Unmarshal(w.Body.Bytes(), out))
+	}
+}
+
+// settle has the driver report a flat node on which three guests hold VGPUs.
+func (s *site) settle() {
+	s.t.Helper()
+	s.configure("flat", "")
+	s.agent()()
+	for n := range 3 {
+		s.request(http.MethodPut, fmt.Sprintf("/allocations/99999999-0000-4000-8000-00000000000%d", n+1), fmt.Sprintf(
+			`{"allocations": {"%s": {"resources": {"VCPU": 1, "VGPU": %d}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, cn1, n+1), nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = 0
+}
+
+// used is how much VGPU of the root is allocated.
+func (s *site) used() int64 {
+	var out struct{ Usages map[string]int64 }
+	s.request(http.MethodGet, "/resource_providers/"+cn1+"/usages", "", &out)
+	return out.Usages["VGPU"]
+}
+
+func TestRefusedReshape(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	s.configure("vgpu-children", `misbehave = "lose"`)
+	s.want("plan-refused.txt", exitProtect, "plan", "--reshape")
+	code, stdout, _ := s.run("plan", "--reshape", "-o", "json")
+	var view control.PlanView
+	check(t, json.Unmarshal([]byte(stdout), &view))
+	if code != exitProtect || !view.Refused() || len(view.Nodes[0].Offenders) != 3 || view.Nodes[0].Remedy == "" {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+	code, _, stderr := s.run("run")
+	for _, part := range []string{"\nrefused: ", "\n  - consumer 99999999-0000-4000-8000-000000000001, ", "\n  - consumer 99999999-0000-4000-8000-000000000003, ", "\nwhat to do: "} {
+		if code != exitProtect || !strings.Contains(stderr, part) {
+			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stderr)
+		}
+	}
+	s.want("history-empty.txt", exitDone, "reshape", "history")
+	if s.used() != 6 || s.writes != 0 {
+		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
+	}
+}
+
+// TestHeldReshape: the agent stays up, and a refresh tries again.
+func TestHeldReshape(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	s.configure("vgpu-children", `misbehave = "lose"`, "[reshape]\non_failure = \"hold\"")
+	stop := s.agent()
+	defer stop()
+	code, stdout, _ := s.run("status")
+	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002", "remedy: ", "compute-agent refresh"} {
+		if code != exitFailed || !strings.Contains(stdout, part) {
+			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stdout)
+		}
+	}
+	failures := func() int {
+		_, raw, _ := s.run("status", "-o", "json")
+		var view control.Status
+		check(t, json.Unmarshal([]byte(raw), &view))
+		return view.Drivers[0].Report.Nodes[0].Failures
+	}
+	if n := failures(); n != 1 {
+		t.Errorf("%d failures", n)
+	}
+	s.want("refresh.txt", exitDone, "refresh")
+	s.eventually("another try", func() bool { return failures() == 2 })
+	s.want("refresh.json", exitDone, "refresh", "-o", "json")
+	s.want("plan-refused.txt", exitProtect, "plan", "--reshape") // by the running agent, the same
+	if s.used() != 6 || s.writes != 0 {
+		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
+	}
+}
+
+func TestReshapeAndUndo(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	s.configure("vgpu-children", "")
+	s.want("plan.txt", exitDone, "plan", "--reshape")
+	if s.writes != 0 {
+		t.Errorf("the plan made %d writes", s.writes)
+	}
+	stop := s.agent()
+	if s.used() != 0 {
+		t.Errorf("%d VGPU are still in use on the root", s.used())
+	}
+	s.want("history.txt", exitDone, "reshape", "history")
+	s.want("show.txt", exitDone, "reshape", "show", "1")
+	s.want("show.json", exitDone, "reshape", "show", "1", "-o", "json")
+	s.want("undo.txt", exitDone, "reshape", "undo", "1") // by the running agent
+	if s.used() != 6 {
+		t.Errorf("%d VGPU in use on the root after the undo", s.used())
+	}
+	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect || !strings.Contains(stderr, "undone already, by reshape 2") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	stop()
+	// Nobody runs: the command does it itself. Reshape 2 is undone while its generations hold, and not once somebody wrote.
+	s.want("undo.json", exitDone, "reshape", "undo", "2", "-o", "json")
+	if s.used() != 0 {
+		t.Errorf("%d VGPU in use on the root", s.used())
+	}
+	s.request(http.MethodDelete, "/allocations/99999999-0000-4000-8000-000000000003", "", nil)
+	code, _, stderr := s.run("reshape", "undo", "3")
+	if code != exitProtect || !strings.Contains(stderr, "nothing was written") || !strings.Contains(stderr, "what to do: ") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if s.used() != 0 {
+		t.Errorf("a refused undo moved something: %d VGPU in use on the root", s.used())
+	}
+	s.want("history-undone.txt", exitDone, "reshape", "history")
+	_, stdout, _ := s.run("reshape", "history", "-o", "json")
+	var history struct {
+		Reshapes []struct {
+			ID, Undoes int64
+			Outcome    string
+		}
+	}
+	check(t, json.Unmarshal([]byte(stdout), &history))
+	if len(history.Reshapes) < 3 || history.Reshapes[2].Undoes != 2 || history.Reshapes[2].Outcome != "happened" {
+		t.Errorf("%+v", history)
+	}
+}
+
+// TestReshapePlanThatCannotBeTold: a script must not take "cannot tell" for "nothing to do".
+func TestReshapePlanThatCannotBeTold(t *testing.T) {
+	s := newSite(t)
+	s.configure("flat", `not_ready = "the lights are out"`)
+	code, stdout, stderr := s.run("plan", "--reshape")
+	if code != exitFailed || !strings.Contains(stdout, "the lights are out") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "state")); !os.IsNotExist(err) {
+		t.Errorf("the dry run left a state directory: %v", err)
+	}
+}
+
+func TestReshapeUsage(t *testing.T) {
+	s := newSite(t)
+	s.configure("flat", "")
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{exitUsage, "is no reshape", []string{"reshape", "show", "first"}},
+		{exitUsage, "is no reshape", []string{"reshape", "undo", "0"}},
+		{exitUsage, "accepts 1 arg", []string{"reshape", "undo"}},
+		{exitUsage, "must be text or json", []string{"reshape", "history", "-o", "yaml"}},
+		{exitUsage, "must be text or json", []string{"refresh", "-o", "yaml"}},
+		{exitUsage, "must be text or json", []string{"plan", "--reshape", "-o", "yaml"}},
+		{exitFailed, "there is no reshape 4", []string{"reshape", "show", "4"}},
+		{exitFailed, "has no such reshape: 4", []string{"reshape", "undo", "4"}},
+		{exitFailed, "the agent is not running", []string{"refresh"}},
+	} {
+		if code, _, stderr := s.run(c.args...); code != c.code || !strings.Contains(stderr, c.says) {
+			t.Errorf("%q: exit code %d, %s", c.args, code, stderr)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// loadJournal reads the journal of reshapes. What is wrong with finished entries keeps nobody from working.
+func (a *Agent) loadJournal() {
+	damaged, err := a.journal.Load()
+	if err != nil {
+		a.log.Warn().Err(err).Msg("The journal of reshapes cannot be read. No pass is made before it can; `compute-agent doctor` looks at the state directory.")
+	}
+	for _, e := range damaged {
+		a.log.Warn().Int64("reshape", e.ID).Str("file", e.File).Err(e.Err).
+			Msg("An entry of the journal of reshapes is damaged. That reshape is over and cannot be shown or undone any more; nothing else depends on it.")
+	}
+}
+
+// Refresh implements [control.Agent].
+func (a *Agent) Refresh(context.Context) {
+	for _, d := range a.active() {
+		d.tracker.Refresh("somebody asked for it")
+	}
+}
+
+// UndoReshape implements [control.Agent]. No pass of the node's tracker runs meanwhile.
+func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
+	history, err := journal.Read(a.opts.Config.Agent.StateDir)
+	if err != nil {
+		return err
+	}
+	a.log.Info().Int64("reshape", id).Msg("Somebody asks to undo a reshape.")
+	undo := func() error { return resourcetracker.Undo(ctx, a.placement, a.journal, history, id) }
+	for _, e := range history {
+		if e.ID != id {
+			continue
+		}
+		for _, d := range a.active() {
+			if d.tracker.Reports(e.Root) {
+				undo = func() error { return d.tracker.Undo(ctx, history, id) }
+			}
+		}
+	}
+	if err := undo(); err != nil {
+		return err
+	}
+	a.log.Warn().Int64("reshape", id).Msg("A reshape was undone. A driver that still wants it says so at the next pass, and has its way at the next start: go back to its former version.")
+	return nil
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// tell makes a request to Placement beside the agent.
+func (h *house) tell(method, path, body string) {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	check(h.t, err)
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("OpenStack-API-Version", "placement 1.37")
+	resp, err := http.DefaultClient.Do(req)
+	check(h.t, err)
+	check(h.t, resp.Body.Close())
+	if resp.StatusCode >= 300 {
+		h.t.Fatalf("%s %s: %s", method, path, resp.Status)
+	}
+}
+
+// used has Placement hold a node whose VGPUs a guest uses.
+func (h *house) used() {
+	h.tell(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "cn1", "uuid": %q}`, uuidA))
+	h.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories", `{"resource_provider_generation": 0, "inventories": {"VGPU": {"total": 8}}}`)
+	h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
+		`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, uuidA))
+}
+
+// gpus is a driver that wants them on children.
+func (h *house) gpus(more string) string {
+	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nshape = \"vgpu-children\"\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
+		h.driver, more, uuidA)
+}
+
+// TestHeldNodeIsTriedAgainByAReload: what a reload mends, a reload releases.
+func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
+	h := newHouse(t)
+	h.used()
+	hold := "[reshape]\non_failure = \"hold\"\n"
+	h.configure(h.gpus(`misbehave = "invent"`), hold)
+	h.start()
+	<-h.ready
+	h.await(0, "the node is held", `"offenders"`, "would be invented")
+	mark := h.mark()
+	h.configure(h.gpus(""), hold)
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", "with the allocations of 1 consumer")
+	h.await(mark, "The node is reported again")
+	entries, err := journal.Read(filepath.Join(h.dir, "state"))
+	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+// TestHoldIsTakenOverByAReload: on_failure itself needs no restart.
+func TestHoldIsTakenOverByAReload(t *testing.T) {
+	h := newHouse(t)
+	h.used()
+	h.configure(h.gpus(`misbehave = "invent"`), "[reshape]\non_failure = \"hold\"\n")
+	h.start()
+	<-h.ready
+	h.await(0, "the node is held")
+	h.configure(h.gpus(`misbehave = "invent"`))
+	h.reload <- syscall.SIGHUP
+	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "would be invented") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDamagedJournalKeepsNobodyFromWorking: a finished entry that cannot be read is told, and that is all.
+func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
+	h := newHouse(t)
+	dir := filepath.Join(h.dir, "state", journal.DirName)
+	check(t, os.MkdirAll(dir, 0o700))
+	check(t, os.WriteFile(filepath.Join(dir, "000001-"+uuidA+".json"), []byte("{"), 0o600))
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	h.await(0, "An entry of the journal of reshapes is damaged", "000001-"+uuidA)
+	h.await(0, "Placement was told", "VCPU")
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// nothing stands for an inventory that is not there.
+const nothing = "-"
+
+// preview prints a reshape before and after, side by side.
+func (p *printer) preview(r *resourcetracker.Preview) {
+	p.line("  a reshape would move what %d of %d consumers hold; each keeps as much as it has", r.Moved, r.Consumers)
+	for _, from := range slices.Sorted(maps.Keys(r.Renames)) {
+		p.line("  resource class %s becomes %s", from, r.Renames[from])
+	}
+	rows := [][]string{{"", "consumers", "total", "used", "", "consumers", "total", "used"}}
+	for _, rp := range r.Providers {
+		name := rp.Name
+		switch {
+		case rp.New:
+			name += " (new)"
+		case rp.Removed:
+			name += " (removed)"
+		}
+		rows = append(rows, []string{name, strconv.Itoa(rp.Before), "", "", "→", strconv.Itoa(rp.After), "", ""})
+		for _, c := range rp.Classes {
+			row := append([]string{"  " + c.Class, ""}, stock(c.Before)...)
+			rows = append(rows, append(append(row, "→", ""), stock(c.After)...))
+		}
+	}
+	for _, row := range columns(rows) {
+		p.line("    %s", row)
+	}
+	if r.Payload != nil {
+		p.line("  the request: %s, %s, %d bytes with what was there before", count(int64(r.Payload.Providers), "resource provider"), count(int64(r.Payload.Consumers), "consumer"), r.Payload.Bytes)
+	}
+}
+
+func stock(s *resourcetracker.StockCount) []string {
+	if s == nil {
+		return []string{nothing, nothing}
+	}
+	return []string{strconv.FormatInt(s.Total, 10), strconv.FormatInt(s.Used, 10)}
+}
+
+// Refusal prints why a reshape is refused: every offender on a line of its own, and the way out.
+func Refusal(w io.Writer, problem string, offenders []string, remedy string) error {
+	p := &printer{w: w}
+	p.refusal("", problem, offenders, remedy)
+	return p.err
+}
+
+func (p *printer) refusal(indent, problem string, offenders []string, remedy string) {
+	p.line("%srefused: %s", indent, problem)
+	for _, o := range offenders {
+		p.line("%s  - %s", indent, o)
+	}
+	if remedy != "" {
+		p.line("%swhat to do: %s", indent, remedy)
+	}
+}
+
+// ReshapeHistory prints the journal, newest first.
+func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
+	p := &printer{w: w}
+	if len(entries) == 0 {
+		p.line("No reshape yet.")
+		return p.err
+	}
+	undone := map[int64]int64{}
+	for _, e := range entries {
+		if e.Undoes != 0 && e.Outcome == reportclient.ReshapeHappened {
+			undone[e.Undoes] = e.ID
+		}
+	}
+	rows := [][]string{{"reshape", "begun", "node", "outcome", "moved"}}
+	for _, e := range slices.Backward(entries) {
+		rows = append(rows, []string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
+	}
+	for _, row := range leftColumns(rows) {
+		p.line("%s", row)
+	}
+	return p.err
+}
+
+func nodeName(e journal.Entry) string {
+	if e.Node == "" {
+		return e.Root
+	}
+	return e.Node
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "?"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+func outcome(e journal.Entry, undoneBy int64) string {
+	s := string(e.Outcome)
+	switch {
+	case e.Err != nil && !e.Open():
+		s = "damaged"
+	case e.Err != nil:
+		s = "not known, damaged"
+	case e.Open():
+		s = "not known yet"
+	case e.Compared:
+		s += " (compared)"
+	}
+	if e.Undoes != 0 {
+		s += fmt.Sprintf(", undoes %d", e.Undoes)
+	}
+	if undoneBy != 0 {
+		s += fmt.Sprintf(", undone by %d", undoneBy)
+	}
+	return s
+}
+
+func moved(e journal.Entry) string {
+	if e.Reshape == nil {
+		return "?"
+	}
+	return count(int64(len(e.Reshape.Consumers)), "consumer") + " on " + count(int64(len(e.Reshape.Providers)), "provider")
+}
+
+// leftColumns aligns all columns left.
+func leftColumns(rows [][]string) []string {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], len([]rune(cell)))
+		}
+	}
+	out := make([]string, 0, len(rows))
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell + strings.Repeat(" ", width[i]-len([]rune(cell))+2))
+		}
+		out = append(out, strings.TrimRight(b.String(), " "))
+	}
+	return out
+}
+
+// Reshape prints one entry of the journal: what was there and what was asked for.
+func Reshape(w io.Writer, e journal.Entry) error {
+	p := &printer{w: w}
+	p.line("reshape %d of %s (%s): %s", e.ID, nodeName(e), e.Root, outcome(e, 0))
+	p.line("  begun  %s", when(e.Begun))
+	if !e.Ended.IsZero() {
+		p.line("  ended  %s", when(e.Ended))
+	}
+	p.line("  file   %s", e.File)
+	if e.Err != nil || e.Reshape == nil {
+		p.line("  problem: %v", e.Err)
+		return p.err
+	}
+	names := map[string]string{}
+	rows := [][]string{{"resource provider", "before", "after"}}
+	for _, rp := range e.Reshape.Providers {
+		names[rp.UUID] = rp.Name
+		rows = append(rows, []string{rp.Name + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", inventories(rp.Before), inventories(rp.After)})
+	}
+	p.line("")
+	for _, row := range leftColumns(rows) {
+		p.line("%s", row)
+	}
+	rows = [][]string{{"consumer", "before", "after"}}
+	for _, c := range e.Reshape.Consumers {
+		rows = append(rows, []string{c.UUID, places(c.Before, names), places(c.After, names)})
+	}
+	if len(rows) > 1 {
+		p.line("")
+		for _, row := range leftColumns(rows) {
+			p.line("%s", row)
+		}
+	}
+	return p.err
+}
+
+func inventories(v providertree.Inventories) string {
+	out := make([]string, 0, len(v))
+	for _, class := range slices.Sorted(maps.Keys(v)) {
+		out = append(out, fmt.Sprintf("%s %d", class, v[class].Total))
+	}
+	if len(out) == 0 {
+		return nothing
+	}
+	return strings.Join(out, ", ")
+}
+
+// places says what a consumer holds where.
+func places(c providertree.ConsumerAllocations, names map[string]string) string {
+	byName := map[string]map[string]int64{}
+	for provider, amounts := range c.Resources {
+		name := names[provider]
+		if name == "" {
+			name = provider
+		}
+		byName[name] = amounts
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		for _, class := range slices.Sorted(maps.Keys(byName[name])) {
+			out = append(out, fmt.Sprintf("%s %d on %s", class, byName[name][class], name))
+		}
+	}
+	if len(out) == 0 {
+		return nothing
+	}
+	return strings.Join(out, ", ")
+}

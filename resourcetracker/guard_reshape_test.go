@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func id(kind, n int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", kind, n) }
+
+var (
+	gNode    = plugins.Node{Name: "cn1", UUID: id(1, 0)}
+	gSharing = id(2, 0) // a root of its own in the tree
+	gForeign = id(3, 0) // of another host, in no tree of ours
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// vgpus is the reshape of the specification's first use case: VGPU goes from the root to a child for each physical GPU, with
+// guests, a migration, shared storage and another host in the picture.
+func vgpus() reshaping {
+	known := &providertree.Tree{}
+	check(known.AddRoot(gNode.UUID, gNode.Name))
+	check(known.AddRoot(gSharing, "nfs"))
+	must(known.SetInventories(gNode.UUID, providertree.Inventories{"VCPU": {Total: 8, AllocationRatio: 4}, "VGPU": {Total: 8}}))
+	must(known.SetInventories(gSharing, providertree.Inventories{"DISK_GB": {Total: 1000}}))
+	generation := int64(7)
+	holds := func(vgpus int64, more map[string]map[string]int64) providertree.ConsumerAllocations {
+		r := map[string]map[string]int64{gNode.UUID: {"VCPU": 2, "VGPU": vgpus}}
+		maps.Copy(r, more)
+		return providertree.ConsumerAllocations{Resources: r, ProjectID: "p", UserID: "u", Generation: &generation, ConsumerType: "INSTANCE"}
+	}
+	r := reshaping{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{
+		id(9, 1): holds(2, map[string]map[string]int64{gSharing: {"DISK_GB": 10}}),
+		id(9, 2): holds(1, map[string]map[string]int64{gForeign: {"VGPU": 1, "VCPU": 2}}), // being evacuated
+		id(9, 3): {Resources: map[string]map[string]int64{gNode.UUID: {"VCPU": 4}}, ProjectID: "p", UserID: "u"},
+	}}
+	for n := range 2 {
+		check(r.desired.AddChild(gNode.UUID, id(4, n), fmt.Sprintf("cn1_gpu_%d", n)))
+		must(r.desired.SetInventories(id(4, n), providertree.Inventories{"VGPU": {Total: 4}}))
+	}
+	must(r.desired.RemoveInventory(gNode.UUID, "VGPU"))
+	r.after = must(plugins.Moves{
+		{Consumer: id(9, 1), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 0), Class: "VGPU"}, Amount: 2},
+		{Consumer: id(9, 2), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 1), Class: "VGPU"}, Amount: 1},
+	}.Apply(r.before))
+	return r
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// set changes what a consumer is to hold.
+func (r reshaping) set(consumer, provider, class string, n int64) {
+	if r.after[consumer].Resources[provider] == nil {
+		r.after[consumer].Resources[provider] = map[string]int64{}
+	}
+	r.after[consumer].Resources[provider][class] = n
+}
+
+func (r *reshaping) own(consumer string, change func(*providertree.ConsumerAllocations)) {
+	c := r.after[consumer]
+	change(&c)
+	r.after[consumer] = c
+}
+
+func TestGuardLetsAnHonestReshapePass(t *testing.T) {
+	if offenders := guardReshape(vgpus()); len(offenders) > 0 {
+		t.Errorf("%v", offenders)
+	}
+}
+
+// TestGuardNamesEveryOffence: each misbehaviour is found, under its consumer, provider and class.
+func TestGuardNamesEveryOffence(t *testing.T) {
+	guest, evacuee, plain := id(9, 1), id(9, 2), id(9, 3)
+	gpu0 := id(4, 0)
+	for name, c := range map[string]struct {
+		misbehave func(*reshaping)
+		want      []string // each is the beginning of one offender, and all that there are
+	}{
+		"a consumer is dropped": {func(r *reshaping) { delete(r.after, plain) }, []string{
+			"consumer " + plain + ": all that it holds would be lost"}},
+		"a consumer is invented": {func(r *reshaping) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{
+			"consumer " + id(9, 9) + ": it holds nothing here"}},
+		"everything is dropped": {func(r *reshaping) { r.after = providertree.Allocations{} }, []string{
+			"consumer " + guest, "consumer " + evacuee, "consumer " + plain}},
+		"an amount is lost": {func(r *reshaping) { r.set(guest, gpu0, "VGPU", 1) }, []string{
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
+		"an amount is doubled": {func(r *reshaping) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be invented"}},
+		"an amount is zero": {func(r *reshaping) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
+			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0"}},
+		"a negative amount makes the sum right": {func(r *reshaping) { r.set(guest, gpu0, "VGPU", 3); r.set(guest, id(4, 1), "VGPU", -1) }, []string{
+			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold -1"}},
+		"amounts overflow to the right sum": {func(r *reshaping) {
+			r.set(guest, gpu0, "VGPU", math.MaxInt64)
+			r.set(guest, id(4, 1), "VGPU", math.MaxInt64)
+			r.set(guest, gNode.UUID, "VGPU", 4)
+		}, []string{
+			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VGPU: it would hold 4, and cn1 would have no inventory",
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 9223372036854775807",
+			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 9223372036854775807",
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 9223372036854775807",
+			"resource provider " + gpu0 + ", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, and its capacity is 4",
+			"resource provider " + id(4, 1)}},
+		"a provider is left with nothing": {func(r *reshaping) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} }, []string{
+			"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
+		"what another host gives is changed": {func(r *reshaping) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
+			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree of cn1, and what is allocated there would change from 1 to 2"}},
+		"it is moved to another host": {func(r *reshaping) {
+			delete(r.after[guest].Resources, gpu0)
+			r.set(guest, gForeign, "VGPU", 2)
+		}, []string{
+			"consumer " + guest + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
+		"another host's provider is made one of ours": {func(r *reshaping) {
+			check(r.desired.AddChild(gNode.UUID, gForeign, "cn1_gpu_9"))
+			must(r.desired.SetInventories(gForeign, providertree.Inventories{"VGPU": {Total: 4}, "VCPU": {Total: 4}}))
+			r.set(evacuee, gForeign, "VGPU", 2)
+			delete(r.after[evacuee].Resources, id(4, 1))
+		}, []string{
+			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
+			"consumer " + evacuee + ", resource class VGPU"}},
+		"shared storage is freed": {func(r *reshaping) { delete(r.after[guest].Resources, gSharing) }, []string{
+			"consumer " + guest + ", resource provider " + gSharing + ", resource class DISK_GB: the provider is not of the tree"}},
+		"the sharing provider is changed": {func(r *reshaping) {
+			must(r.desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
+		}, []string{
+			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
+		"the sharing provider is removed": {func(r *reshaping) { must(r.desired.Remove(gSharing)) }, []string{
+			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be removed"}},
+		"the sharing provider is taken into the tree": {func(r *reshaping) { must(r.desired.Move(gSharing, gNode.UUID)) }, []string{
+			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
+		"the provider is not there": {func(r *reshaping) { must(r.desired.Remove(gpu0)) }, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: the provider is not of the tree of cn1",
+			"consumer " + guest + ", resource class VGPU: it holds 2"}},
+		"the inventory is not there": {func(r *reshaping) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, and cn1_gpu_0 would have no inventory of it"}},
+		"inventory that is still allocated goes": {func(r *reshaping) { must(r.desired.RemoveInventory(gNode.UUID, "VCPU")) }, []string{
+			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU",
+			"consumer " + evacuee + ", resource provider " + gNode.UUID + ", resource class VCPU",
+			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 4, and cn1 would have no inventory of it"}},
+		"more than the capacity": {func(r *reshaping) {
+			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
+		}, []string{
+			"resource provider " + gpu0 + ", resource class VGPU: 2 would be allocated on cn1_gpu_0, and its capacity is 1"}},
+		"less than min_unit": {func(r *reshaping) {
+			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
+		}, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, less than the min_unit 3 of cn1_gpu_0"}},
+		"more than max_unit": {func(r *reshaping) {
+			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MaxUnit: 1}))
+		}, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, more than the max_unit 1 of cn1_gpu_0"}},
+		"off the step_size": {func(r *reshaping) {
+			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
+		}, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, not a multiple of the step_size 4 of cn1_gpu_0"}},
+		"what stays of a moved consumer does not fit any more": {func(r *reshaping) {
+			must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 1}))
+		}, []string{
+			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 2, more than the max_unit 1",
+			"consumer " + evacuee}},
+		"the owner is changed": {func(r *reshaping) {
+			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ProjectID, c.UserID = "evil", "u" })
+		}, []string{"consumer " + guest + `: it belongs to project "p" and user "u", and would be given to project "evil"`}},
+		"the type is changed": {func(r *reshaping) {
+			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ConsumerType = "MIGRATION" })
+		}, []string{"consumer " + guest + `: its consumer type is "INSTANCE"`}},
+		"the generation is changed": {func(r *reshaping) {
+			r.own(guest, func(c *providertree.ConsumerAllocations) { g := *c.Generation + 1; c.Generation = &g })
+		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
+		"the generation is dropped": {func(r *reshaping) {
+			r.own(guest, func(c *providertree.ConsumerAllocations) { c.Generation = nil })
+		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
+		"a class is renamed and nobody said so": {func(r *reshaping) {
+			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
+			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
+		}, []string{
+			"consumer " + guest + ", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be invented",
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
+		"a class is renamed backwards": {func(r *reshaping) { r.renames = plugins.ClassRenames{"VCPU": "PCPU"}; r.pcpus("PCPU", "VCPU") }, []string{
+			"consumer " + plain + ", resource class VCPU: it would hold 4, more than the 0 of before, of a class that is renamed to PCPU"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := vgpus()
+			c.misbehave(&r)
+			got := guardReshape(r)
+			for i, o := range got {
+				if i >= len(c.want) || !strings.HasPrefix(o.String(), c.want[i]) {
+					t.Errorf("offender %d: %s", i, o)
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("%d offenders, want %d:\n%s", len(got), len(c.want), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a rename.
+func (r *reshaping) pcpus(from, to string) {
+	plain := id(9, 3)
+	r.before[plain] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{gNode.UUID: {from: 4}}, ProjectID: "p", UserID: "u"}
+	r.after[plain] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{gNode.UUID: {to: 4}}, ProjectID: "p", UserID: "u"}
+	must(r.desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
+}
+
+func TestGuardKnowsDeclaredRenames(t *testing.T) {
+	r := vgpus()
+	r.renames = plugins.ClassRenames{"VCPU": "PCPU"}
+	r.pcpus("VCPU", "PCPU")
+	if offenders := guardReshape(r); len(offenders) > 0 {
+		t.Errorf("of three consumers one has CPUs of its own: %v", offenders)
+	}
+}
+
+// TestGuardAllowsOverCommitThatDoesNotGrow: a provider that holds too much already is no reason to keep everything where it is.
+func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
+	r := vgpus()
+	for _, tree := range []*providertree.Tree{r.known, r.desired} {
+		must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 2}))
+	}
+	if offenders := guardReshape(r); len(offenders) > 0 {
+		t.Errorf("%v", offenders)
+	}
+	r.set(id(9, 3), gNode.UUID, "VCPU", 5)
+	if offenders := guardReshape(r); len(offenders) != 2 {
+		t.Errorf("it grows: %v", offenders)
+	}
+}
+
+// TestGuardKeepsWhatIsAllocated: a provider that was there must not go while somebody holds something of it.
+func TestGuardKeepsWhatIsAllocated(t *testing.T) {
+	r := vgpus()
+	old := id(4, 9)
+	check(r.known.AddChild(gNode.UUID, old, "cn1_old"))
+	must(r.known.SetInventories(old, providertree.Inventories{"VGPU": {Total: 1}}))
+	for _, allocations := range []providertree.Allocations{r.before, r.after} {
+		allocations[id(9, 3)].Resources[old] = map[string]int64{"VGPU": 1}
+	}
+	offenders := guardReshape(r)
+	if len(offenders) != 1 || offenders[0].Consumer != id(9, 3) || offenders[0].Provider != old || !strings.Contains(offenders[0].Problem, "cn1_old") {
+		t.Errorf("%v", offenders)
+	}
+}
+
+// world is a random node in which everything has room, and what its consumers hold.
+func world(t *rapid.T) reshaping {
+	known := &providertree.Tree{}
+	check(known.AddRoot(gNode.UUID, gNode.Name))
+	check(known.AddRoot(gSharing, "nfs"))
+	classes := []string{"VCPU", "MEMORY_MB", "VGPU", "CUSTOM_A"}
+	children := rapid.IntRange(1, 3).Draw(t, "children")
+	places := []string{gNode.UUID}
+	for n := range children {
+		check(known.AddChild(gNode.UUID, id(4, n), fmt.Sprintf("cn1_%d", n)))
+		places = append(places, id(4, n))
+	}
+	for _, p := range append(places, gSharing) {
+		inv := providertree.Inventories{}
+		for _, class := range classes {
+			inv[class] = providertree.Inventory{Total: 100_000}
+		}
+		must(known.SetInventories(p, inv))
+	}
+	r := reshaping{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{}}
+	for n := range rapid.IntRange(1, 5).Draw(t, "consumers") {
+		generation := rapid.Int64Range(0, 9).Draw(t, "generation")
+		c := providertree.ConsumerAllocations{Resources: map[string]map[string]int64{}, ProjectID: "p", UserID: "u", Generation: &generation}
+		for _, p := range append(slices.Clone(places), gSharing, gForeign) {
+			for _, class := range classes {
+				if rapid.IntRange(0, 2).Draw(t, "holds") == 0 {
+					if c.Resources[p] == nil {
+						c.Resources[p] = map[string]int64{}
+					}
+					c.Resources[p][class] = rapid.Int64Range(1, 20).Draw(t, "amount")
+				}
+			}
+		}
+		if c.Resources[gNode.UUID] == nil {
+			c.Resources[gNode.UUID] = map[string]int64{}
+		}
+		c.Resources[gNode.UUID]["VCPU"] = rapid.Int64Range(1, 20).Draw(t, "amount")
+		r.before[id(9, n)] = c
+	}
+	// Honest moves between the node's own places, to a new child too.
+	check(r.desired.AddChild(gNode.UUID, id(5, 0), "cn1_new"))
+	inv := providertree.Inventories{}
+	for _, class := range classes {
+		inv[class] = providertree.Inventory{Total: 100_000}
+	}
+	must(r.desired.SetInventories(id(5, 0), inv))
+	places = append(places, id(5, 0))
+	r.after = r.before.Clone()
+	for range rapid.IntRange(0, 8).Draw(t, "moves") {
+		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "consumer")
+		from, to := rapid.SampledFrom(places).Draw(t, "from"), rapid.SampledFrom(places).Draw(t, "to")
+		held := slices.Sorted(maps.Keys(r.after[consumer].Resources[from]))
+		if from == to || len(held) == 0 {
+			continue
+		}
+		class := rapid.SampledFrom(held).Draw(t, "class")
+		move := plugins.Move{Consumer: consumer, From: plugins.Place{Provider: from, Class: class}, To: plugins.Place{Provider: to, Class: class},
+			Amount: rapid.Int64Range(1, r.after[consumer].Resources[from][class]).Draw(t, "amount")}
+		r.after = must(plugins.Moves{move}.Apply(r.after))
+	}
+	return r
+}
+
+// TestGuardHonestMovesAlwaysPass: whatever is moved within the node, nobody stands in the way.
+func TestGuardHonestMovesAlwaysPass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if offenders := guardReshape(world(t)); len(offenders) > 0 {
+			t.Fatalf("%v", offenders)
+		}
+	})
+}
+
+// TestGuardMisbehaviourNeverPasses: after honest moves, one random change of an amount, a consumer or an owner is found.
+func TestGuardMisbehaviourNeverPasses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := world(t)
+		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "victim")
+		resources := r.after[consumer].Resources
+		provider := rapid.SampledFrom(slices.Sorted(maps.Keys(resources))).Draw(t, "provider")
+		class := rapid.SampledFrom(slices.Sorted(maps.Keys(resources[provider]))).Draw(t, "class")
+		n := resources[provider][class]
+		what := rapid.SampledFrom([]string{
+			"lost", "less", "invented", "doubled", "foreign", "sharing", "negative", "zero", "huge", "renamed", "stolen", "consumer lost", "consumer invented", "owner", "generation", "empty",
+		}).Draw(t, "misbehaviour")
+		delta := rapid.Int64Range(1, math.MaxInt64-n).Draw(t, "delta")
+		switch what {
+		case "lost":
+			delete(resources[provider], class)
+		case "less":
+			resources[provider][class] = n - delta
+		case "invented":
+			resources[provider][class] = n + delta
+		case "doubled":
+			r.set(consumer, id(5, 0), "PCPU", n)
+		case "foreign":
+			delete(resources[provider], class)
+			r.set(consumer, id(3, 7), class, n)
+		case "sharing":
+			if provider == gSharing {
+				r.set(consumer, gForeign, class, resources[gForeign][class]+n)
+			} else {
+				delete(resources[provider], class)
+				r.set(consumer, gSharing, class, resources[gSharing][class]+n)
+			}
+		case "negative":
+			resources[provider][class] = -n
+		case "zero":
+			resources[provider][class] = 0
+		case "huge":
+			resources[provider][class] = math.MaxInt64
+		case "renamed":
+			delete(resources[provider], class)
+			r.set(consumer, provider, "CUSTOM_OTHER", n)
+		case "stolen": // the sum over all consumers stays
+			delete(resources[provider], class)
+			other := id(9, 99)
+			r.after[other] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{provider: {class: n}}}
+		case "consumer lost":
+			delete(r.after, consumer)
+		case "consumer invented":
+			r.after[id(9, 98)] = r.after[consumer].Clone()
+		case "owner":
+			r.own(consumer, func(c *providertree.ConsumerAllocations) { c.UserID = "other" })
+		case "generation":
+			r.own(consumer, func(c *providertree.ConsumerAllocations) { *c.Generation++ })
+		case "empty":
+			resources[id(4, 77)] = map[string]int64{}
+		}
+		if len(guardReshape(r)) == 0 {
+			t.Fatalf("%s passed", what)
+		}
+	})
+}
+
+func BenchmarkGuardReshape(b *testing.B) {
+	r := vgpus()
+	one, done := r.before[id(9, 1)], r.after[id(9, 1)]
+	must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 100_000}))
+	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 100_000}))
+	for n := range 1000 {
+		r.before[id(8, n)], r.after[id(8, n)] = one.Clone(), done.Clone()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if offenders := guardReshape(r); len(offenders) > 0 {
+			b.Fatal(offenders[0])
+		}
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// DirName is the directory of the journal below the agent's state directory.
+const DirName = "reshapes"
+
+// version is of the files' format.
+const version = 1
+
+// maxEntry bounds what is read of a file: a reshape of 10,000 consumers is about 10 MiB.
+const maxEntry = 256 << 20
+
+var (
+	// ErrUnreadable says that the file of an entry is damaged, or of a newer version.
+	ErrUnreadable = errors.New("the journal entry cannot be read")
+	// ErrUnknownEntry says that there is no entry of that number.
+	ErrUnknownEntry = errors.New("the journal has no such reshape")
+)
+
+// Entry is one reshape.
+type Entry struct {
+	Version int `json:"version"`
+	// ID counts the reshapes of this host.
+	ID int64 `json:"id"`
+	// Root is the uuid of the compute node, Node its name where it was known.
+	Root string `json:"root"`
+	Node string `json:"node,omitempty"`
+	// Begun is just before the request was made, Ended when its outcome was known; zero: it is not.
+	Begun time.Time `json:"begun"`
+	Ended time.Time `json:"ended,omitzero"`
+	// Outcome is "" as long as it is not known. "unknown" means that it could not be told from Placement any more.
+	Outcome reportclient.ReshapeOutcome `json:"outcome,omitempty"`
+	// Compared says that the outcome was not answered but found by comparing, after a crash or a lost reply.
+	Compared bool `json:"compared,omitempty"`
+	// Undoes is the ID of the reshape that this one takes back, or 0.
+	Undoes int64 `json:"undoes,omitempty"`
+	// Reshape is the request, with what was there before.
+	Reshape *reportclient.Reshape `json:"reshape"`
+
+	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's name says is known; Damage
+	// is the same in words, for those who read JSON.
+	File   string `json:"-"`
+	Err    error  `json:"-"`
+	Damage string `json:"damage,omitempty"`
+}
+
+// Open reports whether the outcome is not known.
+func (e Entry) Open() bool { return e.Outcome == "" }
+
+// name of the file; an open entry and a finished one have different names.
+func fileName(id int64, root string, open bool) string {
+	if open {
+		return fmt.Sprintf("%06d-%s%s", id, root, openSuffix)
+	}
+	return fmt.Sprintf("%06d-%s%s", id, root, doneSuffix)
+}
+
+const (
+	openSuffix = ".open.json"
+	doneSuffix = ".json"
+	tmpPrefix  = ".tmp-"
+)
+
+// parseName is the inverse of fileName.
+func parseName(name string) (id int64, root string, open, ok bool) {
+	rest, open := strings.CutSuffix(name, openSuffix)
+	if !open {
+		var done bool
+		if rest, done = strings.CutSuffix(name, doneSuffix); !done {
+			return 0, "", false, false
+		}
+	}
+	number, root, found := strings.Cut(rest, "-")
+	id, err := strconv.ParseInt(number, 10, 64)
+	canonical, uuidErr := providertree.CanonicalUUID(root)
+	if !found || err != nil || id < 1 || uuidErr != nil || canonical != root {
+		return 0, "", false, false
+	}
+	return id, root, open, true
+}
+
+// Read returns the entries below a state directory, oldest first, with those that cannot be read among them. No journal is
+// an empty one.
+func Read(stateDir string) ([]Entry, error) {
+	dir := filepath.Join(stateDir, DirName)
+	names, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Entry, 0, len(names))
+	for _, name := range names {
+		out = append(out, readEntry(dir, name))
+	}
+	return out, nil
+}
+
+// Find returns one entry by its number.
+//
+// Errors: [ErrUnknownEntry], [ErrUnreadable].
+func Find(stateDir string, id int64) (Entry, error) {
+	entries, err := Read(stateDir)
+	if err != nil {
+		return Entry{}, err
+	}
+	for _, e := range entries {
+		if e.ID == id {
+			return e, e.Err
+		}
+	}
+	return Entry{}, fmt.Errorf("%w: there is no reshape %d in %s", ErrUnknownEntry, id, filepath.Join(stateDir, DirName))
+}
+
+// list returns the names of the entries' files by number. Of an entry that is there twice, because a crash came between the
+// writing of its outcome and the removal of what it was before, the finished file counts.
+func list(dir string) ([]string, error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the journal of reshapes: %w", err)
+	}
+	byID := map[int64]string{}
+	for _, f := range files {
+		id, _, open, ok := parseName(f.Name())
+		if ok && (byID[id] == "" || !open) {
+			byID[id] = f.Name()
+		}
+	}
+	ids := make([]int64, 0, len(byID))
+	for id := range byID {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		names = append(names, byID[id])
+	}
+	return names, nil
+}
+
+// readEntry reads one file. What its name says is known whatever is in it.
+func readEntry(dir, name string) Entry {
+	id, root, open, _ := parseName(name)
+	path := filepath.Join(dir, name)
+	e, err := decode(path)
+	if err == nil {
+		switch {
+		case e.Version != version:
+			err = fmt.Errorf("it is of version %d, and this agent knows version %d", e.Version, version)
+		case e.ID != id || e.Root != root || e.Open() != open:
+			err = errors.New("its content is of another entry than its name")
+		case e.Reshape == nil:
+			err = errors.New("it holds no reshape")
+		}
+	}
+	if err != nil {
+		e = Entry{ID: id, Root: root, Err: fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)}
+		if !open {
+			e.Outcome = reportclient.ReshapeUnknown
+		}
+		e.Damage = e.Err.Error()
+	}
+	e.File = path
+	return e
+}
+
+func decode(path string) (e Entry, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxEntry+1))
+	if err != nil {
+		return e, err
+	}
+	if len(raw) > maxEntry {
+		return e, fmt.Errorf("it is larger than %d bytes", maxEntry)
+	}
+	return e, json.Unmarshal(raw, &e)
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// keep is how many finished entries are kept. Of more, the oldest that did not happen go first: a host on which one was refused
+// again and again still knows what it once did.
+const keep = 100
+
+// Journal is the journal of one state directory, which must belong to this process alone (the agent holds it locked). It is
+// what [reportclient.Config] wants as its ReshapeLog. All methods may be called at any time from any goroutine.
+type Journal struct {
+	dir  string
+	disk disk
+	now  func() time.Time
+
+	mu     sync.Mutex
+	loaded bool
+	next   int64
+	open   map[string][]Entry // by root
+	labels map[string]Label
+}
+
+var _ reportclient.ReshapeLog = (*Journal)(nil)
+
+// Label is what the next entry of a node is to say beside the reshape itself.
+type Label struct {
+	// Node is the name of the compute node.
+	Node string
+	// Undoes is the ID of the reshape that is taken back, or 0.
+	Undoes int64
+}
+
+// New returns the journal of a state directory. It touches nothing on disk before the first call of another method.
+func New(stateDir string) *Journal {
+	return &Journal{dir: filepath.Join(stateDir, DirName), disk: realDisk{}, now: time.Now, open: map[string][]Entry{}, labels: map[string]Label{}}
+}
+
+// Dir is where the entries are.
+func (j *Journal) Dir() string { return j.dir }
+
+// Load reads the journal and clears what a crash left unfinished of its files. It returns the finished entries that cannot
+// be read, which is worth a line in the log and nothing more; of unresolved ones, see [Journal.Unresolved].
+func (j *Journal) Load() (damaged []Entry, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.load()
+}
+
+func (j *Journal) load() (damaged []Entry, err error) {
+	if j.loaded {
+		return nil, nil
+	}
+	names, err := list(j.dir)
+	if err != nil {
+		return nil, err
+	}
+	j.next = 1
+	clear(j.open)
+	whole := map[string]bool{}
+	for _, name := range names {
+		e := readEntry(j.dir, name)
+		whole[name] = true
+		j.next = e.ID + 1
+		switch {
+		case e.Open():
+			j.open[e.Root] = append(j.open[e.Root], e)
+		case e.Err != nil:
+			damaged = append(damaged, e)
+		}
+	}
+	j.sweep(whole)
+	j.loaded = true
+	return damaged, nil
+}
+
+// sweep removes files that a crash left half written, and those of entries that were finished since. That it may fail is no
+// concern: they mean nothing.
+func (j *Journal) sweep(whole map[string]bool) {
+	files, err := os.ReadDir(j.dir)
+	if err != nil {
+		return
+	}
+	for _, f := range files {
+		_, _, open, ok := parseName(f.Name())
+		if strings.HasPrefix(f.Name(), tmpPrefix) || ok && open && !whole[f.Name()] {
+			_ = j.disk.Remove(filepath.Join(j.dir, f.Name()))
+		}
+	}
+}
+
+// Unresolved returns the reshapes of a node whose outcome is not known, oldest first. It reads the disk only once.
+//
+// An entry with an Err cannot be compared: nobody knows what it asked for.
+func (j *Journal) Unresolved(root string) ([]Entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.load(); err != nil {
+		return nil, err
+	}
+	return slices.Clone(j.open[root]), nil
+}
+
+// Label says what the next entries of a node are to carry.
+func (j *Journal) Label(root string, label Label) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.labels[root] = label
+}
+
+// Begin writes a reshape to disk. An error means that it is not safe there, and must not be posted; it is also an error that
+// the node has a reshape whose outcome is not known yet.
+func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.load(); err != nil {
+		return err
+	}
+	if open := j.open[root]; len(open) > 0 {
+		return fmt.Errorf("the journal of reshapes: what became of reshape %d of this node is not known yet", open[0].ID)
+	}
+	label := j.labels[root]
+	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, Reshape: r}
+	if err := j.prepareDir(); err != nil {
+		return fmt.Errorf("the journal of reshapes: %w", err)
+	}
+	e.File = filepath.Join(j.dir, fileName(e.ID, root, true))
+	if err := j.write(e); err != nil {
+		// It may be there all the same: the directory was not synced. Nothing was posted, so it must not be found later.
+		return errors.Join(err, j.withdraw(e))
+	}
+	j.next++
+	j.open[root] = []Entry{e}
+	return nil
+}
+
+// prepareDir makes the directory, and makes sure that it is there after a crash.
+func (j *Journal) prepareDir() error {
+	if _, err := os.Stat(j.dir); err == nil {
+		return nil
+	}
+	if err := j.disk.MkdirAll(j.dir); err != nil {
+		return err
+	}
+	return j.disk.SyncDir(filepath.Dir(j.dir))
+}
+
+// withdraw removes the file of an entry that could not be made safe. Where that fails too, the entry is left open: comparing
+// will find that it did not happen.
+func (j *Journal) withdraw(e Entry) error {
+	if _, err := os.Lstat(e.File); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := j.disk.Remove(e.File); err != nil {
+		j.next++
+		j.open[e.Root] = append(j.open[e.Root], e)
+		return fmt.Errorf("the journal of reshapes: %w", err)
+	}
+	return nil
+}
+
+// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved: comparing later may tell.
+func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if outcome == reportclient.ReshapeUnknown {
+		return nil
+	}
+	open := j.open[root]
+	if len(open) == 0 {
+		return errors.New("the journal of reshapes: a reshape ended that never began")
+	}
+	return j.finish(open[len(open)-1], outcome, false)
+}
+
+// Resolve keeps what comparing told about an unresolved reshape; "unknown" is final here.
+func (j *Journal) Resolve(e Entry, outcome reportclient.ReshapeOutcome) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.finish(e, outcome, true)
+}
+
+func (j *Journal) finish(e Entry, outcome reportclient.ReshapeOutcome, compared bool) error {
+	before := e.File
+	e.Outcome, e.Ended, e.Compared = outcome, j.now().UTC(), compared
+	e.File = filepath.Join(j.dir, fileName(e.ID, e.Root, false))
+	if err := j.write(e); err != nil {
+		return err
+	}
+	// From here on the entry is finished, whatever becomes of the file that it had before.
+	j.open[e.Root] = slices.DeleteFunc(j.open[e.Root], func(o Entry) bool { return o.ID == e.ID })
+	_ = j.disk.Remove(before)
+	j.trim()
+	return nil
+}
+
+// trim removes the oldest finished entries. It is housekeeping: what cannot be removed now is tried again at the next end.
+func (j *Journal) trim() {
+	names, err := list(j.dir)
+	if err != nil {
+		return
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, _, open, _ := parseName(name)
+		return open
+	})
+	excess := len(names) - keep
+	if excess <= 0 {
+		return
+	}
+	var refused, others []string
+	for _, name := range names {
+		if readEntry(j.dir, name).Outcome == reportclient.ReshapeRefused {
+			refused = append(refused, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	for _, name := range append(refused, others...)[:excess] {
+		_ = j.disk.Remove(filepath.Join(j.dir, name))
+	}
+}
+
+// write puts an entry in place, whole and synced.
+func (j *Journal) write(e Entry) error {
+	body, err := json.MarshalIndent(e, "", "  ")
+	if err == nil {
+		tmp := filepath.Join(j.dir, tmpPrefix+filepath.Base(e.File))
+		if err = j.disk.WriteFile(tmp, append(body, '\n')); err == nil {
+			err = j.disk.Rename(tmp, e.File)
+		}
+		if err != nil {
+			_ = j.disk.Remove(tmp)
+		}
+	}
+	if err == nil {
+		err = j.disk.SyncDir(j.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("the journal of reshapes: %w", err)
+	}
+	return nil
+}

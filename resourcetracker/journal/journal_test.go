@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+const (
+	root  = "11111111-0000-4000-8000-000000000001"
+	other = "11111111-0000-4000-8000-000000000002"
+	guest = "99999999-0000-4000-8000-000000000001"
+)
+
+func sample() *reportclient.Reshape {
+	generation := int64(3)
+	holds := func(provider string) providertree.ConsumerAllocations {
+		return providertree.ConsumerAllocations{
+			Resources: map[string]map[string]int64{provider: {"VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &generation,
+		}
+	}
+	inv := providertree.Inventory{Total: 4, AllocationRatio: 1.5}.Normalize()
+	return &reportclient.Reshape{
+		Providers: []reportclient.ReshapedProvider{
+			{UUID: root, Name: "cn1", Generation: 7, Before: providertree.Inventories{"VGPU": inv}, After: providertree.Inventories{}},
+			{UUID: other, Name: "cn1_gpu", Generation: 0, Before: providertree.Inventories{}, After: providertree.Inventories{"VGPU": inv}},
+		},
+		Consumers: []reportclient.ReshapedConsumer{{UUID: guest, Before: holds(root), After: holds(other)}},
+	}
+}
+
+// fragile is a disk of which one step fails, from a given call on.
+type fragile struct {
+	realDisk
+	step string
+	err  error
+}
+
+func (f *fragile) fail(step string) error {
+	if f.step == step {
+		return f.err
+	}
+	return nil
+}
+
+func (f *fragile) MkdirAll(dir string) error {
+	return errors.Join(f.fail("mkdir"), f.realDisk.MkdirAll(dir))
+}
+func (f *fragile) WriteFile(path string, content []byte) error {
+	if err := f.fail("write"); err != nil { // half of it arrives
+		return errors.Join(f.realDisk.WriteFile(path, content[:len(content)/2]), err)
+	}
+	return f.realDisk.WriteFile(path, content)
+}
+
+func (f *fragile) Rename(from, to string) error {
+	if err := f.fail("rename"); err != nil {
+		return err
+	}
+	return f.realDisk.Rename(from, to)
+}
+
+func (f *fragile) Remove(path string) error {
+	if err := f.fail("remove"); err != nil {
+		return err
+	}
+	return f.realDisk.Remove(path)
+}
+
+func (f *fragile) SyncDir(dir string) error {
+	if err := f.fail("syncdir"); err != nil {
+		return err
+	}
+	return f.realDisk.SyncDir(dir)
+}
+
+func open(t *testing.T, stateDir string) *Journal {
+	t.Helper()
+	j := New(stateDir)
+	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	j.now = func() time.Time { now = now.Add(time.Second); return now }
+	return j
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, stateDir string) []Entry {
+	t.Helper()
+	entries, err := Read(stateDir)
+	check(t, err)
+	return entries
+}
+
+func TestEntryIsKeptWhole(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	j.Label(root, Label{Node: "cn1", Undoes: 4})
+	check(t, j.Begin(root, sample()))
+	begun := read(t, dir)
+	want := Entry{Version: 1, ID: 1, Root: root, Node: "cn1", Undoes: 4, Begun: time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC), Reshape: sample(),
+		File: filepath.Join(dir, DirName, "000001-"+root+".open.json")}
+	if d := cmp.Diff([]Entry{want}, begun, cmpopts.EquateErrors()); d != "" {
+		t.Errorf("begun (-want +got):\n%s", d)
+	}
+	unresolved, err := j.Unresolved(root)
+	if err != nil || len(unresolved) != 1 || !unresolved[0].Open() {
+		t.Errorf("%v, %v", unresolved, err)
+	}
+	check(t, j.End(root, reportclient.ReshapeHappened))
+	want.Outcome, want.Ended, want.File = reportclient.ReshapeHappened, time.Date(2026, 11, 21, 8, 0, 2, 0, time.UTC), filepath.Join(dir, DirName, "000001-"+root+".json")
+	if d := cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()); d != "" {
+		t.Errorf("ended (-want +got):\n%s", d)
+	}
+	found, err := Find(dir, 1)
+	if d := cmp.Diff(want, found, cmpopts.EquateErrors()); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+	for path, mode := range map[string]os.FileMode{want.File: 0o600, filepath.Dir(want.File): 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if _, err := Find(dir, 2); !errors.Is(err, ErrUnknownEntry) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCrashAtEveryStep: whichever step of writing comes last before a crash, the next start finds an entry that is open, or finished, or
+// none; never half of one, and never one of a reshape that was not allowed to be posted as finished.
+func TestCrashAtEveryStep(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EACCES, syscall.EIO} {
+		for _, step := range []string{"mkdir", "write", "rename", "syncdir"} {
+			t.Run(fmt.Sprintf("begin, %s, %v", step, cause), func(t *testing.T) {
+				dir := t.TempDir()
+				j := open(t, dir)
+				if step != "mkdir" {
+					check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+				}
+				broken := &fragile{step: step, err: cause}
+				j.disk = broken
+				if err := j.Begin(root, sample()); !errors.Is(err, cause) {
+					t.Fatalf("the reshape could be posted: %v", err)
+				}
+				if entries := read(t, dir); len(entries) != 0 {
+					t.Errorf("a reshape that was never posted is in the journal: %v", entries)
+				}
+				broken.step = "" // space was made
+				check(t, j.Begin(root, sample()))
+				check(t, j.End(root, reportclient.ReshapeHappened))
+				if entries := read(t, dir); len(entries) != 1 || entries[0].Outcome != reportclient.ReshapeHappened {
+					t.Errorf("%v", entries)
+				}
+			})
+			if step == "mkdir" {
+				continue
+			}
+			t.Run(fmt.Sprintf("end, %s, %v", step, cause), func(t *testing.T) {
+				dir := t.TempDir()
+				j := open(t, dir)
+				check(t, j.Begin(root, sample()))
+				j.disk = &fragile{step: step, err: cause}
+				if err := j.End(root, reportclient.ReshapeHappened); !errors.Is(err, cause) {
+					t.Fatalf("%v", err)
+				}
+				if err := j.Begin(root, sample()); err == nil {
+					t.Error("another reshape begins before it is known what became of the last")
+				}
+				next := open(t, dir) // after the crash
+				unresolved, err := next.Unresolved(root)
+				entries := read(t, dir)
+				if err != nil || len(entries) != 1 || entries[0].Err != nil {
+					t.Fatalf("%v, %v", entries, err)
+				}
+				if step == "syncdir" { // it is in place, if the system did not lose it
+					if len(unresolved) != 0 || entries[0].Outcome != reportclient.ReshapeHappened {
+						t.Errorf("%v", entries)
+					}
+					return
+				}
+				if len(unresolved) != 1 {
+					t.Fatalf("%v", unresolved)
+				}
+				check(t, next.Resolve(unresolved[0], reportclient.ReshapeRefused))
+				entries = read(t, dir)
+				if entries[0].Outcome != reportclient.ReshapeRefused || !entries[0].Compared {
+					t.Errorf("%+v", entries[0])
+				}
+			})
+		}
+	}
+}
+
+// TestEntryThatCannotBeWithdrawnIsOpen: it may be found after a crash, so it counts as one of which nothing is known.
+func TestEntryThatCannotBeWithdrawnIsOpen(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+	j.disk = &stuck{}
+	if err := j.Begin(root, sample()); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("%v", err)
+	}
+	if unresolved, err := j.Unresolved(root); err != nil || len(unresolved) != 1 {
+		t.Errorf("%v, %v", unresolved, err)
+	}
+}
+
+// stuck puts a file in place, and can neither sync nor remove it.
+type stuck struct{ realDisk }
+
+func (stuck) SyncDir(string) error { return syscall.EIO }
+func (stuck) Remove(string) error  { return syscall.EIO }
+
+// TestFinishedEntryCounts: a crash between the writing of an outcome and the removal of the open file leaves both.
+func TestFinishedEntryCounts(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	check(t, j.Begin(root, sample()))
+	j.disk = &fragile{step: "remove", err: syscall.EIO}
+	check(t, j.End(root, reportclient.ReshapeHappened))
+	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	check(t, os.WriteFile(filepath.Join(j.Dir(), tmpPrefix+"x"), nil, 0o600))
+	next := open(t, dir)
+	damaged, err := next.Load()
+	if err != nil || len(damaged) != 0 {
+		t.Errorf("%v, %v", damaged, err)
+	}
+	if unresolved, err := next.Unresolved(root); err != nil || len(unresolved) != 0 {
+		t.Errorf("%v, %v", unresolved, err)
+	}
+	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 1 {
+		t.Errorf("not tidied up: %v, %v", files, err)
+	}
+}
+
+func TestUnknownOutcomeStaysOpen(t *testing.T) {
+	j := open(t, t.TempDir())
+	check(t, j.Begin(root, sample()))
+	check(t, j.End(root, reportclient.ReshapeUnknown))
+	unresolved, err := j.Unresolved(root)
+	if err != nil || len(unresolved) != 1 {
+		t.Fatalf("%v, %v", unresolved, err)
+	}
+	if of, err := j.Unresolved(other); err != nil || len(of) != 0 {
+		t.Errorf("another node: %v, %v", of, err)
+	}
+	check(t, j.Begin(other, sample())) // another node's is its own affair
+	check(t, j.Resolve(unresolved[0], reportclient.ReshapeUnknown))
+	if unresolved, err = j.Unresolved(root); err != nil || len(unresolved) != 0 {
+		t.Errorf("%v, %v", unresolved, err)
+	}
+	if err := j.End(root, reportclient.ReshapeHappened); err == nil {
+		t.Error("the end of a reshape that never began was taken")
+	}
+}
+
+// TestDamagedFiles: those of finished reshapes are told and keep nobody; one that is open is told as such, of its node.
+func TestDamagedFiles(t *testing.T) {
+	damages := map[string]string{
+		"cut short":          `{"version": 1, "id": 1, "ro`,
+		"empty":              ``,
+		"of another program": `[1, 2, 3]`,
+		"of a newer agent":   `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"of another name":    `{"version": 1, "id": 5, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"without a reshape":  `{"version": 1, "id": 1, "root": "` + root + `", "outcome": "happened"}`,
+		"garbage":            "\x00\xff\x00",
+	}
+	for name, content := range damages {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+			write := func(name string) { check(t, os.WriteFile(filepath.Join(dir, DirName, name), []byte(content), 0o600)) }
+			write(fileName(1, root, false))
+			j := open(t, dir)
+			damaged, err := j.Load()
+			if err != nil || len(damaged) != 1 || !errors.Is(damaged[0].Err, ErrUnreadable) || damaged[0].ID != 1 || damaged[0].Open() {
+				t.Fatalf("%+v, %v", damaged, err)
+			}
+			check(t, j.Begin(root, sample()))
+			check(t, j.End(root, reportclient.ReshapeHappened))
+			entries := read(t, dir)
+			if len(entries) != 2 || entries[0].Damage == "" || entries[1].ID != 2 {
+				t.Errorf("%+v", entries)
+			}
+			if _, err := Find(dir, 1); !errors.Is(err, ErrUnreadable) {
+				t.Errorf("%v", err)
+			}
+			write(fileName(3, other, true))
+			j = open(t, dir)
+			if damaged, err := j.Load(); err != nil || len(damaged) != 1 {
+				t.Errorf("%+v, %v", damaged, err)
+			}
+			unresolved, err := j.Unresolved(other)
+			if err != nil || len(unresolved) != 1 || !errors.Is(unresolved[0].Err, ErrUnreadable) || unresolved[0].Root != other {
+				t.Errorf("%+v, %v", unresolved, err)
+			}
+			check(t, j.Begin(root, sample()))
+		})
+	}
+}
+
+func TestOtherFilesAreLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-nobody.json", "0-" + root + ".json", "000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
+	for _, name := range names {
+		check(t, os.WriteFile(filepath.Join(dir, DirName, name), []byte("mine"), 0o600))
+	}
+	j := open(t, dir)
+	check(t, j.Begin(root, sample()))
+	if entries := read(t, dir); len(entries) != 1 || entries[0].ID != 1 {
+		t.Errorf("%v", entries)
+	}
+	files, err := os.ReadDir(j.Dir())
+	if err != nil || len(files) != len(names)+1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// TestOldEntriesGo: a hundred finished ones are kept, those that did not happen go first, and none that is open goes.
+func TestOldEntriesGo(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	check(t, j.Begin(other, sample())) // 1, never ends
+	check(t, j.Begin(root, sample()))  // 2, the only one that happened
+	check(t, j.End(root, reportclient.ReshapeHappened))
+	for range keep + 4 {
+		check(t, j.Begin(root, sample()))
+		check(t, j.End(root, reportclient.ReshapeRefused))
+	}
+	entries := read(t, dir)
+	if len(entries) != keep+1 || entries[0].ID != 1 || entries[1].ID != 2 || entries[2].ID != 8 || entries[keep].ID != keep+6 {
+		t.Errorf("%d entries, from %d, %d and %d to %d", len(entries), entries[0].ID, entries[1].ID, entries[2].ID, entries[len(entries)-1].ID)
+	}
+	next := open(t, dir) // numbers go on
+	check(t, next.Begin(root, sample()))
+	if entries = read(t, dir); entries[len(entries)-1].ID != keep+7 {
+		t.Errorf("the next number is %d", entries[len(entries)-1].ID)
+	}
+}
+
+// FuzzRead: whatever is in a file, reading it neither fails as a whole nor panics.
+func FuzzRead(f *testing.F) {
+	valid, err := json.Marshal(Entry{Version: 1, ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(valid)
+	f.Add([]byte(`{"version":1,"id":1,"root":"` + root + `","outcome":"x","reshape":{"resource_providers":[{}],"consumers":[{"before":null}]}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		dir := t.TempDir()
+		check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+		check(t, os.WriteFile(filepath.Join(dir, DirName, fileName(1, root, false)), content, 0o600))
+		entries := read(t, dir)
+		if len(entries) != 1 || entries[0].ID != 1 || entries[0].Root != root || entries[0].Open() {
+			t.Errorf("%+v", entries)
+		}
+		if e := entries[0]; (e.Err == nil) != (e.Reshape != nil) {
+			t.Errorf("%+v", e)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// ReshapeError says that a reshape is needed and must not, or cannot, take place as it is. Nothing has moved (when Placement
+// itself refused, new providers may have been made, which are empty). Waiting does not help; a person has to look.
+type ReshapeError struct {
+	// Problem is what is wrong, in one line.
+	Problem string
+	// Offenders are all that stand against it.
+	Offenders []plugins.Offender
+	// Remedy is the way out.
+	Remedy string
+	// Err is the cause, or nil.
+	Err error
+
+	// quiet is a cause that the problem says already.
+	quiet error
+}
+
+// Error is all of it in one line: the problem, every offender, the way out.
+func (e *ReshapeError) Error() string {
+	parts := make([]string, 0, len(e.Offenders)+2)
+	parts = append(parts, e.Summary())
+	for _, o := range e.Offenders {
+		parts = append(parts, o.String())
+	}
+	if e.Remedy != "" {
+		parts = append(parts, "what to do: "+e.Remedy)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Summary is the problem without offenders and remedy.
+func (e *ReshapeError) Summary() string {
+	if e.Err != nil {
+		return e.Problem + ": " + e.Err.Error()
+	}
+	return e.Problem
+}
+
+func (e *ReshapeError) Unwrap() []error {
+	var out []error
+	for _, err := range []error{e.Err, e.quiet} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// cannotMove is a driver's own refusal. What it lists goes to the offenders, of which the error's text names only some.
+func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
+	problem := "the driver cannot move what is allocated"
+	if failed.Reason != "" {
+		problem += ": " + failed.Reason
+	}
+	return &ReshapeError{
+		Problem: problem, Offenders: failed.Offenders, quiet: err,
+		Remedy: "see for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of guests that are gone can be " +
+			"deleted (`openstack resource provider allocation delete CONSUMER`). Or go back to the driver's former version",
+	}
+}
+
+// refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no ordinary failure. A token that it
+// does not take (401) is one: the next may be good.
+func refusedBy(err error) error {
+	var answer *reportclient.RequestError
+	unknown := errors.As(err, &answer) && answer.Status == http.StatusUnauthorized
+	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
+		return &ReshapeError{
+			Problem: "Placement did not carry out the reshape", Err: err,
+			Remedy: "Placement's own message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
+				"capacity: `compute-agent plan --reshape` shows what was asked for",
+		}
+	}
+	return &passError{step: "writing to Placement", err: err}
+}
+
+// summary is an error in words, without what the status shows beside it.
+func summary(err error) string {
+	var refused *ReshapeError
+	if errors.As(err, &refused) {
+		return refused.Summary()
+	}
+	return err.Error()
+}
+
+// offenders are those of a refused reshape, in words.
+func offenders(err error) []string {
+	var refused *ReshapeError
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	out := make([]string, 0, len(refused.Offenders))
+	for _, o := range refused.Offenders {
+		out = append(out, o.String())
+	}
+	return out
+}

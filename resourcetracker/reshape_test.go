@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+const (
+	gpu    = "11111111-0000-4000-8000-0000000000aa"
+	guest1 = "99999999-0000-4000-8000-000000000001"
+	guest2 = "99999999-0000-4000-8000-000000000002"
+)
+
+// vgpus makes the scene that of a node whose VGPUs, of which guests hold 3, must move from the root to a child.
+func vgpus(s *scene) {
+	s.placement.tree = &providertree.Tree{}
+	must(s, s.placement.tree.Populate([]providertree.Provider{{
+		UUID: nodeUUID, Name: "cn1", Generation: 5, Traits: []string{"COMPUTE_NODE", "OWNER_NOVA"},
+		Inventories: providertree.Inventories{"VCPU": {Total: 8}, "VGPU": {Total: 4}},
+	}}))
+	one := int64(1)
+	s.placement.allocations = providertree.Allocations{
+		guest1: {Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &one},
+		guest2: {Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u", Generation: &one},
+	}
+	s.driver.answer = moveVGPUs
+	s.journal = journal.New(s.t.TempDir())
+	s.placement.log = s.journal
+}
+
+func must(s *scene, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// moveVGPUs is an honest driver.
+func moveVGPUs(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+	_, onRoot := tree.Inventory(nodeUUID, "VGPU")
+	if onRoot && allocations == nil {
+		return nil, &plugins.ReshapeNeeded{Reason: "VGPU goes to one provider for each GPU"}
+	}
+	if !tree.Exists(gpu) {
+		if err := tree.AddChild(nodeUUID, gpu, "cn1_gpu"); err != nil {
+			return nil, err
+		}
+	}
+	_, err1 := tree.RemoveInventory(nodeUUID, "VGPU")
+	_, err2 := tree.SetInventory(gpu, "VGPU", providertree.Inventory{Total: 4})
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	return plugins.MoveAll(allocations, plugins.Place{Provider: nodeUUID, Class: "VGPU"}, plugins.Place{Provider: gpu, Class: "VGPU"}).Apply(allocations)
+}
+
+func (s *scene) held() map[string]map[string]map[string]int64 {
+	s.placement.mu.Lock()
+	defer s.placement.mu.Unlock()
+	out := map[string]map[string]map[string]int64{}
+	for consumer, c := range s.placement.allocations {
+		out[consumer] = c.Clone().Resources
+	}
+	return out
+}
+
+var (
+	oldShape = map[string]map[string]map[string]int64{
+		guest1: {nodeUUID: {"VCPU": 2, "VGPU": 2}}, guest2: {nodeUUID: {"VGPU": 1}},
+	}
+	newShape = map[string]map[string]map[string]int64{
+		guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}}, guest2: {gpu: {"VGPU": 1}},
+	}
+)
+
+func (s *scene) checkShape(want map[string]map[string]map[string]int64) {
+	s.t.Helper()
+	if d := cmp.Diff(want, s.held()); d != "" {
+		s.t.Errorf("allocations (-want +got):\n%s", d)
+	}
+}
+
+// outcomes are those of the journal's entries.
+func (s *scene) outcomes() []string {
+	s.t.Helper()
+	entries, err := journal.Read(s.stateDir())
+	must(s, err)
+	out := []string{}
+	for _, e := range entries {
+		o := string(e.Outcome)
+		if e.Compared {
+			o += ", compared"
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (s *scene) stateDir() string { return filepath.Dir(s.journal.Dir()) }
+
+func (s *scene) gathered() int {
+	s.placement.mu.Lock()
+	defer s.placement.mu.Unlock()
+	return s.placement.gathered
+}
+
+func TestReshapeAtStartUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus)
+		<-s.tracker.Ready()
+		s.checkShape(newShape)
+		if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 || s.calls() != 2 {
+			t.Errorf("journal %v, gathered %d times, driver asked %d times", s.outcomes(), s.gathered(), s.calls())
+		}
+		if inv, _ := s.said().Inventory(gpu, "VGPU"); inv.Total != 4 {
+			t.Errorf("the child has %d VGPU", inv.Total)
+		}
+		entries, err := journal.Read(s.stateDir())
+		must(s, err)
+		if entries[0].Node != "cn1" || entries[0].Root != nodeUUID {
+			t.Errorf("the journal's entry is of %s (%s)", entries[0].Node, entries[0].Root)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if s.gathered() != 1 || s.tracker.Status().State != resourcetracker.Reporting {
+			t.Errorf("after it: gathered %d times, %+v", s.gathered(), s.tracker.Status())
+		}
+	})
+}
+
+// TestReshapeGivesTheDriverFreshCopies: what a driver did to the tree before it asked for a reshape, and to what it was
+// given, is in nobody else's hands.
+func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var first *providertree.Tree
+		s := start(t, vgpus, func(s *scene) {
+			s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+				switch {
+				case allocations == nil && !tree.Exists(gpu):
+					first = tree
+					_, err1 := tree.SetInventories(nodeUUID, nil)
+					_, err2 := tree.SetTraits(nodeUUID, []string{"CUSTOM_SCRIBBLE"})
+					must(s, errors.Join(err1, err2, tree.AddChild(nodeUUID, guest1, "scribble")))
+					return nil, plugins.ErrReshapeNeeded
+				case allocations != nil:
+					if tree == first || tree.Exists(guest1) || tree.HasTraits(nodeUUID, "CUSTOM_SCRIBBLE") {
+						t.Error("the second call got the scribbled tree")
+					}
+					// Edited in place, and nil returned.
+					after, err := moveVGPUs(tree, allocations)
+					for consumer, c := range after {
+						allocations[consumer] = c
+					}
+					return nil, err
+				}
+				return moveVGPUs(tree, allocations)
+			}
+		})
+		<-s.tracker.Ready()
+		s.checkShape(newShape)
+		if s.said().Exists(guest1) || s.said().HasTraits(nodeUUID, "CUSTOM_SCRIBBLE") {
+			t.Error("the scribble was written")
+		}
+	})
+}
+
+func TestNodeWithoutConsumersIsReshaped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) { s.placement.allocations = nil })
+		<-s.tracker.Ready()
+		if _, onRoot := s.said().Inventory(nodeUUID, "VGPU"); onRoot || s.tracker.Status().State != resourcetracker.Reporting {
+			t.Errorf("%+v", s.tracker.Status())
+		}
+	})
+}
+
+// refusals are the ways in which a reshape is refused for good, and what must be said of each.
+var refusals = map[string]struct {
+	prepare func(*scene)
+	said    []string
+	// journalled is what the journal holds then.
+	journalled []string
+}{
+	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "for ever"} }, []string{"says again that it needs a reshape", "for ever", "defect of the driver"}, []string{}},
+	"failed": {func(s *scene) {
+		s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			if a == nil {
+				return nil, plugins.ErrReshapeNeeded
+			}
+			failed := &plugins.ReshapeFailed{Reason: "stale allocations"}
+			for n := range 7 { // more than the error's own text names
+				failed.Offenders = append(failed.Offenders, plugins.Offender{Consumer: fmt.Sprintf("consumer-%d", n), Problem: "has no guest"})
+			}
+			return nil, fmt.Errorf("driver fake: %w", failed)
+		}
+	}, []string{"stale allocations", "consumer-0", "consumer-6: has no guest", "openstack resource provider allocation"}, []string{}},
+	"guarded": {func(s *scene) {
+		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			after, err := moveVGPUs(tree, a)
+			if after != nil {
+				delete(after[guest1].Resources, gpu)
+				delete(after, guest2)
+			}
+			return after, err
+		}
+	}, []string{guest1, "2 would be lost", guest2, "all that it holds would be lost", "plan --reshape"}, []string{}},
+	"guarded as any tree": {func(s *scene) {
+		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			after, err := moveVGPUs(tree, a)
+			if after != nil {
+				must(s, tree.AddRoot(guest1, "another"))
+			}
+			return after, err
+		}
+	}, []string{"another", "root of its own"}, []string{}},
+	"renamed impossibly": {func(s *scene) { s.driver.renames = map[string]string{"VGPU": "VGPU"} }, []string{"VGPU is renamed to itself"}, []string{}},
+	"refused by Placement": {func(s *scene) {
+		s.placement.onReshape = func() error { return fmt.Errorf("%w: Unable to allocate inventory", reportclient.ErrReshapeRefused) }
+	}, []string{"Unable to allocate inventory", "role service"}, []string{"refused"}},
+}
+
+func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
+	for name, c := range refusals {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, vgpus, c.prepare)
+				err := <-s.ended
+				var fatal *resourcetracker.FatalError
+				if !errors.As(err, &fatal) || !fatal.Protects || fatal.Node != "cn1" {
+					t.Fatalf("start-up went on: %v", err)
+				}
+				for _, part := range append(c.said, "what to do: ") {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("the error does not say %q:\n%v", part, err)
+					}
+				}
+				s.checkShape(oldShape)
+				if d := cmp.Diff(c.journalled, s.outcomes()); d != "" {
+					t.Errorf("journal (-want +got):\n%s", d)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedReshapeIsHeld: the agent stays up, tries nothing on its own, and tries again when somebody asks.
+func TestRefusedReshapeIsHeld(t *testing.T) {
+	for name, c := range refusals {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, vgpus, c.prepare, func(s *scene) { s.hold = true })
+				<-s.tracker.Ready()
+				calls, writes := s.calls(), s.writes()
+				time.Sleep(3 * time.Hour)
+				s.tracker.Changed("the driver sees a change")
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				st := s.tracker.Status()
+				n := st.Nodes[0]
+				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || !strings.Contains(n.Remedy, "compute-agent refresh") {
+					t.Errorf("status: %+v", st)
+				}
+				if all := n.Error + strings.Join(n.Offenders, "\n") + n.Remedy; !containsAll(all, c.said...) {
+					t.Errorf("the status does not say all of %q:\n%s", c.said, all)
+				}
+				if s.calls() != calls || s.writes() != writes {
+					t.Errorf("in four hours the driver was asked %d more times, and %d more things were written", s.calls()-calls, s.writes()-writes)
+				}
+				if s.logged("the node is held") != 1 {
+					t.Error("the log does not say once that the node is held")
+				}
+				s.tracker.Refresh("somebody asked") // and nothing has changed
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if s.calls() == calls || !s.tracker.Status().Nodes[0].Held {
+					t.Error("it was not tried again when somebody asked, or is not held any more")
+				}
+				s.checkShape(oldShape)
+				s.driver.set(func(d *fakeDriver) { d.answer, d.renames, d.err = moveVGPUs, nil, nil })
+				s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
+				s.tracker.Refresh("the configuration was read again")
+				time.Sleep(time.Second)
+				synctest.Wait()
+				s.checkShape(newShape)
+				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Offenders) > 0 {
+					t.Errorf("not released: %+v", st)
+				}
+				if err := s.end(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func containsAll(s string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(s, p) })
+}
+
+// TestOtherNodesGoOnBesideAHeldOne.
+func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
+	const other = "11111111-0000-4000-8000-000000000002"
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.hold = true
+			s.driver.nodes = []plugins.Node{{Name: "cn1", UUID: nodeUUID}, {Name: "cn2", UUID: other}}
+			must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: other, Name: "cn2"}}))
+			vcpus := int64(1)
+			s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				if s.driver.calls%2 == 1 { // cn1 is asked first
+					return nil, &plugins.ReshapeFailed{Reason: "stale"}
+				}
+				vcpus++
+				_, err := tree.SetInventory(other, "VCPU", providertree.Inventory{Total: vcpus})
+				s.driver.calls++ // cn1 is skipped from now on
+				return a, err
+			}
+		})
+		<-s.tracker.Ready()
+		before, _ := s.said().Inventory(other, "VCPU")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if after, _ := s.said().Inventory(other, "VCPU"); after.Total < before.Total+8 {
+			t.Errorf("in ten minutes cn2 went from %d to %d", before.Total, after.Total)
+		}
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || !st.Nodes[0].Held || st.Nodes[1].State != resourcetracker.Reporting {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestPeriodicPassDoesNotReshape: what needs a reshape after start-up waits for a restart, and says so.
+func TestPeriodicPassDoesNotReshape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				return a, nil
+			}
+		})
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) { d.answer = moveVGPUs })
+		for range 3 {
+			s.tracker.Refresh("somebody asked") // not even then
+			time.Sleep(10 * time.Minute)
+		}
+		synctest.Wait()
+		n := s.tracker.Status().Nodes[0]
+		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "needs a restart of the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Remedy, "systemctl restart") {
+			t.Errorf("gathered %d times; %+v", s.gathered(), n)
+		}
+		s.checkShape(oldShape)
+		if err := s.end(); err != nil {
+			t.Errorf("a periodic pass ended the agent: %v", err)
+		}
+	})
+}
+
+// TestDriverOfAReloadDoesNotReshape: only the start of the agent is a start-up.
+func TestDriverOfAReloadDoesNotReshape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) { s.running = true })
+		<-s.tracker.Ready()
+		time.Sleep(10 * time.Minute)
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || s.gathered() != 0 {
+			t.Errorf("%+v", n)
+		}
+		if err := s.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNodeThatComesLaterDoesNotReshape.
+func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.driver.nodes = []plugins.Node{{Name: "cn0", UUID: guest1}}
+			s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				return a, nil
+			}
+		})
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) {
+			d.nodes = []plugins.Node{{Name: "cn1", UUID: nodeUUID}}
+			d.answer = moveVGPUs
+		})
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := s.tracker.Status().Nodes[0]; n.Name != "cn1" || !strings.Contains(n.Error, "needs a restart") {
+			t.Errorf("%+v", n)
+		}
+		if err := s.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStartUpLastsUntilTheFirstGoodPass: an outage at the start is not fatal, and the reshape comes after it, however long it
+// takes.
+func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
+	outages := map[string][2]func(*scene){
+		"Placement is away": {
+			func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable },
+			func(s *scene) { s.placement.readErr = nil }},
+		"the allocations cannot be read": {
+			func(s *scene) { s.placement.gatherErr = reportclient.ErrUnavailable },
+			func(s *scene) { s.placement.gatherErr = nil }},
+		"the driver is not ready": {
+			func(s *scene) {
+				s.driver.answer = func(*providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+					return nil, plugins.ErrNotReady
+				}
+			},
+			func(s *scene) { s.driver.answer = moveVGPUs }},
+		"the driver has no nodes yet": {
+			func(s *scene) { s.driver.nodes = nil },
+			func(s *scene) { s.driver.nodes = []plugins.Node{{Name: "cn1"}} }},
+		"the driver crashes when it is given allocations": {
+			func(s *scene) {
+				s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+					if a == nil {
+						return nil, plugins.ErrReshapeNeeded
+					}
+					return nil, errors.New("the process has ended")
+				}
+			},
+			func(s *scene) { s.driver.answer = moveVGPUs }},
+		"the journal's disk is full": {
+			func(s *scene) { s.placement.onReshape = nil; s.placement.log = fullDisk{} },
+			func(s *scene) { s.placement.log = s.journal }},
+	}
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, vgpus, outage[0])
+				<-s.tracker.Ready()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if st := s.tracker.Status(); st.State != resourcetracker.Degraded {
+					t.Fatalf("%+v", st)
+				}
+				s.checkShape(oldShape)
+				s.driver.mu.Lock()
+				s.placement.mu.Lock()
+				outage[1](s)
+				s.placement.mu.Unlock()
+				s.driver.mu.Unlock()
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				s.checkShape(newShape)
+			})
+		})
+	}
+}
+
+// TestExpiredTokenIsAnOutage: a token that Placement does not take says nothing about the reshape.
+func TestExpiredTokenIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.placement.onReshape = func() error {
+				return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused, &reportclient.RequestError{Method: "POST", Path: "/reshaper", Status: 401, Kind: reportclient.ErrRefused})
+			}
+		})
+		<-s.tracker.Ready()
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Remedy, "token_file") {
+			t.Errorf("%+v", n)
+		}
+		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		s.checkShape(newShape)
+	})
+}
+
+// TestRefusalAfterAnOutageIsFatalToo: start-up has not ended, so nothing is different.
+func TestRefusalAfterAnOutageIsFatalToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, refusals["guarded"].prepare, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
+		<-s.tracker.Ready()
+		time.Sleep(10 * time.Minute)
+		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
+		var fatal *resourcetracker.FatalError
+		if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestLostRaceIsComputedFromScratch: what is gathered before a conflict is not used after it.
+func TestLostRaceIsComputedFromScratch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			races := 2
+			s.placement.onReshape = func() error {
+				if races--; races < 0 {
+					return nil
+				}
+				// A guest came between the gathering and the request.
+				s.placement.allocations[fmt.Sprintf("99999999-0000-4000-8000-00000000009%d", races)] = providertree.ConsumerAllocations{
+					Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u",
+				}
+				s.placement.allocations[guest1].Resources[nodeUUID]["VGPU"] = 1
+				return reportclient.ErrConflict
+			}
+		})
+		<-s.tracker.Ready()
+		want := map[string]map[string]map[string]int64{
+			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 1}}, guest2: {gpu: {"VGPU": 1}},
+			"99999999-0000-4000-8000-000000000090": {gpu: {"VGPU": 1}}, "99999999-0000-4000-8000-000000000091": {gpu: {"VGPU": 1}},
+		}
+		s.checkShape(want)
+		if s.gathered() != 3 || s.reads() != 3 || s.calls() != 6 {
+			t.Errorf("gathered %d times, tree read %d times, driver asked %d times; want 3, 3 and 6", s.gathered(), s.reads(), s.calls())
+		}
+		if d := cmp.Diff([]string{"refused", "refused", "happened"}, s.outcomes()); d != "" {
+			t.Errorf("journal (-want +got):\n%s", d)
+		}
+	})
+}
+
+// TestConflictStormIsBounded: somebody writes before each try. The agent gives up for now, does not hurry, and start-up lasts.
+func TestConflictStormIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
+		begin := time.Now()
+		<-s.tracker.Ready()
+		if n := s.gathered(); n != 4 {
+			t.Errorf("%d tries in one pass, want 4", n)
+		}
+		if took := time.Since(begin); took < 800*time.Millisecond || took > 2*time.Second {
+			t.Errorf("four tries took %v", took)
+		}
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || st.Nodes[0].Held {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := s.gathered(); n > 4*30 { // a pass every half minute would be the least back-off of all
+			t.Errorf("%d tries in ten minutes", n)
+		}
+		s.checkShape(oldShape)
+		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		s.checkShape(newShape)
+	})
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// UndoError says that a reshape cannot be taken back. Nothing was written.
+type UndoError struct {
+	ID int64
+	// Reason is why not, Remedy what can be done instead, or "".
+	Reason, Remedy string
+	Err            error
+}
+
+func (e *UndoError) Error() string {
+	s := fmt.Sprintf("reshape %d is not undone, nothing was written: %s", e.ID, e.Reason)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Remedy != "" {
+		s += "; what to do: " + e.Remedy
+	}
+	return s
+}
+
+func (e *UndoError) Unwrap() error { return e.Err }
+
+// Reshaper is what undoing a reshape needs of a [reportclient.Client], which has the same journal as its ReshapeLog.
+type Reshaper interface {
+	Apply(ctx context.Context, root string, plan reportclient.Plan) error
+	CompareReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
+}
+
+// Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only
+// if nobody has written to any of its providers and consumers since, and then puts back exactly what was there; it is recorded
+// as a reshape of its own. No pass over the node may run meanwhile.
+//
+// Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
+//
+// Cost: what comparing costs, and one POST.
+func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, history []journal.Entry, id int64) error {
+	entry, err := undoable(history, id)
+	if err != nil {
+		return err
+	}
+	outcome, err := placement.CompareReshape(ctx, entry.Reshape)
+	if err != nil {
+		return fmt.Errorf("comparing reshape %d with Placement: %w", id, err)
+	}
+	const instead = "what the reshape moved can be moved back by hand, or by a driver that reshapes in the other direction; `compute-agent reshape show` lists it"
+	switch outcome {
+	case reportclient.ReshapeHappened:
+	case reportclient.ReshapeRefused:
+		return &UndoError{ID: id, Reason: "Placement has what was there before the reshape already: there is nothing to take back"}
+	default:
+		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Remedy: instead}
+	}
+	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id})
+	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
+	err = placement.Apply(ctx, entry.Root, entry.Reshape.Inverse().Plan())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, reportclient.ErrConflict):
+		return &UndoError{ID: id, Reason: "the generations are not those that held after it: somebody has written to its resource providers or consumers since", Remedy: instead, Err: err}
+	case errors.Is(err, reportclient.ErrReshapeRefused):
+		return &UndoError{ID: id, Reason: "Placement refuses it", Remedy: instead, Err: err}
+	}
+	return fmt.Errorf("undoing reshape %d: %w", id, err)
+}
+
+// undoable returns an entry if it is the last word on its node.
+func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
+	var entry journal.Entry
+	for _, e := range history {
+		if e.ID == id {
+			entry = e
+		}
+	}
+	switch {
+	case entry.ID == 0:
+		return entry, fmt.Errorf("%w: %d", journal.ErrUnknownEntry, id)
+	case entry.Err != nil:
+		return entry, &UndoError{ID: id, Reason: "its journal entry is damaged", Err: entry.Err}
+	case entry.Outcome == reportclient.ReshapeRefused:
+		return entry, &UndoError{ID: id, Reason: "it did not happen"}
+	case entry.Open():
+		return entry, &UndoError{ID: id, Reason: "it is not known whether it happened", Remedy: "start the agent, or `compute-agent refresh` if it runs: it compares and keeps what it finds"}
+	}
+	for _, e := range history {
+		if e.Undoes == id && e.Outcome == reportclient.ReshapeHappened {
+			return entry, &UndoError{ID: id, Reason: fmt.Sprintf("it was undone already, by reshape %d", e.ID)}
+		}
+	}
+	return entry, nil
+}
+
+// Undo is the function of that name, between two passes of this tracker.
+func (t *Tracker) Undo(ctx context.Context, history []journal.Entry, id int64) error {
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	defer t.end()
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+	defer cancel()
+	return Undo(ctx, t.config.Placement, t.config.Journal, history, id)
+}
+
+// Reports says whether one of the tracker's nodes has this uuid.
+func (t *Tracker) Reports(root string) bool {
+	for _, n := range t.Status().Nodes {
+		if n.UUID == root {
+			return true
+		}
+	}
+	return false
+}

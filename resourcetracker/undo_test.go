@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// reshaper is a Placement that answers as it is told.
+type reshaper struct {
+	outcome    reportclient.ReshapeOutcome
+	compareErr error
+	applyErr   error
+	log        *journal.Journal
+	applied    []reportclient.Operation
+}
+
+func (r *reshaper) CompareReshape(context.Context, *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
+	return r.outcome, r.compareErr
+}
+
+func (r *reshaper) Apply(_ context.Context, root string, plan reportclient.Plan) error {
+	r.applied = append(r.applied, plan.Operations...)
+	if err := r.log.Begin(root, plan.Operations[0].Reshape); err != nil {
+		return err
+	}
+	outcome := reportclient.ReshapeHappened
+	if r.applyErr != nil {
+		outcome = reportclient.ReshapeRefused
+	}
+	return errors.Join(r.applyErr, r.log.End(root, outcome))
+}
+
+// moved is a reshape as a journal holds it.
+func moved() *reportclient.Reshape {
+	return &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID, Name: "cn1", Generation: 4}}}
+}
+
+func TestUndo(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*testing.T, *reshaper, string)
+		id      int64
+		refused bool
+		says    string // "": it is undone
+	}{
+		"it is undone":          {id: 1},
+		"placement is away":     {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
+		"the answer is lost":    {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
+		"somebody wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
+		"somebody wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
+			r.applyErr = fmt.Errorf("x: %w", reportclient.ErrConflict)
+		}, refused: true, says: "the generations are not those"},
+		"there is no room any more": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
+			r.applyErr = fmt.Errorf("%w: capacity", reportclient.ErrReshapeRefused)
+		}, refused: true, says: "Placement refuses it"},
+		"it was taken back otherwise": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused }, refused: true, says: "nothing to take back"},
+		"there is none":               {id: 9, says: "no such reshape"},
+		"it did not happen": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
+			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeRefused))
+		}, refused: true, says: "it did not happen"},
+		"it is not known whether it happened": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
+			check(t, r.log.Begin(nodeUUID, moved()))
+		}, refused: true, says: "not known whether it happened"},
+		"its entry is damaged": {id: 1, prepare: func(t *testing.T, _ *reshaper, dir string) {
+			check(t, os.WriteFile(filepath.Join(dir, journal.DirName, "000001-"+nodeUUID+".json"), []byte("{"), 0o600))
+		}, refused: true, says: "damaged"},
+		"it was undone already": {id: 1, prepare: func(t *testing.T, r *reshaper, _ string) {
+			r.log.Label(nodeUUID, journal.Label{Undoes: 1})
+			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
+		}, refused: true, says: "undone already, by reshape 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := &reshaper{outcome: reportclient.ReshapeHappened, log: journal.New(dir)}
+			r.log.Label(nodeUUID, journal.Label{Node: "cn1"})
+			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
+			if c.prepare != nil {
+				c.prepare(t, r, dir)
+			}
+			history, err := journal.Read(dir)
+			check(t, err)
+			err = resourcetracker.Undo(t.Context(), r, r.log, history, c.id)
+			var refused *resourcetracker.UndoError
+			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v", err)
+			}
+			if err == nil {
+				after, err := journal.Find(dir, 2)
+				if err != nil || after.Undoes != 1 || after.Node != "cn1" || after.Outcome != reportclient.ReshapeHappened || len(r.applied) != 1 {
+					t.Errorf("%+v, %v; %v", after, err, r.applied)
+				}
+			}
+		})
+	}
+}
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUndoBetweenPasses: what a tracker reshaped is put back, and its driver's wish then is one for the next start.
+func TestUndoBetweenPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus)
+		<-s.tracker.Ready()
+		s.checkShape(newShape)
+		history, err := journal.Read(s.stateDir())
+		check(t, err)
+		if !s.tracker.Reports(nodeUUID) || s.tracker.Reports(gpu) {
+			t.Error("the tracker does not know whose node it is")
+		}
+		check(t, s.tracker.Undo(t.Context(), history, 1))
+		s.checkShape(oldShape)
+		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
+		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) {
+			t.Errorf("%v, %+v", err, plans)
+		}
+	})
+}
