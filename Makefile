@@ -56,6 +56,10 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
 
+.PHONY: faults
+faults: packages-test ## Break a reshaping start-up at every request, and race ROUNDS (default 1000) reshapes against a scheduler.
+	go test ./internal/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeAgainstScheduler)$$' -args -faults=all -race-rounds=$(or $(ROUNDS),1000)
+
 .PHONY: bench
 bench: ## Run the benchmarks.
 	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...

@@ -15,7 +15,10 @@
 //	plugins/host ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
 //	                                        ├─ Watcher        (optional)
 //	                                        ├─ HealthChecker  (optional)
+//	                                        ├─ Renamer        (optional)
 //	                                        └─ Shutdowner     (optional)
+//
+// A driver whose inventory in use must move to other providers or classes describes that with [Moves]: see docs/drivers.md.
 //
 // What goes over the wire is defined in plugins/proto; neither side shows protobuf to its users: a tree is a
 // [providertree.Tree] here and there.

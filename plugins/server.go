@@ -134,7 +134,15 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	case edited == nil:
 		edited = given
 	}
-	return &driverv1.UpdateProviderTreeResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited)}, nil
+	reply := &driverv1.UpdateProviderTreeResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited)}
+	if renamer, ok := s.driver.(Renamer); ok && given != nil {
+		renames := ClassRenames(renamer.ClassRenames())
+		if err := renames.Validate(); err != nil {
+			return nil, fmt.Errorf("the renames of resource classes that the driver declares: %w", err)
+		}
+		reply.ClassRenames = renames
+	}
+	return reply, nil
 }
 
 // Watch passes on what the driver notices, and a heartbeat when it notices nothing.

@@ -20,6 +20,17 @@ var schema []byte
 type config struct {
 	// Nodes are the compute nodes; none means one that is named like the host and has one of everything basic.
 	Nodes []provider `json:"nodes"`
+	// Shape says where below a node its inventory is, see shapes; "" is flat.
+	Shape string `json:"shape"`
+	// GPUs and NUMACells are how many children of a kind the shapes make; 0 is 2.
+	GPUs      int `json:"gpus"`
+	NUMACells int `json:"numa_cells"`
+	// ClassRenames are the former names of configured resource classes, with their present ones.
+	ClassRenames plugins.ClassRenames `json:"class_renames"`
+	// Guests are consumers of which the driver knows where their share is: on the child of that name.
+	Guests map[string]string `json:"guests"`
+	// Misbehave is what is wrong with a reshape, see misbehaviours; "" is nothing.
+	Misbehave string `json:"misbehave"`
 	// NotReady makes the driver answer that it cannot tell yet, with this reason.
 	NotReady string `json:"not_ready"`
 	// Health is a problem to report; the driver works on regardless.
@@ -64,6 +75,9 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 		if err := check(&cfg.Nodes[i], key, "", names, uuids); err != nil {
 			return config{}, err
 		}
+	}
+	if err := cfg.checkReshape(); err != nil {
+		return config{}, err
 	}
 	return cfg, nil
 }

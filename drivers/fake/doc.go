@@ -14,5 +14,14 @@
 //	    ] },
 //	]
 //
-// Read config.go for how a configuration is taken in, and driver.go for how a tree is edited.
+// It also shows what a reshape is. With shape = "numa" the same inventory is on children, and what guests use of it is moved
+// there when the agent starts:
+//
+//	shape = "vgpu-children"                      # flat, vgpu-children, numa: each from any other
+//	class_renames = { CUSTOM_SLICE = "VGPU" }    # what is found under the former name gets the new one
+//	guests = { "6c6a..." = "gpu_1" }             # what a real driver knows: where a guest's device is
+//	misbehave = "lose"                           # a reshape that the agent must refuse
+//
+// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, and shape.go and reshape.go for how it
+// is reshaped.
 package fake

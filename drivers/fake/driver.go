@@ -28,6 +28,7 @@ type Driver struct {
 var (
 	_ plugins.Driver        = (*Driver)(nil)
 	_ plugins.HealthChecker = (*Driver)(nil)
+	_ plugins.Renamer       = (*Driver)(nil)
 	_ plugins.Watcher       = (*Driver)(nil)
 )
 
@@ -75,7 +76,10 @@ func (d *Driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 }
 
 // UpdateProviderTree brings the node's tree to what is configured, and leaves alone what is not the driver's.
-func (d *Driver) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+//
+// Inventory that is to be elsewhere than it is may be in use, and without a hypervisor there are no guests to ask: moving it is always
+// a reshape.
+func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, former, err := d.current()
 	if err != nil {
 		return nil, err
@@ -88,12 +92,24 @@ func (d *Driver) UpdateProviderTree(_ context.Context, tree *providertree.Tree, 
 		if n.Name != node {
 			continue
 		}
+		relocations, err := cfg.relocations(tree, root.UUID, n)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(relocations) > 0 && (allocations == nil || cfg.Misbehave == again):
+			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
+		}
 		if err := withdraw(tree, root.UUID, n, former); err != nil {
 			return nil, err
 		}
 		wanted := map[string]bool{}
 		if err := put(tree, root.UUID, n, node, wanted); err != nil {
 			return nil, err
+		}
+		if len(relocations) > 0 {
+			if allocations, err = cfg.reshape(ctx, tree, relocations, allocations); err != nil {
+				return nil, err
+			}
 		}
 		return allocations, prune(tree, root.UUID, node, wanted)
 	}
@@ -173,6 +189,13 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 		}
 	}
 	return nil
+}
+
+// ClassRenames are those that are configured.
+func (d *Driver) ClassRenames() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.ClassRenames
 }
 
 // Health reports the configured problem.

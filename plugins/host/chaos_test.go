@@ -98,6 +98,13 @@ func (c *chaos) Watch(ctx context.Context, changed func(string)) error {
 	return nil
 }
 
+func (c *chaos) ClassRenames() map[string]string {
+	if c.cfg.Update == "rename" {
+		return map[string]string{"CUSTOM_A": "A"}
+	}
+	return nil
+}
+
 func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	switch c.cfg.Update {

@@ -88,7 +88,7 @@ func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 }
 
 // UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(size of both trees) to convert.
-func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
 	const call = "UpdateProviderTree"
 	limit := p.timeouts.Load().Update
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -97,13 +97,13 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 		Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
 	})
 	if err != nil {
-		return nil, nil, p.callError(ctx, call, limit, err)
+		return answer{}, p.callError(ctx, call, limit, err)
 	}
 	after, moved, err := checkReply(tree, node, allocations, reply)
 	if err != nil {
-		return nil, nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 	}
-	return after, moved, nil
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames()}, nil
 }
 
 // Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.

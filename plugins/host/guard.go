@@ -45,6 +45,11 @@ func checkReply(before *providertree.Tree, node string, given providertree.Alloc
 		return nil, nil, errors.New("it holds allocations, though none were given: a driver that must move inventory in use answers ReshapeNeeded")
 	case given != nil && allocations == nil:
 		return nil, nil, errors.New("the allocations that were given are missing in it")
+	case given == nil && len(reply.GetClassRenames()) > 0:
+		return nil, nil, errors.New("it renames resource classes, though no allocations were given")
+	}
+	if err := plugins.ClassRenames(reply.GetClassRenames()).Validate(); err != nil {
+		return nil, nil, err
 	}
 	return after, allocations, nil
 }
@@ -60,6 +65,9 @@ func checkSizes(reply *driverv1.UpdateProviderTreeResponse) error {
 			return fmt.Errorf("resource provider %q has %d traits, aggregates, classes or named resources, at most %d of each are allowed",
 				clip(p.GetName(), 100), n, maxSymbolsOfProvider)
 		}
+	}
+	if n := len(reply.GetClassRenames()); n > maxSymbolsOfProvider {
+		return fmt.Errorf("%d resource classes are renamed, at most %d are allowed", n, maxSymbolsOfProvider)
 	}
 	if n := len(reply.GetAllocations().GetConsumers()); n > maxConsumers {
 		return fmt.Errorf("there are allocations of %d consumers, at most %d are allowed", n, maxConsumers)

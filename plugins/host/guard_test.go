@@ -54,6 +54,12 @@ func TestCheckReply(t *testing.T) {
 		{name: "allocations out of nowhere", reply: &driverv1.UpdateProviderTreeResponse{Tree: reply(root()).Tree, Allocations: &driverv1.Allocations{}}, want: "none were given"},
 		{name: "allocations lost", given: given, reply: reply(root()), want: "are missing"},
 		{name: "allocations back", given: given, reply: &driverv1.UpdateProviderTreeResponse{Tree: reply(root()).Tree, Allocations: &driverv1.Allocations{}}},
+		{name: "renames", given: given, reply: &driverv1.UpdateProviderTreeResponse{Tree: reply(root()).Tree, Allocations: &driverv1.Allocations{},
+			ClassRenames: map[string]string{"CUSTOM_A": "A"}}},
+		{name: "renames without a reshape", reply: &driverv1.UpdateProviderTreeResponse{Tree: reply(root()).Tree,
+			ClassRenames: map[string]string{"CUSTOM_A": "A"}}, want: "no allocations were given"},
+		{name: "renames in a chain", given: given, reply: &driverv1.UpdateProviderTreeResponse{Tree: reply(root()).Tree, Allocations: &driverv1.Allocations{},
+			ClassRenames: map[string]string{"A": "B", "B": "C"}}, want: "which is renamed too"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree, _, err := checkReply(oneNode(t), "cn1", c.given, c.reply)

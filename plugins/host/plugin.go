@@ -5,6 +5,7 @@ package host
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type Plugin struct {
 	moved  chan struct{} // closed and replaced at every transition
 	tried  bool          // the first attempt to start has ended
 	run    *running      // the supervisor, or nil
+
+	renames plugins.ClassRenames // of the last reshape
 }
 
 // pluginDeps is what a plugin needs from its surroundings.
@@ -190,11 +193,24 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		return nil, nil, err
 	}
 	defer s.calls.Done()
-	after, moved, err := s.UpdateProviderTree(ctx, tree, node, allocations)
+	got, err := s.UpdateProviderTree(ctx, tree, node, allocations)
 	if err := p.heard(ctx, s, err); err != nil {
 		return nil, nil, err
 	}
-	return after, moved, nil
+	if allocations != nil {
+		p.mu.Lock()
+		p.renames = got.renames
+		p.mu.Unlock()
+	}
+	return got.tree, got.allocations, nil
+}
+
+// ClassRenames is what came with the last answer to an UpdateProviderTree that was given allocations: the resource classes that
+// the driver renamed, by their former names. It makes a Plugin a [plugins.Renamer].
+func (p *Plugin) ClassRenames() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.renames)
 }
 
 // tell passes on that a node's tree may look different.

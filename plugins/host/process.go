@@ -29,7 +29,7 @@ type instance interface {
 	// Health returns nil, an *unwell, or why there was no answer.
 	Health(ctx context.Context) error
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
-	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
 	// Done is closed when the process has ended; Exit then says how.
@@ -40,6 +40,13 @@ type instance interface {
 	Stop(grace time.Duration, idle <-chan struct{})
 	Kill()
 	Abort()
+}
+
+// answer is what came of UpdateProviderTree.
+type answer struct {
+	tree        *providertree.Tree
+	allocations providertree.Allocations
+	renames     plugins.ClassRenames
 }
 
 // identity is what is known of a process.

@@ -281,6 +281,23 @@ func TestTenThousandConsumersPass(t *testing.T) {
 	}
 }
 
+// TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass that is none does not touch them.
+func TestRenamesComeWithTheReshape(t *testing.T) {
+	r := newRig(t)
+	p := r.mustStart(chaosSpec("", map[string]string{"update": "rename"}))
+	for _, c := range []struct {
+		given providertree.Allocations
+		want  map[string]string
+	}{{nil, nil}, {providertree.Allocations{}, map[string]string{"CUSTOM_A": "A"}}, {nil, map[string]string{"CUSTOM_A": "A"}}} {
+		if _, err := r.update(p, c.given); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, p.ClassRenames()); diff != "" {
+			t.Errorf("given %v: %s", c.given, diff)
+		}
+	}
+}
+
 func TestHugeReplyIsRefused(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "huge"}))

@@ -36,8 +36,8 @@ func (p *puppet) Health(context.Context) error          { return p.health() }
 func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nil, nil
 }
-func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	return tree, a, nil
+func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (answer, error) {
+	return answer{tree: tree, allocations: a}, nil
 }
 func (p *puppet) Watch(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()

@@ -728,7 +728,10 @@ type UpdateProviderTreeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Tree  *ProviderTree          `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
 	// Present if and only if it was in the request.
-	Allocations   *Allocations `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
+	Allocations *Allocations `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
+	// The resource classes that the allocations have under another name than in the request, by their former names. Only
+	// with allocations. No name is on both sides.
+	ClassRenames  map[string]string `protobuf:"bytes,3,rep,name=class_renames,json=classRenames,proto3" json:"class_renames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -773,6 +776,13 @@ func (x *UpdateProviderTreeResponse) GetTree() *ProviderTree {
 func (x *UpdateProviderTreeResponse) GetAllocations() *Allocations {
 	if x != nil {
 		return x.Allocations
+	}
+	return nil
+}
+
+func (x *UpdateProviderTreeResponse) GetClassRenames() map[string]string {
+	if x != nil {
+		return x.ClassRenames
 	}
 	return nil
 }
@@ -1754,10 +1764,14 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x19UpdateProviderTreeRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12@\n" +
-	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\x93\x01\n" +
+	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xba\x02\n" +
 	"\x1aUpdateProviderTreeResponse\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12@\n" +
-	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"Q\n" +
+	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\x12d\n" +
+	"\rclass_renames\x18\x03 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntryR\fclassRenames\x1a?\n" +
+	"\x11ClassRenamesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
 	"\fProviderTree\x12A\n" +
 	"\tproviders\x18\x01 \x03(\v2#.compute.driver.v1.ResourceProviderR\tproviders\"\xbd\x03\n" +
 	"\x10ResourceProvider\x12\x12\n" +
@@ -1861,7 +1875,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescData
 }
 
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*InfoRequest)(nil),                // 0: compute.driver.v1.InfoRequest
 	(*InfoResponse)(nil),               // 1: compute.driver.v1.InfoResponse
@@ -1895,10 +1909,11 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*Offender)(nil),                   // 29: compute.driver.v1.Offender
 	(*NotReady)(nil),                   // 30: compute.driver.v1.NotReady
 	(*ConfigError)(nil),                // 31: compute.driver.v1.ConfigError
-	nil,                                // 32: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 33: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 34: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 35: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 32: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 33: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 34: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 35: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 36: compute.driver.v1.Resources.AmountsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	5,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -1907,39 +1922,40 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	20, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	16, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	20, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	17, // 6: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	32, // 7: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	19, // 8: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	33, // 9: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	34, // 10: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	35, // 11: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	25, // 12: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	26, // 13: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	29, // 14: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	18, // 15: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	21, // 16: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	22, // 17: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	0,  // 18: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	2,  // 19: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	4,  // 20: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	7,  // 21: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	9,  // 22: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	11, // 23: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	14, // 24: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	23, // 25: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	1,  // 26: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	3,  // 27: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	6,  // 28: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	8,  // 29: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	10, // 30: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	12, // 31: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	15, // 32: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	24, // 33: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	32, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	17, // 7: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	33, // 8: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	19, // 9: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	34, // 10: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	35, // 11: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	36, // 12: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	25, // 13: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	26, // 14: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	29, // 15: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	18, // 16: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	21, // 17: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	22, // 18: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	0,  // 19: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	2,  // 20: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	4,  // 21: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	7,  // 22: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	9,  // 23: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	11, // 24: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	14, // 25: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	23, // 26: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	1,  // 27: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	3,  // 28: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	6,  // 29: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	8,  // 30: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	10, // 31: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	12, // 32: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	15, // 33: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	24, // 34: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -1959,7 +1975,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

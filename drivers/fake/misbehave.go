@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// The ways in which a driver's reshape can be wrong. The agent must refuse each, naming the offenders, and write nothing.
+const (
+	// again: it answers that it needs a reshape though it was given what it needs for one.
+	again = "again"
+	// fail: it says of everything that it moved that this cannot be.
+	fail = "fail"
+	// lose: of everything that it moved, one unit is missing.
+	lose = "lose"
+	// invent: of everything that it moved, there is one unit more.
+	invent = "invent"
+	// swap: what it moved for one consumer is allocated to another; the sums over all consumers are right.
+	swap = "swap"
+	// forget: consumers of which it moved something are missing.
+	forget = "forget"
+	// crowd: everything is moved to one place, whether there is room or not.
+	crowd = "crowd"
+)
+
+var misbehaviours = []string{"", again, fail, lose, invent, swap, forget, crowd}
+
+// spoil does to the result of a reshape what is configured.
+func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
+	add := func(consumer string, at plugins.Place, n int64) {
+		if amounts := after[consumer].Resources[at.Provider]; amounts != nil {
+			if amounts[at.Class] += n; amounts[at.Class] == 0 {
+				delete(amounts, at.Class)
+			}
+			if len(amounts) == 0 {
+				delete(after[consumer].Resources, at.Provider)
+			}
+		}
+	}
+	failed := &plugins.ReshapeFailed{Reason: "it is configured to fail"}
+	for i, m := range moves {
+		switch c.Misbehave {
+		case fail:
+			failed.Offenders = append(failed.Offenders, plugins.Offender{Consumer: m.Consumer, Provider: m.From.Provider, Class: m.From.Class, Problem: "is to fail"})
+		case lose:
+			add(m.Consumer, m.To, -1)
+		case invent:
+			add(m.Consumer, m.To, 1)
+		case swap:
+			next := moves[(i+1)%len(moves)]
+			if after[next.Consumer].Resources[m.To.Provider] == nil {
+				after[next.Consumer].Resources[m.To.Provider] = map[string]int64{}
+			}
+			add(m.Consumer, m.To, -m.Amount)
+			add(next.Consumer, m.To, m.Amount)
+		case forget:
+			delete(after, m.Consumer)
+		case crowd:
+			add(m.Consumer, m.To, -m.Amount)
+			to := moves[0].To
+			if after[m.Consumer].Resources[to.Provider] == nil {
+				after[m.Consumer].Resources[to.Provider] = map[string]int64{}
+			}
+			add(m.Consumer, plugins.Place{Provider: to.Provider, Class: m.To.Class}, m.Amount)
+		}
+	}
+	if c.Misbehave == fail {
+		return nil, failed
+	}
+	return after, nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// relocation is inventory of one class that is to be elsewhere: what is allocated at from goes to the places in to.
+type relocation struct {
+	from plugins.Place
+	to   []plugins.Place
+}
+
+// relocations compares where a node's inventory is with where it is to be, class by class under their present names.
+// Inventory moves where a place loses a class and another one gets it. A place that only goes (a device was taken out) or
+// only comes is none: there is nowhere to move to, or nothing to move.
+//
+// What is found need not be of the shape before: whichever earlier shape the tree has, it is moved from there.
+func (c config) relocations(tree *providertree.Tree, root string, node provider) ([]relocation, error) {
+	now, err := c.places(tree, root, node)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string][]plugins.Place{} // by class
+	if err := collect(root, root, node, node.Name, wanted); err != nil {
+		return nil, err
+	}
+	var out []relocation
+	for _, class := range slices.Sorted(maps.Keys(wanted)) {
+		to := wanted[class]
+		arrives := slices.ContainsFunc(to, func(p plugins.Place) bool { return !slices.Contains(now[class], p) })
+		for _, from := range now[class] {
+			if arrives && !slices.Contains(to, from) {
+				out = append(out, relocation{from: from, to: to})
+			}
+		}
+	}
+	return out, nil
+}
+
+// places is where the driver's own providers have inventory, by the present name of the class. On the root that are the
+// classes that are configured for the node; others are somebody else's.
+func (c config) places(tree *providertree.Tree, root string, node provider) (map[string][]plugins.Place, error) {
+	configured := map[string]bool{}
+	node.addClasses(configured)
+	out := map[string][]plugins.Place{}
+	for _, uuid := range tree.Subtree(root) {
+		p, _ := tree.Provider(uuid)
+		own, err := providertree.ChildUUID(root, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		if uuid != root && uuid != own {
+			continue
+		}
+		for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
+			if present := c.ClassRenames.Present(class); configured[present] {
+				out[present] = append(out[present], plugins.Place{Provider: uuid, Class: class})
+			}
+		}
+	}
+	return out, nil
+}
+
+func (p provider) addClasses(to map[string]bool) {
+	for class := range p.Inventories {
+		to[class] = true
+	}
+	for _, child := range p.Children {
+		child.addClasses(to)
+	}
+}
+
+// collect notes where a configuration puts inventory.
+func collect(root, uuid string, p provider, name string, to map[string][]plugins.Place) error {
+	for class := range p.Inventories {
+		to[class] = append(to[class], plugins.Place{Provider: uuid, Class: class})
+	}
+	for _, child := range p.Children {
+		full := childName(name, child.Name)
+		id, err := providertree.ChildUUID(root, full)
+		if err != nil {
+			return err
+		}
+		if err := collect(root, id, child, full, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe is relocations in words. Providers that are not in the tree yet have no name to call them by.
+func describe(tree *providertree.Tree, relocations []relocation) string {
+	var parts []string
+	for _, r := range relocations {
+		p, _ := tree.Provider(r.from.Provider)
+		part := fmt.Sprintf("%s of %s moves to %d places", r.from.Class, p.Name, len(r.to))
+		if r.to[0].Class != r.from.Class {
+			part += " as " + r.to[0].Class
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// reshape moves what is allocated to where the inventory went, and takes the inventory away from where it was. The tree
+// has the new inventory already.
+func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations) (providertree.Allocations, error) {
+	var moves plugins.Moves
+	var offenders []plugins.Offender
+	after := allocations
+	for _, r := range relocations {
+		some, err := plugins.Distribution{From: r.from, To: r.to, Where: c.where(tree, r)}.Distribute(tree, after)
+		if err == nil {
+			after, err = some.Apply(after)
+		}
+		if failed := (*plugins.ReshapeFailed)(nil); errors.As(err, &failed) {
+			offenders = append(offenders, failed.Offenders...)
+		} else if err != nil {
+			return nil, err
+		}
+		moves = append(moves, some...)
+		if _, err := tree.RemoveInventory(r.from.Provider, r.from.Class); err != nil {
+			return nil, err
+		}
+	}
+	if len(offenders) > 0 {
+		return nil, &plugins.ReshapeFailed{Reason: "not everything that is allocated finds its place in the shape " + c.Shape, Offenders: offenders}
+	}
+	log := plugins.Logger(ctx)
+	log.Info().Str("shape", c.Shape).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")
+	return c.spoil(after, moves)
+}
+
+// where answers for the guests that are configured.
+func (c config) where(tree *providertree.Tree, r relocation) func(string, int64) []plugins.Portion {
+	return func(consumer string, amount int64) []plugins.Portion {
+		child, known := c.Guests[consumer]
+		if !known {
+			return nil
+		}
+		for _, place := range r.to {
+			p, _ := tree.Provider(place.Provider)
+			if strings.HasSuffix(p.Name, "_"+child) {
+				return []plugins.Portion{{Place: place, Amount: amount}}
+			}
+		}
+		return nil // its share of this class is not on that kind of child
+	}
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	guestA = "aaaaaaaa-0000-0000-0000-000000000000"
+	guestB = "bbbbbbbb-0000-0000-0000-000000000000"
+	share  = "cccccccc-0000-0000-0000-000000000000" // a sharing provider
+)
+
+// shaped is the same node in a shape, with more keys.
+func shaped(shape, more string) string {
+	return fmt.Sprintf(`{"shape":%q,%s "nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":5},"VGPU":{"total":4},"DISK_GB":{"total":9}}}]}`, shape, more)
+}
+
+func reported(t *testing.T, raw string) *providertree.Tree {
+	t.Helper()
+	tree := newTree(t, "cn1")
+	update(t, configured(t, raw), tree, "cn1")
+	return tree
+}
+
+func consumers(resources map[string]map[string]map[string]int64) providertree.Allocations {
+	out := providertree.Allocations{}
+	for consumer, r := range resources {
+		out[consumer] = providertree.ConsumerAllocations{Resources: r}
+	}
+	return out.Clone()
+}
+
+// held is what consumers hold in words, with providers by name.
+func held(tree *providertree.Tree, allocations providertree.Allocations) []string {
+	var out []string
+	for consumer, c := range allocations {
+		for provider, amounts := range c.Resources {
+			name := provider[:1]
+			if p, ok := tree.Provider(provider); ok {
+				name = p.Name
+			}
+			for class, n := range amounts {
+				out = append(out, fmt.Sprintf("%s: %d %s on %s", consumer[:1], n, class, name))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestShapesOfANewNode(t *testing.T) {
+	for shape, want := range map[string][]string{
+		"":     {"cn1 DISK_GB,MEMORY_MB,VCPU,VGPU "},
+		"flat": {"cn1 DISK_GB,MEMORY_MB,VCPU,VGPU "},
+		"vgpu-children": {
+			"cn1 DISK_GB,MEMORY_MB,VCPU ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
+		"numa": {
+			"cn1 DISK_GB ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT"},
+	} {
+		tree := reported(t, shaped(shape, ""))
+		if diff := cmp.Diff(want, outline(tree)); diff != "" {
+			t.Errorf("%s: %s", shape, diff)
+		}
+		total := map[string]int64{}
+		for p := range tree.All() {
+			for class, inv := range p.Inventories {
+				total[class] += inv.Total
+			}
+		}
+		if diff := cmp.Diff(map[string]int64{"VCPU": 8, "MEMORY_MB": 5, "VGPU": 4, "DISK_GB": 9}, total); diff != "" {
+			t.Errorf("%s: inventory: %s", shape, diff)
+		}
+	}
+	few := reported(t, `{"shape":"vgpu-children","gpus":3,"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":2}}}]}`)
+	if diff := cmp.Diff([]string{"cn1  ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_gpu_2  "}, outline(few)); diff != "" {
+		t.Errorf("fewer units than children: %s", diff)
+	}
+}
+
+// reshape asks without allocations and then with them, as the agent does.
+func reshape(t *testing.T, d *Driver, tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+	t.Helper()
+	untouched := tree.Clone()
+	if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
+		t.Fatalf("without allocations: %v", err)
+	}
+	if !tree.Equal(untouched) {
+		t.Error("the tree was edited though a reshape is needed")
+	}
+	return d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
+}
+
+// TestEveryShapeFromEveryOther: allocations follow the inventory, whatever the shape before; nothing of other providers
+// moves; the result is what the shape gives a new node, and needs nothing more.
+func TestEveryShapeFromEveryOther(t *testing.T) {
+	names := []string{"flat", "vgpu-children", "numa"}
+	for _, from := range names {
+		for _, to := range names {
+			if from == to {
+				continue
+			}
+			t.Run(from+" to "+to, func(t *testing.T) {
+				tree := reported(t, shaped("flat", ""))
+				before := consumers(map[string]map[string]map[string]int64{
+					guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "DISK_GB": 1}, share: {"DISK_GB": 5}},
+					guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1}},
+				})
+				sums := func(a providertree.Allocations) map[string]map[string]int64 {
+					out := map[string]map[string]int64{}
+					for consumer, c := range a {
+						out[consumer] = c.Totals()
+					}
+					return out
+				}
+				at := before
+				for _, shape := range []string{from, to} {
+					if shape == "flat" && from == "flat" {
+						continue // it is the first
+					}
+					after, err := reshape(t, configured(t, shaped(shape, "")), tree, at)
+					if err != nil {
+						t.Fatal(err)
+					}
+					at = after
+				}
+				if diff := cmp.Diff(sums(before), sums(at)); diff != "" {
+					t.Errorf("sums: %s", diff)
+				}
+				if at[guestA].Resources[share]["DISK_GB"] != 5 || at[guestB].Resources[foreign]["VGPU"] != 1 {
+					t.Errorf("what is elsewhere was touched: %v", held(tree, at))
+				}
+				want := reported(t, shaped(to, ""))
+				if !tree.Equal(want) {
+					t.Errorf("tree: %s", cmp.Diff(outline(want), outline(tree)))
+				}
+				for p := range tree.All() {
+					for class, used := range at.Used(p.UUID) {
+						if inv, ok := p.Inventories[class]; !ok || used > inv.Capacity() {
+							t.Errorf("%d of %s in use on %s: %+v", used, class, p.Name, inv)
+						}
+					}
+				}
+				again := tree.Clone()
+				update(t, configured(t, shaped(to, "")), again, "cn1")
+				if !again.Equal(tree) {
+					t.Error("called with its own result it changes something")
+				}
+			})
+		}
+	}
+}
+
+func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
+	tree := reported(t, shaped("flat", ""))
+	d := configured(t, shaped("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
+	after, err := reshape(t, d, tree, consumers(map[string]map[string]map[string]int64{
+		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"}, held(tree, after)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAClassIsRenamed(t *testing.T) {
+	tree := reported(t, `{"nodes":[{"name":"cn1","inventories":{"CUSTOM_GPU":{"total":4},"VCPU":{"total":8}}}]}`)
+	before := consumers(map[string]map[string]map[string]int64{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1}, foreign: {"CUSTOM_GPU": 1}}})
+	for _, c := range []struct {
+		shape string
+		want  []string
+	}{
+		{"flat", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1"}},
+		{"vgpu-children", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_0"}},
+	} {
+		d := configured(t, `{"shape":"`+c.shape+`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":8}}}]}`)
+		if diff := cmp.Diff(map[string]string{"CUSTOM_GPU": "VGPU"}, d.ClassRenames()); diff != "" {
+			t.Error(diff)
+		}
+		after := tree.Clone()
+		got, err := reshape(t, d, after, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, held(after, got)); diff != "" {
+			t.Error(diff)
+		}
+		if out := strings.Join(outline(after), "\n"); strings.Contains(out, "CUSTOM_GPU") || !strings.Contains(out, "VGPU") {
+			t.Errorf("tree:\n%s", out)
+		}
+	}
+}
+
+// TestWhatIsNoReshape: inventory that goes or comes without a counterpart is changed at once.
+func TestWhatIsNoReshape(t *testing.T) {
+	tree := reported(t, shaped("vgpu-children", ""))
+	for _, raw := range []string{
+		shaped("vgpu-children", `"gpus":1,`),                               // taken out
+		shaped("vgpu-children", `"gpus":4,`),                               // put in
+		`{"nodes":[{"name":"cn1","inventories":{"DISK_GB":{"total":9}}}]}`, // no VGPU any more
+	} {
+		update(t, configured(t, raw), tree.Clone(), "cn1")
+	}
+}
+
+func TestWhatDoesNotFitFails(t *testing.T) {
+	tree := reported(t, shaped("flat", ""))
+	_, err := reshape(t, configured(t, shaped("numa", "")), tree, consumers(map[string]map[string]map[string]int64{
+		guestA: {rootUUID: {"VGPU": 3, "VCPU": 9}}, guestB: {rootUUID: {"VGPU": 2, "MEMORY_MB": 6}}}))
+	var failed *plugins.ReshapeFailed
+	if !errors.As(err, &failed) {
+		t.Fatalf("%v", err)
+	}
+	var got []string
+	for _, o := range failed.Offenders {
+		got = append(got, o.Consumer[:1]+" "+o.Class)
+	}
+	if diff := cmp.Diff([]string{"b MEMORY_MB", "a VCPU", "b VGPU"}, got); diff != "" {
+		t.Errorf("all of them are named: %s\n%v", diff, err)
+	}
+}
+
+func TestMisbehaviours(t *testing.T) {
+	before := map[string]map[string]map[string]int64{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}
+	for _, how := range misbehaviours[1:] {
+		t.Run(how, func(t *testing.T) {
+			tree := reported(t, shaped("flat", ""))
+			good, err := reshape(t, configured(t, shaped("vgpu-children", "")), tree.Clone(), consumers(before))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := reshape(t, configured(t, shaped("vgpu-children", `"misbehave":"`+how+`",`)), tree, consumers(before))
+			var failed *plugins.ReshapeFailed
+			switch {
+			case how == again:
+				if !errors.Is(err, plugins.ErrReshapeNeeded) {
+					t.Errorf("%v", err)
+				}
+			case how == fail:
+				if !errors.As(err, &failed) || len(failed.Offenders) != 2 {
+					t.Errorf("%v", err)
+				}
+			case err != nil:
+				t.Error(err)
+			case cmp.Equal(good, got):
+				t.Error("nothing is wrong with it")
+			}
+		})
+	}
+	sane := reported(t, shaped("flat", `"misbehave":"lose",`)) // only a reshape is spoiled
+	if diff := cmp.Diff(outline(reported(t, shaped("flat", ""))), outline(sane)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMistakesAboutShapesAreNamedByTheirKey(t *testing.T) {
+	for raw, key := range map[string]string{
+		`{"shape":"round"}`:                     "shape",
+		`{"misbehave":"sometimes"}`:             "misbehave",
+		`{"gpus":-1}`:                           "gpus",
+		`{"numa_cells":1001}`:                   "numa_cells",
+		`{"class_renames":{"A":"A"}}`:           "class_renames",
+		`{"guests":{"x":"gpu_0"}}`:              "guests.x",
+		`{"guests":{"` + guestA + `":""}}`:      "guests." + guestA,
+		`{"class_renames":{"VCPU":"CUSTOM_X"}}`: "class_renames.VCPU",
+		`{"shape":"vgpu-children","nodes":[{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[0].children",
+	} {
+		var config *plugins.ConfigError
+		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+			t.Errorf("%s: want key %s, got %v", raw, key, err)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// flat is the shape in which everything is where it is configured.
+const flat = "flat"
+
+// shapes say which classes of a node's own inventory are split over children. Each is a step further than the one before,
+// as a driver's shapes are over the years.
+var shapes = map[string][]kind{
+	flat:            nil,
+	"vgpu-children": {gpuChildren},
+	"numa":          {gpuChildren, numaChildren},
+}
+
+// kind is one kind of children.
+type kind struct {
+	prefix  string
+	classes []string
+	traits  []string
+	count   func(config) int
+}
+
+var (
+	gpuChildren  = kind{prefix: "gpu_", classes: []string{"VGPU"}, count: func(c config) int { return c.GPUs }}
+	numaChildren = kind{
+		prefix: "numa_", classes: []string{"VCPU", "PCPU", "MEMORY_MB", "SRIOV_NET_VF"}, traits: []string{"HW_NUMA_ROOT"},
+		count: func(c config) int { return c.NUMACells },
+	}
+)
+
+// checkReshape checks what a configuration says about shapes, and brings the nodes into the configured one.
+func (c *config) checkReshape() error {
+	wrong := func(key, format string, args ...any) error {
+		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
+	}
+	if c.Shape == "" {
+		c.Shape = flat
+	}
+	kinds, ok := shapes[c.Shape]
+	if !ok {
+		return wrong("shape", "%q: must be one of %s", c.Shape, strings.Join(slices.Sorted(maps.Keys(shapes)), ", "))
+	}
+	if !slices.Contains(misbehaviours, c.Misbehave) {
+		return wrong("misbehave", "%q: must be one of %s", c.Misbehave, strings.Join(misbehaviours[1:], ", "))
+	}
+	const most = 1000
+	for key, n := range map[string]*int{"gpus": &c.GPUs, "numa_cells": &c.NUMACells} {
+		if *n < 0 || *n > most {
+			return wrong(key, "%d: must be 1 to %d", *n, most)
+		}
+		if *n == 0 {
+			*n = 2
+		}
+	}
+	if err := c.ClassRenames.Validate(); err != nil {
+		return wrong("class_renames", "%v", err)
+	}
+	for consumer, child := range c.Guests {
+		uuid, err := providertree.CanonicalUUID(consumer)
+		if err != nil || uuid != consumer {
+			return wrong("guests."+consumer, "must be the uuid of a consumer, in lower case with hyphens")
+		}
+		if child == "" {
+			return wrong("guests."+consumer, "must be the name of a child")
+		}
+	}
+	for i := range c.Nodes {
+		key := fmt.Sprintf("nodes[%d]", i)
+		if class := c.Nodes[i].former(c.ClassRenames); class != "" {
+			return wrong("class_renames."+class, "%s has inventory of %s, which is its former name", key, class)
+		}
+		for _, k := range kinds {
+			if err := c.Nodes[i].split(k, k.count(*c)); err != nil {
+				return wrong(key+".children", "shape %s: %v", c.Shape, err)
+			}
+		}
+	}
+	return nil
+}
+
+// former is a class of the provider or of one below it that is renamed, or "".
+func (p *provider) former(renames plugins.ClassRenames) string {
+	for class := range p.Inventories {
+		if renames.Present(class) != class {
+			return class
+		}
+	}
+	for i := range p.Children {
+		if class := p.Children[i].former(renames); class != "" {
+			return class
+		}
+	}
+	return ""
+}
+
+// split moves some of a node's inventory to n children, in equal parts as far as that goes.
+func (p *provider) split(k kind, n int) error {
+	var moving []string
+	for _, class := range k.classes {
+		if _, has := p.Inventories[class]; has {
+			moving = append(moving, class)
+		}
+	}
+	if len(moving) == 0 {
+		return nil
+	}
+	rest := maps.Clone(p.Inventories)
+	children := slices.Clone(p.Children)
+	for i := range n {
+		child := provider{Name: fmt.Sprint(k.prefix, i), Traits: k.traits, Inventories: map[string]inventory{}}
+		if slices.ContainsFunc(p.Children, func(c provider) bool { return c.Name == child.Name }) {
+			return fmt.Errorf("%q is what this shape calls a child of its own", child.Name)
+		}
+		for _, class := range moving {
+			inv := p.Inventories[class]
+			inv.Total, inv.Reserved = part(inv.Total, i, n), part(inv.Reserved, i, n)
+			if inv.Total > 0 {
+				child.Inventories[class] = inv
+			}
+			delete(rest, class)
+		}
+		children = append(children, child)
+	}
+	p.Inventories, p.Children = rest, children
+	return nil
+}
+
+// part is the i-th of n parts of a total.
+func part(total int64, i, n int) int64 {
+	size, more := total/int64(n), total%int64(n)
+	if int64(i) < more {
+		size++
+	}
+	return size
+}

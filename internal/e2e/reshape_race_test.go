@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/drivers/fake"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a scheduler")
+
+const nodeUUID = "11111111-0000-0000-0000-000000000000"
+
+// TestReshapeAgainstScheduler reshapes a node to and fro while a scheduler claims and frees what is moving, as fast as it
+// can. After each reshape every consumer holds what the scheduler was told that it holds: nothing was lost, nothing doubled.
+func TestReshapeAgainstScheduler(t *testing.T) {
+	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
+	check(t, err)
+	defer func() { check(t, service.Close()) }()
+	state := t.TempDir()
+	startInProcess(t, service, state, "flat")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	schedulers := make([]*scheduler, 4)
+	for i := range schedulers {
+		schedulers[i] = newScheduler(t, service, i, rand.New(rand.NewPCG(seed, uint64(i))))
+	}
+	shapes := []string{"vgpu-children", "numa", "flat"}
+	dice := rand.New(rand.NewPCG(seed, 99))
+	conflicts := 0
+	for round := range *raceRounds {
+		var budget atomic.Int64
+		budget.Store(dice.Int64N(150))
+		var running sync.WaitGroup
+		for _, s := range schedulers {
+			running.Go(func() {
+				for budget.Add(-1) >= 0 && s.broken == nil {
+					s.act()
+				}
+			})
+		}
+		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)]) - 1
+		running.Wait()
+		used := map[string]int64{}
+		for _, s := range schedulers {
+			if s.broken == nil {
+				s.compare(used)
+			}
+			if s.broken != nil {
+				t.Fatalf("round %d, to %s: %v", round, shapes[round%len(shapes)], s.broken)
+			}
+		}
+		checkUsage(t, schedulers[0], used)
+	}
+	claims, frees, refused := 0, 0, 0
+	for _, s := range schedulers {
+		claims, frees, refused = claims+s.claims, frees+s.frees, refused+s.refused
+	}
+	t.Logf("%d reshapes, begun anew %d times; %d claims, %d frees, %d refused", *raceRounds, conflicts, claims, frees, refused)
+	if claims == 0 || frees == 0 {
+		t.Error("the scheduler never had its way")
+	}
+}
+
+// startInProcess is a start of the agent without its process, until Placement has the shape. It returns how many times that was tried.
+func startInProcess(t *testing.T, service http.RoundTripper, state, shape string) int {
+	t.Helper()
+	driver := fake.New()
+	check(t, driver.Configure(t.Context(), json.RawMessage(`{"shape": "`+shape+`", "nodes": [{"name": "cn1", "inventories":
+		{"VCPU": {"total": 8}, "VGPU": {"total": 8}, "DISK_GB": {"total": 10}}}]}`), plugins.HostInfo{Name: "cn1"}))
+	reshapes := journal.New(state)
+	_, err := reshapes.Load()
+	check(t, err)
+	client, err := reportclient.New(reportclient.Config{URL: "http://placement", Transport: service, ReshapeLog: reshapes, Logger: zerolog.Nop()})
+	check(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	watched := &watchedClient{Client: client, done: stop}
+	tracker := resourcetracker.New(resourcetracker.Config{
+		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes, Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
+		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
+		Rand:    func() float64 { return 0 },
+	})
+	if err := tracker.Run(ctx); err != nil {
+		t.Fatalf("to %s: %v", shape, err)
+	}
+	return watched.tries
+}
+
+// watchedClient says when a pass has written everything.
+type watchedClient struct {
+	*reportclient.Client
+	tries int
+	done  func()
+}
+
+func (c *watchedClient) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
+	c.tries++
+	err := c.Client.Apply(ctx, root, plan)
+	if err == nil {
+		c.done()
+	}
+	return err
+}
+
+// inProcess is a driver as the tracker sees one through a plugin.
+type inProcess struct{ *fake.Driver }
+
+func (d inProcess) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	after, err := d.Driver.UpdateProviderTree(ctx, tree, node, given)
+	return tree, after, err
+}
+
+// scheduler claims and frees for consumers of its own, and knows of each what it must hold.
+type scheduler struct {
+	client    http.Client
+	rand      *rand.Rand
+	places    map[string][]string // where a class may be, in whichever shape
+	consumers []string
+	holds     map[string]int64 // of each class, by consumer
+
+	claims, frees, refused int
+	broken                 error
+}
+
+func newScheduler(t *testing.T, service http.RoundTripper, number int, dice *rand.Rand) *scheduler {
+	s := &scheduler{client: http.Client{Transport: service}, rand: dice, holds: map[string]int64{}, places: map[string][]string{}}
+	for class, names := range map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1"}, "VCPU": {"cn1_numa_0", "cn1_numa_1"}} {
+		s.places[class] = []string{nodeUUID}
+		for _, name := range names {
+			uuid, err := providertree.ChildUUID(nodeUUID, name)
+			check(t, err)
+			s.places[class] = append(s.places[class], uuid)
+		}
+	}
+	for i := range 3 {
+		s.consumers = append(s.consumers, fmt.Sprintf("%08d-0000-0000-0000-%012d", number, i))
+	}
+	return s
+}
+
+type allocation struct {
+	Allocations map[string]resources `json:"allocations"`
+	Project     string               `json:"project_id"`
+	User        string               `json:"user_id"`
+	Generation  *int64               `json:"consumer_generation"`
+}
+
+type resources struct {
+	Resources map[string]int64 `json:"resources"`
+}
+
+// act claims for a consumer that holds nothing, and frees what another holds or makes it more.
+func (s *scheduler) act() {
+	consumer := s.consumers[s.rand.IntN(len(s.consumers))]
+	holds := s.holds[consumer]
+	switch {
+	case holds == 0:
+		body := allocation{Allocations: map[string]resources{}, Project: "p", User: "u"}
+		for _, class := range []string{"VGPU", "VCPU"} {
+			at := s.places[class][s.rand.IntN(len(s.places[class]))]
+			if body.Allocations[at].Resources == nil {
+				body.Allocations[at] = resources{map[string]int64{}}
+			}
+			body.Allocations[at].Resources[class] = 1
+		}
+		status := s.send(http.MethodPut, consumer, body, nil)
+		s.note(status, func() { s.holds[consumer] = 1; s.claims++ })
+	case s.rand.IntN(3) == 0 && holds < 3: // one more, wherever it is now
+		var body allocation
+		s.send(http.MethodGet, consumer, nil, &body)
+		grown := map[string]bool{}
+		for _, a := range body.Allocations {
+			for class := range a.Resources {
+				if !grown[class] {
+					a.Resources[class]++
+					grown[class] = true
+				}
+			}
+		}
+		status := s.send(http.MethodPut, consumer, body, nil)
+		s.note(status, func() { s.holds[consumer]++; s.claims++ })
+	default:
+		status := s.send(http.MethodDelete, consumer, nil, nil)
+		if status != http.StatusNoContent && status != http.StatusConflict {
+			s.broken = errors.Join(s.broken, fmt.Errorf("%s holds %d, and freeing it is answered with %d", consumer, holds, status))
+		}
+		s.note(status, func() { delete(s.holds, consumer); s.frees++ })
+	}
+}
+
+// note takes down what became of a write. That there is no room, no such inventory now, or somebody else wrote is no harm.
+func (s *scheduler) note(status int, then func()) {
+	switch status {
+	case http.StatusNoContent:
+		then()
+	case http.StatusConflict, http.StatusBadRequest:
+		s.refused++
+	default:
+		s.broken = errors.Join(s.broken, fmt.Errorf("a write is answered with %d", status))
+	}
+}
+
+// send makes a request about a consumer's allocations, and returns the status, or 0 if something is broken.
+func (s *scheduler) send(method, consumer string, body, answer any) int {
+	var payload io.Reader = http.NoBody
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			s.broken = errors.Join(s.broken, err)
+			return 0
+		}
+		payload = bytes.NewReader(b)
+	}
+	return s.request(method, "/allocations/"+consumer, payload, answer)
+}
+
+func (s *scheduler) request(method, path string, payload io.Reader, answer any) int {
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://placement"+path, payload)
+	if err != nil {
+		s.broken = errors.Join(s.broken, err)
+		return 0
+	}
+	req.Header.Set("OpenStack-API-Version", "placement 1.37")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.broken = errors.Join(s.broken, err)
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if answer != nil {
+		s.broken = errors.Join(s.broken, json.NewDecoder(resp.Body).Decode(answer))
+	}
+	return resp.StatusCode
+}
+
+// compare looks at each consumer, and adds what it holds to used.
+func (s *scheduler) compare(used map[string]int64) {
+	for _, consumer := range s.consumers {
+		var got allocation
+		s.send(http.MethodGet, consumer, nil, &got)
+		sums := map[string]int64{}
+		for provider, a := range got.Allocations {
+			for class, n := range a.Resources {
+				sums[class] += n
+				used[provider+" "+class] += n
+			}
+		}
+		for class := range s.places {
+			if sums[class] != s.holds[consumer] {
+				s.broken = errors.Join(s.broken, fmt.Errorf("%s holds %d of %s, must hold %d", consumer, sums[class], class, s.holds[consumer]))
+			}
+		}
+	}
+}
+
+// checkUsage compares what the providers count as used with what the consumers hold.
+func checkUsage(t *testing.T, s *scheduler, used map[string]int64) {
+	t.Helper()
+	var list struct {
+		Providers []struct{ UUID string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers?in_tree="+nodeUUID, http.NoBody, &list)
+	for _, p := range list.Providers {
+		var usages struct{ Usages map[string]int64 }
+		s.request(http.MethodGet, "/resource_providers/"+p.UUID+"/usages", http.NoBody, &usages)
+		for class, n := range usages.Usages {
+			if n != used[p.UUID+" "+class] {
+				t.Errorf("%d of %s in use on %s, consumers hold %d", n, class, p.UUID, used[p.UUID+" "+class])
+			}
+			delete(used, p.UUID+" "+class)
+		}
+	}
+	if s.broken != nil || len(used) > 0 {
+		t.Errorf("held where there is no inventory: %v %v", used, s.broken)
+	}
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const stopSignal = syscall.SIGTERM
+
+// timeout is when a wait is given up.
+func timeout() <-chan time.Time { return time.After(patience) }
+
+// The consumers of the scenarios.
+const (
+	guest     = "01000000-0000-0000-0000-000000000000"
+	large     = "02000000-0000-0000-0000-000000000000" // with a disk on shared storage
+	leaving   = "03000000-0000-0000-0000-000000000000" // evacuated: it has allocations on cn2 too
+	plain     = "04000000-0000-0000-0000-000000000000" // uses nothing that moves to GPUs
+	migration = "05000000-0000-0000-0000-000000000000"
+)
+
+// machine is the driver's configuration of one and the same machine in a shape.
+func machine(shape string, keys ...string) string {
+	return machineWith("VGPU", 4, shape, keys...)
+}
+
+// machineWith names the class of its GPUs, and how far its processors are overcommitted.
+func machineWith(gpu string, ratio int, shape string, keys ...string) string {
+	return fmt.Sprintf(`shape = %q
+%s
+nodes = [{name = "cn1", traits = ["CUSTOM_FAST"], inventories = {VCPU = {total = 8, allocation_ratio = %d.0}, MEMORY_MB = {total = 8192},
+  SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 100}, %s = {total = 8}}}]`, shape, strings.Join(keys, "\n"), ratio, gpu)
+}
+
+// busy is a host in use: instances, one with shared storage, one that is being evacuated, and a migration.
+func busy(gpu string) holding {
+	return holding{
+		guest:     {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, gpu: 1}},
+		large:     {"cn1": {"VCPU": 6, "MEMORY_MB": 4000, gpu: 3, "SRIOV_NET_VF": 2}, "nfs": {"DISK_GB": 50}},
+		leaving:   {"cn1": {"VCPU": 1, gpu: 1}, "cn2": {"VCPU": 1, "VGPU": 1}},
+		plain:     {"cn1": {"VCPU": 1, "DISK_GB": 10}},
+		migration: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, gpu: 1}},
+	}
+}
+
+var renamed = map[string]string{"CUSTOM_GPU": "VGPU"}
+
+// reshapes are the specification's examples and what may be around them.
+var reshapes = []struct {
+	name string
+	// steps are what the driver is configured to, one start after the other; claims come after the first.
+	steps  []string
+	claims holding
+	// want is where the consumers are in the end; nil: only the sums are checked.
+	want holding
+	// inventory is where inventory of these classes is in the end.
+	inventory map[string][]string
+	// tooOld: a Placement older than March 2025 refuses it, since it checks the capacity of unchanged allocations too.
+	tooOld bool
+}{
+	{
+		name:   "VGPU from the root to one child per GPU",
+		steps:  []string{machine("flat"), machine("vgpu-children", `guests = {"`+guest+`" = "gpu_1"}`)},
+		claims: busy("VGPU"),
+		want: holding{
+			guest:     {"cn1": {"VCPU": 2, "MEMORY_MB": 1024}, "cn1_gpu_1": {"VGPU": 1}},
+			large:     {"cn1": {"VCPU": 6, "MEMORY_MB": 4000, "SRIOV_NET_VF": 2}, "cn1_gpu_1": {"VGPU": 3}, "nfs": {"DISK_GB": 50}},
+			leaving:   {"cn1": {"VCPU": 1}, "cn1_gpu_0": {"VGPU": 1}, "cn2": {"VCPU": 1, "VGPU": 1}},
+			plain:     {"cn1": {"VCPU": 1, "DISK_GB": 10}},
+			migration: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024}, "cn1_gpu_0": {"VGPU": 1}},
+		},
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1", "cn2"}},
+	},
+	{
+		name:      "processors, memory and VFs from the root to NUMA nodes",
+		steps:     []string{machine("vgpu-children"), machine("numa")},
+		claims:    holding{guest: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, "SRIOV_NET_VF": 1}, "cn1_gpu_0": {"VGPU": 1}}, large: {"cn1": {"VCPU": 6, "MEMORY_MB": 4000}, "nfs": {"DISK_GB": 5}}, migration: {"cn1": {"VCPU": 2}}},
+		inventory: map[string][]string{"VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "MEMORY_MB": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "SRIOV_NET_VF": {"cn1_numa_0", "cn1_numa_1"}, "DISK_GB": {"cn1", "nfs"}},
+	},
+	{
+		name:      "a custom class renamed to a standard one",
+		steps:     []string{machineWith("CUSTOM_GPU", 4, "flat"), machine("flat", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
+		claims:    busy("CUSTOM_GPU"),
+		want:      busy("VGPU"),
+		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "CUSTOM_GPU": nil},
+	},
+	{
+		name:      "three shapes behind, with a rename on the way",
+		steps:     []string{machineWith("CUSTOM_GPU", 4, "flat"), machine("numa", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
+		claims:    busy("CUSTOM_GPU"),
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "CUSTOM_GPU": nil},
+	},
+	{
+		name:      "there and back, one step at a time",
+		steps:     []string{machine("flat"), machine("vgpu-children"), machine("numa"), machine("flat")},
+		claims:    busy("VGPU"),
+		want:      busy("VGPU"),
+		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "VCPU": {"cn1", "cn2"}},
+	},
+	{
+		name:      "nobody uses anything",
+		steps:     []string{machine("flat"), machine("numa")},
+		want:      holding{},
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}},
+	},
+	{
+		name:      "overcommitted beyond what is allowed now, on the provider that the VGPUs leave",
+		steps:     []string{machine("flat"), machineWith("VGPU", 1, "flat"), machineWith("VGPU", 1, "vgpu-children")},
+		claims:    busy("VGPU"),
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1", "cn2"}},
+		tooOld:    true,
+	},
+}
+
+// TestReshape starts an agent, lets others claim what it reports, and starts it again with the same machine in another shape.
+func TestReshape(t *testing.T) {
+	for kind, empty := range placements(t) {
+		for _, tc := range reshapes {
+			t.Run(kind+"/"+tc.name, func(t *testing.T) {
+				w := newWorld(t, empty(t))
+				w.write(tc.steps[0], "")
+				w.settle()
+				w.others()
+				w.claim(tc.claims)
+				before := w.look()
+				if kind == "openstack" && tc.tooOld {
+					w.refusedAsTooOld(tc.steps[1:], before)
+					return
+				}
+				for _, step := range tc.steps[1:] {
+					w.write(step, "")
+					if w.settle() == 0 {
+						t.Error("nothing was written")
+					}
+					if diff := cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)); diff != "" {
+						t.Errorf("sums: %s", diff)
+					}
+				}
+				after := w.look()
+				if tc.want != nil {
+					if diff := cmp.Diff(tc.want, after.Holding); diff != "" {
+						t.Errorf("allocations: %s", diff)
+					}
+				}
+				w.checkShape(before, after, tc.inventory)
+
+				if n := w.settle(); n != 0 {
+					t.Errorf("%d writes at the next start", n)
+				}
+				if diff := cmp.Diff(after, w.look()); diff != "" {
+					t.Errorf("the next start changed something: %s", diff)
+				}
+			})
+		}
+	}
+}
+
+// checkShape checks that inventory is where it should be, and that the reshape left alone what does not belong to it.
+func (w *world) checkShape(before, after picture, inventory map[string][]string) {
+	w.t.Helper()
+	for class, want := range inventory {
+		for name, inventories := range after.Inventories {
+			_, has := inventories[class]
+			wanted := false
+			for _, p := range want {
+				wanted = wanted || p == name
+			}
+			if has != wanted {
+				w.t.Errorf("%s on %s: %v, want %v", class, name, has, wanted)
+			}
+		}
+	}
+	if diff := cmp.Diff(before.Owners, after.Owners); diff != "" {
+		w.t.Errorf("owners: %s", diff)
+	}
+	for _, name := range []string{"cn1", "cn2", "nfs"} {
+		if diff := cmp.Diff([]any{before.Traits[name], before.Aggregates[name]}, []any{after.Traits[name], after.Aggregates[name]}); diff != "" {
+			w.t.Errorf("traits and aggregates of %s: %s", name, diff)
+		}
+	}
+	for _, name := range []string{"cn2", "nfs"} {
+		if diff := cmp.Diff(before.Inventories[name], after.Inventories[name]); diff != "" {
+			w.t.Errorf("inventory of %s: %s", name, diff)
+		}
+	}
+}
+
+// refusedAsTooOld: what this Placement cannot do ends with exit code 3, and with every allocation where it was.
+func (w *world) refusedAsTooOld(steps []string, before picture) {
+	w.t.Helper()
+	for _, step := range steps[:len(steps)-1] {
+		w.write(step, "")
+		w.settle()
+	}
+	w.write(steps[len(steps)-1], "")
+	agent := w.run()
+	if code := agent.exit(); code != 3 {
+		w.t.Errorf("exit code %d, want 3", code)
+	}
+	if diff := cmp.Diff(before.Holding, w.look().Holding); diff != "" {
+		w.t.Errorf("allocations: %s", diff)
+	}
+}
+
+// TestMisbehavingDrivers: a reshape that loses, invents or misplaces is refused before anything of it is written, with the
+// consumers that it would have harmed.
+func TestMisbehavingDrivers(t *testing.T) {
+	for kind, empty := range placements(t) {
+		w := newWorld(t, empty(t))
+		w.write(machine("flat"), "")
+		w.settle()
+		w.others()
+		w.claim(busy("VGPU"))
+		before := w.look()
+		for _, tc := range []struct {
+			misbehave string
+			says      []string // in the line that says why the agent ends
+		}{
+			{"again", []string{"says again that it needs a reshape"}},
+			{"fail", []string{guest, large, migration}},
+			{"lose", []string{guest, large, leaving, migration, "VGPU", "would be lost"}},
+			{"invent", []string{guest, large, leaving, migration, "VGPU", "would be invented"}},
+			{"swap", []string{guest, large, "VGPU"}},
+			{"forget", []string{guest, large, leaving, migration, "would be lost"}},
+			{"crowd", []string{"VGPU", "capacity is 4"}},
+		} {
+			t.Run(kind+"/"+tc.misbehave, func(t *testing.T) {
+				defer w.within(t)()
+				w.write(machine("vgpu-children", `misbehave = "`+tc.misbehave+`"`), "")
+				agent := w.run()
+				if code := agent.exit(); code != 3 {
+					t.Errorf("exit code %d, want 3", code)
+				}
+				if agent.count(0, append(tc.says, "what to do")...) != 1 {
+					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.output(), "\n"))
+				}
+				if diff := cmp.Diff(before, w.look()); diff != "" {
+					t.Errorf("something was written: %s", diff)
+				}
+			})
+		}
+		w.write(machine("vgpu-children"), "") // the driver is mended
+		w.settle()
+		if diff := cmp.Diff(busy("VGPU").sums(nil), w.look().Holding.sums(nil)); diff != "" {
+			t.Errorf("%s: sums after the driver was mended: %s", kind, diff)
+		}
+	}
+}
+
+// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when the cause is gone.
+func TestHold(t *testing.T) {
+	server := openPlacement(t, t.TempDir())
+	defer func() { check(t, server.Close()) }()
+	w := newWorld(t, serve(t, server.Handler()))
+	w.write(machine("flat"), "")
+	w.settle()
+	w.others()
+	w.claim(busy("VGPU"))
+	before := w.look()
+
+	const hold = "[reshape]\non_failure = \"hold\""
+	w.write(machine("vgpu-children", `misbehave = "lose"`), hold)
+	agent := w.run()
+	agent.await(0, `"level":"error"`, "eshape")
+	if st := w.status(); st.State != "degraded" || !strings.Contains(st.Summary, "eshape") {
+		t.Errorf("status: %s: %s", st.State, st.Summary)
+	}
+	if diff := cmp.Diff(before, w.look()); diff != "" {
+		t.Errorf("something was written: %s", diff)
+	}
+	w.write(machine("vgpu-children"), hold)
+	mark := agent.mark()
+	agent.signal(syscall.SIGHUP)
+	agent.await(mark, passDone)
+	after := w.look()
+	if diff := cmp.Diff(before.Holding.sums(nil), after.Holding.sums(nil)); diff != "" {
+		t.Errorf("sums: %s", diff)
+	}
+	w.checkShape(before, after, map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}})
+	agent.stop()
+}
+
+// TestNoReshapeWhileRunning: a shape that changes under a running agent waits for the next start; meanwhile nothing is
+// written, and the agent says what to do.
+func TestNoReshapeWhileRunning(t *testing.T) {
+	server := openPlacement(t, t.TempDir())
+	defer func() { check(t, server.Close()) }()
+	w := newWorld(t, serve(t, server.Handler()))
+	w.write(machine("flat"), "")
+	agent := w.run()
+	agent.awaitAny(passDone)
+	w.others()
+	w.claim(busy("VGPU"))
+	before := w.look()
+	w.write(machine("numa"), "")
+	mark := agent.mark()
+	agent.signal(syscall.SIGHUP)
+	agent.await(mark, "reshape needed")
+	agent.stop()
+	if diff := cmp.Diff(before, w.look()); diff != "" {
+		t.Errorf("something was written: %s", diff)
+	}
+	w.settle()
+	w.checkShape(before, w.look(), map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}})
+}

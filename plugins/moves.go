@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Place is where a consumer holds something: a resource class on a resource provider.
+type Place struct {
+	// Provider is a uuid.
+	Provider string
+	Class    string
+}
+
+func (p Place) String() string { return p.Class + " on " + p.Provider }
+
+// Move says that Amount of what a consumer holds at From is Amount at To instead. From and To may be two providers, two
+// classes of one provider, or both.
+type Move struct {
+	// Consumer is a uuid.
+	Consumer string
+	From, To Place
+	// Amount is at least 1, in the unit of both classes.
+	Amount int64
+}
+
+// Moves is a reshape as its author thinks of it: what goes where. The allocations to return follow from it ([Moves.Apply]),
+// and whatever is done with moves, nobody's sum over all places changes.
+//
+// [MoveAll], [RenameClass] and [Distribute] make the moves of the usual reshapes; moves of several can be appended.
+type Moves []Move
+
+// Apply returns the allocations after the moves, in their order: a later one finds what an earlier one brought, so moving
+// there and back changes nothing. The allocations given stay as they are, and nil stays nil when there is nothing to move.
+// What is used up disappears, so that no empty resources are left.
+//
+// Errors: a [*ReshapeFailed] that lists every move that cannot be made: of a consumer that holds less than that there or
+// is not in the allocations at all, of no amount, to where it is already, or to more than Placement can store.
+//
+// Cost: O(allocations + moves).
+func (m Moves) Apply(allocations providertree.Allocations) (providertree.Allocations, error) {
+	after := allocations.Clone()
+	var offenders []Offender
+	for _, move := range m {
+		if problem := move.apply(after); problem != "" {
+			offenders = append(offenders, Offender{Consumer: move.Consumer, Provider: move.From.Provider, Class: move.From.Class, Problem: problem})
+		}
+	}
+	if len(offenders) > 0 {
+		return nil, &ReshapeFailed{Reason: "not everything can be moved", Offenders: offenders}
+	}
+	return after, nil
+}
+
+// apply makes one move, or says why it cannot be made.
+func (m Move) apply(allocations providertree.Allocations) string {
+	consumer, known := allocations[m.Consumer]
+	held := consumer.Resources[m.From.Provider][m.From.Class]
+	there := consumer.Resources[m.To.Provider][m.To.Class]
+	switch {
+	case m.Amount < 1:
+		return fmt.Sprintf("%d are to be moved, must be at least 1", m.Amount)
+	case m.From == m.To:
+		return "is to be moved to where it is"
+	case !known:
+		return fmt.Sprintf("%d are to be moved to %s, and the consumer has no allocations here", m.Amount, m.To)
+	case held < m.Amount:
+		return fmt.Sprintf("%d are to be moved to %s, and %d are allocated", m.Amount, m.To, held)
+	case there > providertree.MaxUnit-m.Amount:
+		return fmt.Sprintf("%d are to be moved to %s, where %d are allocated already: more than Placement can store", m.Amount, m.To, there)
+	}
+	if held == m.Amount {
+		delete(consumer.Resources[m.From.Provider], m.From.Class)
+		if len(consumer.Resources[m.From.Provider]) == 0 {
+			delete(consumer.Resources, m.From.Provider)
+		}
+	} else {
+		consumer.Resources[m.From.Provider][m.From.Class] = held - m.Amount
+	}
+	if consumer.Resources[m.To.Provider] == nil {
+		consumer.Resources[m.To.Provider] = map[string]int64{}
+	}
+	consumer.Resources[m.To.Provider][m.To.Class] = there + m.Amount
+	return ""
+}
+
+// Inverse is the moves back: applied after these, the allocations are as before.
+func (m Moves) Inverse() Moves {
+	out := make(Moves, 0, len(m))
+	for _, move := range slices.Backward(m) {
+		move.From, move.To = move.To, move.From
+		out = append(out, move)
+	}
+	return out
+}
+
+// MoveAll moves what every consumer holds at one place to another.
+func MoveAll(allocations providertree.Allocations, from, to Place) Moves {
+	var out Moves
+	if from == to {
+		return nil
+	}
+	for _, consumer := range slices.Sorted(maps.Keys(allocations)) {
+		if held := allocations[consumer].Resources[from.Provider][from.Class]; held > 0 {
+			out = append(out, Move{Consumer: consumer, From: from, To: to, Amount: held})
+		}
+	}
+	return out
+}
+
+// RenameClass gives what is allocated of one class on the given providers (the driver's own) another class. Consumers may
+// hold the same class on other hosts, where it keeps its name. The driver must declare the rename ([Renamer]).
+func RenameClass(allocations providertree.Allocations, from, to string, providers ...string) Moves {
+	var out Moves
+	for _, uuid := range providers {
+		out = append(out, MoveAll(allocations, Place{Provider: uuid, Class: from}, Place{Provider: uuid, Class: to})...)
+	}
+	return out
+}
