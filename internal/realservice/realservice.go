@@ -4,6 +4,7 @@ package realservice
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,7 @@ type Server struct {
 // Start runs a service until the test ends. Without its package the test is skipped, and fails under CI.
 func Start(t testing.TB, service Service) *Server {
 	t.Helper()
-	if out, err := exec.Command(python, "-c", "import "+service.Module).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import "+service.Module).CombinedOutput(); err != nil {
 		missing := "Debian's package " + service.Package + " is not installed (tools/packages.sh test): " + string(out)
 		if os.Getenv("CI") != "" {
 			t.Fatal(missing)
@@ -52,7 +53,8 @@ func Start(t testing.TB, service Service) *Server {
 	if err := os.WriteFile(path, service.Script, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, append([]string{"-W", "ignore", path, dir}, service.Args...)...)
+	// Not bound to the test's context: the service ends by its standard input, in order.
+	cmd := exec.CommandContext(context.Background(), python, append([]string{"-W", "ignore", path, dir}, service.Args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Dir = dir
 	stdin, err := cmd.StdinPipe()
