@@ -5,7 +5,6 @@ package placement
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -84,24 +84,9 @@ func (s *Server) metricsMux() *http.ServeMux {
 
 // serveAside serves what is not the API until the context ends.
 func serveAside(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // a profile under way ends with the service
-	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminGrace)
-		defer cancel()
-		if server.Shutdown(grace) != nil {
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if !stop() { // it runs: Serve returns as soon as that begins
-		<-stopped
-	}
-	if !errors.Is(err, http.ErrServerClosed) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10}
+	// A profile under way ends with the service.
+	if err := serve.Until(ctx, server, l, adminGrace); err != nil {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}
 	return nil

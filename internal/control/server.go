@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -50,24 +51,9 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 
 // Serve answers on a listener until ctx ends, and then removes the socket.
 func Serve(ctx context.Context, l net.Listener, agent Agent) error {
-	server := &http.Server{
-		Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // who still waits for an answer gets none
-	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if server.Shutdown(drain) != nil {
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if !stop() { // it runs: Serve returns as soon as that begins
-		<-stopped
-	}
-	if !errors.Is(err, http.ErrServerClosed) {
+	server := &http.Server{Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	// Who still waits for an answer when the agent ends gets none.
+	if err := serve.Until(ctx, server, l, 2*time.Second); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil
