@@ -102,6 +102,8 @@ func toStatus(err error) error {
 		f.Kind, f.Words = wire.KindNotReady, notReady.Reason
 	case errors.Is(err, ErrNotReady):
 		f.Kind = wire.KindNotReady
+	case errors.Is(err, ErrUnsupported):
+		f.Kind = wire.KindUnsupported
 	default:
 		if _, ok := status.FromError(err); ok {
 			return err

@@ -13,10 +13,14 @@
 //
 //	agent                                   plugin process
 //	plugins/host ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
-//	                                        ├─ Watcher        (optional)
-//	                                        ├─ HealthChecker  (optional)
-//	                                        ├─ Renamer        (optional)
-//	                                        └─ Shutdowner     (optional)
+//	                                        ├─ Watcher            (optional)
+//	                                        ├─ HealthChecker      (optional)
+//	                                        ├─ Renamer            (optional)
+//	                                        ├─ Shaper             (optional)
+//	                                        ├─ CapabilityReporter (optional)
+//	                                        ├─ GuestLister        (optional)
+//	                                        ├─ NodeChecker        (optional)
+//	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with [Moves]: see docs/drivers.md.
 //

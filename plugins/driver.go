@@ -16,9 +16,9 @@ import (
 // The agent may end the process at any moment and start it again: a driver keeps nothing that it could not find out
 // anew. It may also start a second process beside the first, to replace it after an update.
 //
-// Calls: Configure comes before AvailableNodes and UpdateProviderTree, and these three never run at the same time: each
-// waits for the one before. Info, ConfigSchema and the methods of the optional interfaces may be called at any time and
-// beside anything. Every context ends with the deadline of the call; a driver that goes on afterwards holds up the next
+// Calls: Configure comes before all that are about nodes (AvailableNodes, UpdateProviderTree, and of the optional interfaces
+// ShapeVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted), and none of these ever runs beside another: each waits for
+// the one before. Info, ConfigSchema, Watch and Health may be called at any time and beside anything. Every context ends with the deadline of the call; a driver that goes on afterwards holds up the next
 // call, and the agent ends a process that has stopped answering. A panic becomes an error of that call.
 //
 // Logging: [Logger] gives a logger from any of these contexts. Whatever is written to standard output or standard error

@@ -15,6 +15,9 @@ var (
 	ErrReshapeNeeded = errors.New("reshape needed")
 	// ErrNotReady says that the driver cannot tell now, through no fault of its own. See [NotReady].
 	ErrNotReady = errors.New("driver not ready")
+	// ErrUnsupported says that the driver lacks this ability, altogether or with its present configuration. An agent gets it
+	// too when it asks for something that the plugin did not announce. Asking again does not help until the configuration changes.
+	ErrUnsupported = errors.New("not supported by this driver")
 )
 
 // ReshapeNeeded is [ErrReshapeNeeded] with a reason: what is to move where.

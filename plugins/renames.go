@@ -18,7 +18,7 @@ import (
 // class from one that was lost and another that was invented, unless the rename is declared.
 type Renamer interface {
 	// ClassRenames maps each former name to the present one. It is called right after an UpdateProviderTree that was given
-	// allocations, and speaks of that one; it must not block. See [ClassRenames] for what is allowed.
+	// allocations, or a step of a [Shaper], and speaks of that one; it must not block. See [ClassRenames] for what is allowed.
 	ClassRenames() map[string]string
 }
 

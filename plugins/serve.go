@@ -90,15 +90,25 @@ the agent starts it when its configuration has a table [drivers.%s].
 // capabilities names the optional interfaces that a driver implements.
 func capabilities(d Driver) []string {
 	out := []string{}
-	if _, ok := d.(HealthChecker); ok {
-		out = append(out, wire.CapabilityHealth)
+	add := func(name string, has bool) {
+		if has {
+			out = append(out, name)
+		}
 	}
-	if _, ok := d.(Shutdowner); ok {
-		out = append(out, wire.CapabilityShutdown)
-	}
-	if _, ok := d.(Watcher); ok {
-		out = append(out, wire.CapabilityWatch)
-	}
+	_, reports := d.(CapabilityReporter)
+	add(wire.CapabilityCapabilities, reports)
+	_, lists := d.(GuestLister)
+	add(wire.CapabilityGuests, lists)
+	_, checks := d.(HealthChecker)
+	add(wire.CapabilityHealth, checks)
+	_, tells := d.(NodeChecker)
+	add(wire.CapabilityNodeDeleted, tells)
+	_, shapes := d.(Shaper)
+	add(wire.CapabilityShapes, shapes)
+	_, tidies := d.(Shutdowner)
+	add(wire.CapabilityShutdown, tidies)
+	_, watches := d.(Watcher)
+	add(wire.CapabilityWatch, watches)
 	return out
 }
 

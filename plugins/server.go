@@ -25,7 +25,7 @@ type server struct {
 	driver Driver
 	log    zerolog.Logger
 	gate   *gate
-	turn   turn // one Configure, AvailableNodes or UpdateProviderTree at a time
+	turn   turn // one call at a time of those that are about nodes
 }
 
 func newServer(d Driver, log zerolog.Logger) *server {
@@ -57,7 +57,11 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if err := s.driver.Configure(ctx, config, host); err != nil {
 		return nil, err
 	}
-	return &driverv1.ConfigureResponse{}, nil
+	shape, err := s.shapeVersion()
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.ConfigureResponse{ShapeVersion: shape}, nil
 }
 
 // Health answers how the driver is.
@@ -113,13 +117,9 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 
 // UpdateProviderTree lets the driver edit a copy of the tree.
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
-	tree, err := wire.ToTree(req.GetTree())
+	tree, given, err := received(req.GetTree(), req.GetAllocations())
 	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the tree that the agent sent: %v", err)
-	}
-	given, err := wire.ToAllocations(req.GetAllocations())
-	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the allocations that the agent sent: %v", err)
+		return nil, err
 	}
 	if err := s.turn.take(ctx); err != nil {
 		return nil, err
@@ -134,15 +134,13 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	case edited == nil:
 		edited = given
 	}
-	reply := &driverv1.UpdateProviderTreeResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited)}
-	if renamer, ok := s.driver.(Renamer); ok && given != nil {
-		renames := ClassRenames(renamer.ClassRenames())
-		if err := renames.Validate(); err != nil {
-			return nil, fmt.Errorf("the renames of resource classes that the driver declares: %w", err)
-		}
-		reply.ClassRenames = renames
+	reply := &driverv1.UpdateProviderTreeResponse{
+		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
 	}
-	return reply, nil
+	if given != nil {
+		reply.ClassRenames, err = s.renames()
+	}
+	return reply, err
 }
 
 // Watch passes on what the driver notices, and a heartbeat when it notices nothing.

@@ -74,7 +74,8 @@ func oneNode(t *testing.T) *providertree.Tree {
 }
 
 func TestInfoNamesTheAbilities(t *testing.T) {
-	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{}} {
+	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{},
+		"capabilities guests node_deleted shapes shutdown": &ableDriver{}} {
 		info, err := serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -155,6 +156,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{&ConfigError{Key: "k"}, codes.InvalidArgument, wire.KindConfigError},
 		{context.DeadlineExceeded, codes.DeadlineExceeded, wire.KindOther},
 		{fmt.Errorf("x: %w", context.Canceled), codes.Canceled, wire.KindOther},
+		{fmt.Errorf("x: %w", ErrUnsupported), codes.Unimplemented, wire.KindUnsupported},
 		{errors.New("anything"), codes.Unknown, wire.KindOther},
 		{status.Error(codes.NotFound, "y"), codes.NotFound, wire.KindOther},
 	} {

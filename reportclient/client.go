@@ -29,7 +29,7 @@ type Client struct {
 	jitter    func() float64
 
 	mu      sync.Mutex
-	checked bool             // the server's microversions were looked at
+	checked string           // the endpoint whose microversions were looked at and found good
 	nodes   map[string]*node // by uuid of the root
 	ensured map[string]bool  // custom classes and traits that this client made sure of
 	unknown map[string]bool  // standard traits that this Placement is too old for
@@ -56,6 +56,7 @@ func New(cfg Config) (*Client, error) {
 	if c.jitter == nil {
 		c.jitter = rand.Float64
 	}
+	t.unspoken = func() { c.setChecked("") }
 	c.SetRefreshInterval(cfg.RefreshInterval)
 	return c, nil
 }
@@ -83,7 +84,7 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
 	refresh := time.Duration(c.refresh.Load())
 	due := refresh - time.Duration(n.early*float64(refresh)/10)
-	if n.tree != nil && len(n.stale) == 0 && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
+	if n.tree != nil && len(n.stale) == 0 && c.isChecked(ctx) && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
 		if err := c.transport.knock(ctx); err != nil {
 			return nil, err
 		}
@@ -127,43 +128,74 @@ func (c *Client) node(uuid string) *node {
 	return n
 }
 
-// checkServer reads the version document, once: is this a Placement, and is it new enough?
+// checkServer reads the version document, once for each endpoint, and again when a server did not speak our microversion after
+// all: is this a Placement, and is it new enough?
 func (c *Client) checkServer(ctx context.Context) error {
-	c.mu.Lock()
-	known := c.checked
-	c.mu.Unlock()
-	if known {
+	if c.isChecked(ctx) {
 		return nil
 	}
 	var doc wire.Versions
 	if err := c.transport.do(ctx, http.MethodGet, "/", nil, &doc); err != nil {
 		return err
 	}
-	if len(doc.Versions) == 0 || doc.Versions[0].MaxVersion == "" {
-		return &RequestError{Method: http.MethodGet, Path: "/", Status: http.StatusOK, Kind: ErrUnexpected, Detail: "the answer is no version document"}
+	if err := speaks(doc); err != nil {
+		return err
 	}
-	low, high := doc.Versions[0].MinVersion, doc.Versions[0].MaxVersion
-	if older(high, Microversion) || older(Microversion, low) {
-		return fmt.Errorf("%w: it speaks microversions %s to %s, and the agent needs %s (OpenStack Xena or newer)", ErrTooOld, low, high, Microversion)
+	base, err := c.transport.endpoint(ctx)
+	if err != nil {
+		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.checked = true
+	c.setChecked(base.String())
 	return nil
 }
 
-// older compares microversions; one that cannot be read is the oldest of all.
-func older(a, b string) bool {
-	number := func(s string) int {
-		major, minor, _ := strings.Cut(s, ".")
-		x, err1 := strconv.Atoi(major)
-		y, err2 := strconv.Atoi(minor)
-		if err1 != nil || err2 != nil {
-			return -1
-		}
-		return x*1000 + y
+// speaks judges a version document.
+func speaks(doc wire.Versions) error {
+	garbage := func(detail string) error {
+		return &RequestError{Method: http.MethodGet, Path: "/", Status: http.StatusOK, Kind: ErrUnexpected, Detail: detail}
 	}
-	return number(a) < number(b)
+	if len(doc.Versions) == 0 || doc.Versions[0].MaxVersion == "" {
+		return garbage("the answer is no version document")
+	}
+	low, high := doc.Versions[0].MinVersion, doc.Versions[0].MaxVersion
+	least, err1 := number(low)
+	most, err2 := number(high)
+	ours, err3 := number(Microversion)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return garbage(fmt.Sprintf("the microversions in the version document, %.20q to %.20q, are none", low, high))
+	}
+	switch {
+	case most < ours:
+		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade Placement (OpenStack Xena has it, and all after it)", ErrTooOld, low, high, Microversion)
+	case least > ours:
+		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade the agent", ErrTooOld, low, high, Microversion)
+	}
+	return nil
+}
+
+// isChecked reports whether where Placement is now was looked at.
+func (c *Client) isChecked(ctx context.Context) bool {
+	base, err := c.transport.endpoint(ctx)
+	if err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checked == base.String()
+}
+
+func (c *Client) setChecked(endpoint string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checked = endpoint
+}
+
+// number makes a microversion such as 1.37 comparable.
+func number(version string) (int, error) {
+	major, minor, _ := strings.Cut(version, ".")
+	x, err1 := strconv.ParseUint(major, 10, 16)
+	y, err2 := strconv.ParseUint(minor, 10, 16)
+	return int(x)<<16 + int(y), errors.Join(err1, err2)
 }
 
 // read lists the tree and reads what moved since n.tree.
@@ -256,8 +288,8 @@ func (c *Client) unborn(ctx context.Context, uuid, name string) (*providertree.T
 	}
 	if len(list.ResourceProviders) > 0 {
 		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, while this node's identity is %s; if this host was reinstalled, "+
-			"put the old uuid into its compute_id file, and if the provider is a leftover, delete it (openstack resource provider delete %s)",
-			ErrIdentity, name, list.ResourceProviders[0].UUID, uuid, list.ResourceProviders[0].UUID)
+			"take it over (compute-agent adopt --node %[2]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
+			ErrIdentity, name, list.ResourceProviders[0].UUID, uuid)
 	}
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(uuid, name); err != nil {
@@ -274,8 +306,9 @@ func checkIdentity(tree *providertree.Tree, uuid, name string) error {
 	case root.ParentUUID != "":
 		return fmt.Errorf("%w: resource provider %s is a child of %s there, and a compute node must be a root", ErrIdentity, uuid, root.ParentUUID)
 	case root.Name != name:
-		return fmt.Errorf("%w: resource provider %s is named %q there, and this node is %q; if the host was renamed, give it its old name "+
-			"back (agent.host), and if this is another host, it runs on a copied compute_id file, which must go", ErrIdentity, uuid, root.Name, name)
+		return fmt.Errorf("%w: resource provider %s is named %q there, and this node is %q; if the host was renamed, rename the provider "+
+			"too (compute-agent adopt --rename --node %[4]s --uuid %[2]s) or give the host its old name back (agent.host), and if this is another host, it runs on a "+
+			"copied compute_id file, which must go", ErrIdentity, uuid, root.Name, name)
 	}
 	return nil
 }

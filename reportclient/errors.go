@@ -3,6 +3,7 @@
 package reportclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -29,8 +30,8 @@ var (
 	ErrUnavailable = errors.New("placement is unavailable")
 	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens there.
 	ErrUnexpected = errors.New("unexpected answer, is this a placement service?")
-	// ErrTooOld: the server's newest microversion is older than what the agent needs.
-	ErrTooOld = errors.New("placement is too old")
+	// ErrTooOld: the server does not speak the microversion that the agent needs, as a rule because it is too old.
+	ErrTooOld = errors.New("placement does not speak the agent's microversion")
 	// ErrIdentity: the provider that Placement has under our name or uuid is not ours to write.
 	ErrIdentity = errors.New("placement knows this compute node as another")
 	// ErrReshapeRefused: Placement did not carry out a reshape, and computing it again gives the same answer. The text has
@@ -76,6 +77,19 @@ func (e *RequestError) Error() string {
 		b.WriteString(" [" + e.RequestID + "]")
 	}
 	return b.String()
+}
+
+// unproven is the kind of a request that could not be sent, or be sent once more, because there was nothing to prove who we
+// are, or no endpoint to send it to. It is [ErrUnavailable] if the cause says so or time ran out, and [ErrRefused] otherwise.
+type unproven struct{ cause error }
+
+func (*unproven) Error() string { return "no credentials that placement would take" }
+
+func (u *unproven) Is(target error) bool {
+	if errors.Is(u.cause, ErrUnavailable) || errors.Is(u.cause, context.Canceled) || errors.Is(u.cause, context.DeadlineExceeded) {
+		return target == ErrUnavailable
+	}
+	return target == ErrRefused
 }
 
 // Unwrap gives errors.Is both the kind and the transport's cause (context.DeadlineExceeded, ...).

@@ -3,7 +3,6 @@
 package reportclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,8 +18,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/rs/zerolog"
-
-	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // Microversion is what every request asks for: 1.37 is the newest whose allocations can be read and written back as they
@@ -35,8 +31,21 @@ const maxBody = 64 << 20
 type Config struct {
 	// URL is the service's endpoint, http or https, with the path prefix if it has one.
 	URL string
-	// Authorize puts into the headers of each request what proves who we are; nil sends nothing.
+	// Endpoint is asked for the endpoint before each request, in place of URL: one that a catalogue names comes late, and may
+	// move. It must be cheap once it has answered, and give the last answer while it cannot get a new one. A different answer
+	// has the client look anew at what it reaches there. Its errors are judged as those of Authorize.
+	Endpoint func(ctx context.Context) (string, error)
+	// Authorize puts into the headers of each request what proves who we are; nil sends nothing. An error that wraps
+	// [ErrUnavailable] says that it may work later, any other that it will not.
 	Authorize func(ctx context.Context, headers http.Header) error
+	// Reauthorize is called when Placement answers 401, with the headers that it refused. If it returns nil, Authorize gives a
+	// new proof, and the request is sent once more: one that is answered 401 was not carried out. Requests that run at
+	// the same time may each call it for the same proof. Nil: a 401 is an error at once.
+	Reauthorize func(ctx context.Context, refused http.Header) error
+	// Observe, if set, is called before each request is sent, and what it returns when the answer was read: status is 0 if
+	// none came. A request that is sent once more after a 401 is another one; the tries of Retries are not. It may set headers,
+	// such as traceparent. The route is the path with what varies replaced, such as "/resource_providers/{uuid}/inventories".
+	Observe func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or placement.Direct.
 	Transport http.RoundTripper
 	// Dial, if set, connects to Placement when a pass needs nothing else of it, so that an outage is noticed before
@@ -60,17 +69,22 @@ type Config struct {
 
 // transport sends one request and reads its answer, or says what went wrong.
 type transport struct {
-	base   *url.URL
-	config Config
-	client *retryablehttp.Client
+	base     atomic.Pointer[url.URL] // the last endpoint; never nil if Config.Endpoint is
+	config   Config
+	client   *retryablehttp.Client
+	unspoken func() // called when a server does not speak our microversion (any more)
 
 	requests, writes atomic.Int64
 }
 
 func newTransport(cfg Config) (*transport, error) {
-	base, err := url.Parse(strings.TrimRight(cfg.URL, "/"))
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		return nil, fmt.Errorf("placement url %q: must be http://HOST:PORT[/PATH] or the same with https", cfg.URL)
+	t := &transport{unspoken: func() {}}
+	if cfg.Endpoint == nil {
+		base, err := parseEndpoint(cfg.URL)
+		if err != nil {
+			return nil, err
+		}
+		t.base.Store(base)
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
@@ -86,8 +100,8 @@ func newTransport(cfg Config) (*transport, error) {
 	client.CheckRetry = safeToRepeat
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	client.Logger = nil
-	t := &transport{base: base, config: cfg, client: client}
 	client.RequestLogHook = t.count
+	t.config, t.client = cfg, client
 	return t, nil
 }
 
@@ -126,9 +140,9 @@ func unsent(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 }
 
-// do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out (nil: ignored).
+// do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out (nil: ignored). One that is refused for
+// want of a valid proof of who we are is sent once more with a new one.
 func (t *transport) do(ctx context.Context, method, path string, body, out any) error {
-	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
 	var payload any // nil, and not an empty slice: a request without a body says so
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -137,20 +151,82 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 		}
 		payload = encoded
 	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, method, t.base.String()+path, payload)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
+	refused, failed := t.send(ctx, method, path, payload, out)
+	if failed != nil && failed.Status == http.StatusUnauthorized && t.config.Reauthorize != nil {
+		if err := t.config.Reauthorize(ctx, refused); err != nil {
+			failed.Kind, failed.Cause, failed.Detail = &unproven{err}, err, err.Error()
+			return failed
+		}
+		_, failed = t.send(ctx, method, path, payload, out)
 	}
-	if err := t.setHeaders(ctx, req.Request, body != nil, failed.RequestID); err != nil {
-		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = ErrRefused, err, err.Error(), true
+	if failed != nil {
 		return failed
 	}
+	return nil
+}
+
+// send does it once, and returns the headers that went out.
+func (t *transport) send(ctx context.Context, method, path string, payload, out any) (http.Header, *RequestError) {
+	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
+	req, err := t.request(ctx, method, path, payload, failed.RequestID)
+	if err != nil {
+		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = &unproven{err}, err, err.Error(), true
+		return nil, failed
+	}
+	observed := func(int, error) {}
+	if t.config.Observe != nil {
+		observed = t.config.Observe(ctx, req.Request, route(path))
+	}
 	start := t.now()
+	t.exchange(req, out, failed)
+	t.log(failed, t.now().Sub(start))
+	if failed.Kind == nil {
+		observed(failed.Status, nil)
+		return req.Header, nil
+	}
+	observed(failed.Status, failed)
+	if failed.Status == http.StatusNotAcceptable {
+		t.unspoken()
+	}
+	return req.Header, failed
+}
+
+// request makes a request with all its headers.
+func (t *transport) request(ctx context.Context, method, path string, payload any, requestID string) (*retryablehttp.Request, error) {
+	// The proof comes first: where the endpoint is comes with it.
+	headers := http.Header{}
+	if t.config.Authorize != nil {
+		if err := t.config.Authorize(ctx, headers); err != nil {
+			return nil, err
+		}
+	}
+	base, err := t.endpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req, err := retryablehttp.NewRequestWithContext(ctx, method, base.String()+path, payload)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = headers
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("X-Openstack-Request-Id", requestID)
+	req.Header.Set("User-Agent", "compute-agent")
+	if path != "/" { // a server that does not speak it is to say so, and not to refuse the question what it speaks
+		req.Header.Set("OpenStack-API-Version", "placement "+Microversion)
+	}
+	if payload != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+// exchange sends the request and notes in failed what came of it; failed.Kind stays nil if all went well.
+func (t *transport) exchange(req *retryablehttp.Request, out any, failed *RequestError) {
 	resp, err := t.client.Do(req)
 	if err != nil {
 		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = ErrUnavailable, err, plain(err), unsent(err)
-		t.log(failed, t.now().Sub(start))
-		return failed
+		return
 	}
 	defer func() { _ = resp.Body.Close() }()
 	failed.Status = resp.StatusCode
@@ -167,52 +243,18 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 		if err := decode(resp.StatusCode, content, out); err != nil {
 			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, err.Error()
 		}
+		if h, ok := out.(headed); ok {
+			h.readHeader(resp.Header)
+		}
 	}
-	t.log(failed, t.now().Sub(start))
-	if failed.Kind != nil {
-		return failed
-	}
-	return nil
 }
 
-// knock opens a connection to Placement and closes it: no request, but an answer to whether anybody is there.
-func (t *transport) knock(ctx context.Context) error {
-	if t.config.Dial == nil {
-		return nil
-	}
-	port := t.base.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[t.base.Scheme]
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.config.Timeout)
-	defer cancel()
-	conn, err := t.config.Dial(ctx, "tcp", net.JoinHostPort(t.base.Hostname(), port))
-	if err != nil {
-		return &RequestError{Method: "CONNECT", Path: t.base.Host, Kind: ErrUnavailable, Cause: err, Detail: err.Error()}
-	}
-	return conn.Close()
-}
-
-func (t *transport) setHeaders(ctx context.Context, req *http.Request, hasBody bool, requestID string) error {
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("OpenStack-API-Version", "placement "+Microversion)
-	req.Header.Set("X-Openstack-Request-Id", requestID)
-	req.Header.Set("User-Agent", "compute-agent")
-	if hasBody {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if t.config.Authorize == nil {
-		return nil
-	}
-	if err := t.config.Authorize(ctx, req.Header); err != nil {
-		return fmt.Errorf("nothing to prove to placement who we are: %w", err)
-	}
-	return nil
-}
+// headed is an answer whose headers say something, too.
+type headed interface{ readHeader(http.Header) }
 
 func (t *transport) log(r *RequestError, took time.Duration) {
 	e := t.config.Logger.Debug().Str("method", r.Method).Str("path", r.Path).Int("status", r.Status).
-		Str("request_id", r.RequestID).Dur("took", took)
+		Str("request_id", r.RequestID).Str("server_request_id", r.ServerRequestID).Dur("took", took)
 	if r.Kind != nil {
 		e = e.Err(r)
 	}
@@ -224,81 +266,4 @@ func (t *transport) now() time.Time {
 		return t.config.Now()
 	}
 	return time.Now()
-}
-
-// refuse sorts an answer that is not 2xx.
-func (e *RequestError) refuse(content []byte) {
-	var answer wire.ErrorBody
-	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
-		e.Code, e.Detail = string(answer.Errors[0].Code), strings.Join(strings.Fields(answer.Errors[0].Detail), " ")
-	} else {
-		e.Detail = excerpt(content)
-	}
-	switch e.Status {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge:
-		e.Kind = ErrInvalid
-	case http.StatusUnauthorized, http.StatusForbidden:
-		e.Kind = ErrRefused
-	case http.StatusNotFound:
-		e.Kind = ErrNotFound
-	case http.StatusNotAcceptable:
-		e.Kind = ErrTooOld
-	case http.StatusConflict:
-		e.Kind = conflictKind(e.Code)
-	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		e.Kind = ErrUnavailable
-	default:
-		e.Kind = ErrUnexpected
-		if e.Status >= http.StatusInternalServerError {
-			e.Kind = ErrUnavailable
-		}
-	}
-}
-
-func conflictKind(code string) error {
-	switch wire.ErrorCode(code) {
-	case wire.CodeInventoryInUse:
-		return ErrInventoryInUse
-	case wire.CodeDuplicateName:
-		return ErrDuplicate
-	case wire.CodeProviderInUse, wire.CodeCannotDeleteParent:
-		return ErrProviderInUse
-	}
-	return ErrConflict
-}
-
-func decode(status int, content []byte, out any) error {
-	switch out.(type) {
-	case nil:
-		return nil
-	case noContent:
-		if status != http.StatusNoContent {
-			return fmt.Errorf("the answer has status %d, and done is only 204: %s", status, excerpt(content))
-		}
-		return nil
-	}
-	if err := json.Unmarshal(content, out); err != nil {
-		return fmt.Errorf("the answer cannot be read: %w: %s", err, excerpt(content))
-	}
-	return nil
-}
-
-// excerpt makes a line of log from whatever came instead of an answer.
-func excerpt(content []byte) string {
-	const most = 200
-	text := string(bytes.ToValidUTF8(content, []byte("?")))
-	text = strings.Join(strings.Fields(text), " ")
-	if r := []rune(text); len(r) > most {
-		text = string(r[:most]) + "..."
-	}
-	return text
-}
-
-// plain takes the wrapping off a transport's error that repeats method and URL.
-func plain(err error) string {
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
-		return urlErr.Err.Error()
-	}
-	return err.Error()
 }

@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 		{"somebody else's JSON", 200, `{"hello": "world"}`, reportclient.ErrUnexpected, "version document"},
 		{"a redirect to who knows where", 302, "", reportclient.ErrUnexpected, "302"},
 		{"a Placement of long ago", 200, strings.Replace(versionDocument, "1.39", "1.36", 1), reportclient.ErrTooOld, "1.37"},
-		{"a version that is none", 200, strings.Replace(versionDocument, "1.39", "latest", 1), reportclient.ErrTooOld, "latest"},
+		{"a version that is none", 200, strings.Replace(versionDocument, "1.39", "latest", 1), reportclient.ErrUnexpected, "latest"},
 		{"an error that is no UTF-8", 418, "\xff\xfe", reportclient.ErrUnexpected, "418"},
 	}
 	for _, c := range cases {

@@ -19,6 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 const nodeUUID = "11111111-0000-4000-8000-000000000001"
@@ -30,11 +32,39 @@ type fakeDriver struct {
 	nodes []plugins.Node
 	err   error
 	calls int
+	node  string // that it was last asked about
 	edit  func(*providertree.Tree)
 	block func(context.Context)
 	// answer, if set, replaces UpdateProviderTree's own way of answering.
 	answer  func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error)
 	renames map[string]string
+	// shape is the version of its shapes, 0: it has none; step makes one step.
+	shape        int
+	step         func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error)
+	steps        []int
+	capabilities map[string]bool
+}
+
+// ShapeVersion and ReshapeStep make it a [resourcetracker.Shaper].
+func (d *fakeDriver) ShapeVersion(context.Context) (int, error) {
+	if d.shape == 0 {
+		return 0, plugins.ErrUnsupported
+	}
+	return d.shape, nil
+}
+
+func (d *fakeDriver) ReshapeStep(_ context.Context, tree *providertree.Tree, _ string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	d.steps = append(d.steps, from)
+	after, renames, err := d.step(tree, from, allocations)
+	d.renames = renames
+	return tree, after, err
+}
+
+// Capabilities makes it a [resourcetracker.CapabilityReporter].
+func (d *fakeDriver) Capabilities(string) map[string]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.capabilities
 }
 
 // ClassRenames makes it a [plugins.Renamer].
@@ -56,6 +86,7 @@ func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
+	d.node = node
 	if d.block != nil {
 		d.block(ctx)
 	}
@@ -90,6 +121,7 @@ type fakePlacement struct {
 
 	allocations providertree.Allocations
 	gathered    int
+	asked       int // how often for usages
 	gatherErr   error
 	log         reportclient.ReshapeLog // as a client has it
 	onReshape   func() error            // instead of an answer of its own; an error may come after it happened
@@ -165,6 +197,11 @@ func (p *fakePlacement) do(op reportclient.Operation) error {
 		err = p.reshape(op.Reshape)
 	case reportclient.SetTraits:
 		_, err = p.tree.SetTraits(op.UUID, op.Traits)
+	case reportclient.UpdateProvider:
+		_, err1 := p.tree.Rename(op.UUID, op.Provider)
+		_, err2 := p.tree.Move(op.UUID, op.Parent)
+		err = errors.Join(err1, err2)
+	case reportclient.EnsureClass, reportclient.EnsureTrait:
 	default:
 		err = errors.New("not expected in these tests")
 	}
@@ -209,6 +246,19 @@ func (p *fakePlacement) AllocationsForProviderTree(context.Context, string) (pro
 	return p.allocations.Clone(), p.gatherErr
 }
 
+func (p *fakePlacement) Usages(_ context.Context, provider string) (map[string]int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	out := map[string]int64{}
+	for _, c := range p.allocations {
+		for class, n := range c.Resources[provider] {
+			out[class] += n
+		}
+	}
+	return out, nil
+}
+
 func (p *fakePlacement) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) reportclient.Plan {
 	return reportclient.NewReshapePlan(known, desired, before, after)
 }
@@ -241,10 +291,14 @@ type scene struct {
 	journal   *journal.Journal
 	hold      bool
 	running   bool
-	log       *bytes.Buffer
-	logMu     sync.Mutex
-	stop      context.CancelFunc
-	ended     chan error
+	records   *ownership.Store
+	disabled  func(plugins.Node) (string, bool)
+	// providerConfig is provider.yaml.
+	providerConfig func() *providerconfig.Config
+	log            *bytes.Buffer
+	logMu          sync.Mutex
+	stop           context.CancelFunc
+	ended          chan error
 }
 
 func (s *scene) Write(b []byte) (int, error) {
@@ -282,6 +336,7 @@ func start(t *testing.T, prepare ...func(*scene)) *scene {
 		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Timings: resourcetracker.Timings{
 			Interval: time.Minute, PassDeadline: 30 * time.Second, BackoffMin: time.Second, BackoffMax: 2 * time.Minute,
 		}, Logger: zerolog.New(s).Level(zerolog.InfoLevel), Journal: s.journal, Hold: s.hold, Running: s.running,
+		Records: s.records, Disabled: s.disabled, ProviderConfig: s.providerConfig,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel

@@ -12,15 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// reshaping is one reshape as a driver answered it: the tree and the allocations as Placement has them and as they are to
-// be.
-type reshaping struct {
-	node           plugins.Node
-	known, desired *providertree.Tree
-	before, after  providertree.Allocations
-	renames        plugins.ClassRenames
-}
-
 // guardReshape compares the allocations before and after a reshape and lists everything that no honest reshape does, or that
 // Placement would refuse. What it lets pass
 //
@@ -32,8 +23,8 @@ type reshaping struct {
 //   - touches no provider outside of the node's tree.
 //
 // The offenders come in a fixed order. Cost: O(providers + allocations), no request.
-func guardReshape(r reshaping) []plugins.Offender {
-	g := &reshapeGuard{reshaping: r, own: r.ownProviders()}
+func guardReshape(r draft) []plugins.Offender {
+	g := &reshapeGuard{draft: r, own: r.ownProviders()}
 	g.checkTree()
 	consumers := maps.Clone(r.before)
 	if consumers == nil {
@@ -48,7 +39,7 @@ func guardReshape(r reshaping) []plugins.Offender {
 }
 
 type reshapeGuard struct {
-	reshaping
+	draft
 	own       map[string]bool
 	offenders []plugins.Offender
 }
@@ -59,7 +50,7 @@ func (g *reshapeGuard) blame(consumer, provider, class, format string, args ...a
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held allocations before is
 // somebody else's under whose uuid the driver wants to make one.
-func (r reshaping) ownProviders() map[string]bool {
+func (r draft) ownProviders() map[string]bool {
 	own := map[string]bool{}
 	for _, uuid := range r.known.Subtree(r.node.UUID) {
 		own[uuid] = true

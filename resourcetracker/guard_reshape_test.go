@@ -33,7 +33,7 @@ func must[T any](v T, err error) T {
 
 // vgpus is the reshape of the specification's first use case: VGPU goes from the root to a child for each physical GPU, with
 // guests, a migration, shared storage and another host in the picture.
-func vgpus() reshaping {
+func vgpus() draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
@@ -45,7 +45,7 @@ func vgpus() reshaping {
 		maps.Copy(r, more)
 		return providertree.ConsumerAllocations{Resources: r, ProjectID: "p", UserID: "u", Generation: &generation, ConsumerType: "INSTANCE"}
 	}
-	r := reshaping{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{
+	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{
 		id(9, 1): holds(2, map[string]map[string]int64{gSharing: {"DISK_GB": 10}}),
 		id(9, 2): holds(1, map[string]map[string]int64{gForeign: {"VGPU": 1, "VCPU": 2}}), // being evacuated
 		id(9, 3): {Resources: map[string]map[string]int64{gNode.UUID: {"VCPU": 4}}, ProjectID: "p", UserID: "u"},
@@ -69,14 +69,14 @@ func check(err error) {
 }
 
 // set changes what a consumer is to hold.
-func (r reshaping) set(consumer, provider, class string, n int64) {
+func (r draft) set(consumer, provider, class string, n int64) {
 	if r.after[consumer].Resources[provider] == nil {
 		r.after[consumer].Resources[provider] = map[string]int64{}
 	}
 	r.after[consumer].Resources[provider][class] = n
 }
 
-func (r *reshaping) own(consumer string, change func(*providertree.ConsumerAllocations)) {
+func (r *draft) own(consumer string, change func(*providertree.ConsumerAllocations)) {
 	c := r.after[consumer]
 	change(&c)
 	r.after[consumer] = c
@@ -93,24 +93,24 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 	guest, evacuee, plain := id(9, 1), id(9, 2), id(9, 3)
 	gpu0 := id(4, 0)
 	for name, c := range map[string]struct {
-		misbehave func(*reshaping)
+		misbehave func(*draft)
 		want      []string // each is the beginning of one offender, and all that there are
 	}{
-		"a consumer is dropped": {func(r *reshaping) { delete(r.after, plain) }, []string{
+		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
 			"consumer " + plain + ": all that it holds would be lost"}},
-		"a consumer is invented": {func(r *reshaping) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{
+		"a consumer is invented": {func(r *draft) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{
 			"consumer " + id(9, 9) + ": it holds nothing here"}},
-		"everything is dropped": {func(r *reshaping) { r.after = providertree.Allocations{} }, []string{
+		"everything is dropped": {func(r *draft) { r.after = providertree.Allocations{} }, []string{
 			"consumer " + guest, "consumer " + evacuee, "consumer " + plain}},
-		"an amount is lost": {func(r *reshaping) { r.set(guest, gpu0, "VGPU", 1) }, []string{
+		"an amount is lost": {func(r *draft) { r.set(guest, gpu0, "VGPU", 1) }, []string{
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
-		"an amount is doubled": {func(r *reshaping) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
+		"an amount is doubled": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be invented"}},
-		"an amount is zero": {func(r *reshaping) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
+		"an amount is zero": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0"}},
-		"a negative amount makes the sum right": {func(r *reshaping) { r.set(guest, gpu0, "VGPU", 3); r.set(guest, id(4, 1), "VGPU", -1) }, []string{
+		"a negative amount makes the sum right": {func(r *draft) { r.set(guest, gpu0, "VGPU", 3); r.set(guest, id(4, 1), "VGPU", -1) }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold -1"}},
-		"amounts overflow to the right sum": {func(r *reshaping) {
+		"amounts overflow to the right sum": {func(r *draft) {
 			r.set(guest, gpu0, "VGPU", math.MaxInt64)
 			r.set(guest, id(4, 1), "VGPU", math.MaxInt64)
 			r.set(guest, gNode.UUID, "VGPU", 4)
@@ -121,17 +121,17 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 9223372036854775807",
 			"resource provider " + gpu0 + ", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, and its capacity is 4",
 			"resource provider " + id(4, 1)}},
-		"a provider is left with nothing": {func(r *reshaping) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} }, []string{
+		"a provider is left with nothing": {func(r *draft) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
-		"what another host gives is changed": {func(r *reshaping) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
+		"what another host gives is changed": {func(r *draft) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
 			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree of cn1, and what is allocated there would change from 1 to 2"}},
-		"it is moved to another host": {func(r *reshaping) {
+		"it is moved to another host": {func(r *draft) {
 			delete(r.after[guest].Resources, gpu0)
 			r.set(guest, gForeign, "VGPU", 2)
 		}, []string{
 			"consumer " + guest + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
-		"another host's provider is made one of ours": {func(r *reshaping) {
+		"another host's provider is made one of ours": {func(r *draft) {
 			check(r.desired.AddChild(gNode.UUID, gForeign, "cn1_gpu_9"))
 			must(r.desired.SetInventories(gForeign, providertree.Inventories{"VGPU": {Total: 4}, "VCPU": {Total: 4}}))
 			r.set(evacuee, gForeign, "VGPU", 2)
@@ -139,65 +139,65 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 		}, []string{
 			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
 			"consumer " + evacuee + ", resource class VGPU"}},
-		"shared storage is freed": {func(r *reshaping) { delete(r.after[guest].Resources, gSharing) }, []string{
+		"shared storage is freed": {func(r *draft) { delete(r.after[guest].Resources, gSharing) }, []string{
 			"consumer " + guest + ", resource provider " + gSharing + ", resource class DISK_GB: the provider is not of the tree"}},
-		"the sharing provider is changed": {func(r *reshaping) {
+		"the sharing provider is changed": {func(r *draft) {
 			must(r.desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
 		}, []string{
 			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
-		"the sharing provider is removed": {func(r *reshaping) { must(r.desired.Remove(gSharing)) }, []string{
+		"the sharing provider is removed": {func(r *draft) { must(r.desired.Remove(gSharing)) }, []string{
 			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be removed"}},
-		"the sharing provider is taken into the tree": {func(r *reshaping) { must(r.desired.Move(gSharing, gNode.UUID)) }, []string{
+		"the sharing provider is taken into the tree": {func(r *draft) { must(r.desired.Move(gSharing, gNode.UUID)) }, []string{
 			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
-		"the provider is not there": {func(r *reshaping) { must(r.desired.Remove(gpu0)) }, []string{
+		"the provider is not there": {func(r *draft) { must(r.desired.Remove(gpu0)) }, []string{
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: the provider is not of the tree of cn1",
 			"consumer " + guest + ", resource class VGPU: it holds 2"}},
-		"the inventory is not there": {func(r *reshaping) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
+		"the inventory is not there": {func(r *draft) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, and cn1_gpu_0 would have no inventory of it"}},
-		"inventory that is still allocated goes": {func(r *reshaping) { must(r.desired.RemoveInventory(gNode.UUID, "VCPU")) }, []string{
+		"inventory that is still allocated goes": {func(r *draft) { must(r.desired.RemoveInventory(gNode.UUID, "VCPU")) }, []string{
 			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + evacuee + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 4, and cn1 would have no inventory of it"}},
-		"more than the capacity": {func(r *reshaping) {
+		"more than the capacity": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 		}, []string{
 			"resource provider " + gpu0 + ", resource class VGPU: 2 would be allocated on cn1_gpu_0, and its capacity is 1"}},
-		"less than min_unit": {func(r *reshaping) {
+		"less than min_unit": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
 		}, []string{
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, less than the min_unit 3 of cn1_gpu_0"}},
-		"more than max_unit": {func(r *reshaping) {
+		"more than max_unit": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MaxUnit: 1}))
 		}, []string{
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, more than the max_unit 1 of cn1_gpu_0"}},
-		"off the step_size": {func(r *reshaping) {
+		"off the step_size": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
 		}, []string{
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, not a multiple of the step_size 4 of cn1_gpu_0"}},
-		"what stays of a moved consumer does not fit any more": {func(r *reshaping) {
+		"what stays of a moved consumer does not fit any more": {func(r *draft) {
 			must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 1}))
 		}, []string{
 			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 2, more than the max_unit 1",
 			"consumer " + evacuee}},
-		"the owner is changed": {func(r *reshaping) {
+		"the owner is changed": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ProjectID, c.UserID = "evil", "u" })
 		}, []string{"consumer " + guest + `: it belongs to project "p" and user "u", and would be given to project "evil"`}},
-		"the type is changed": {func(r *reshaping) {
+		"the type is changed": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ConsumerType = "MIGRATION" })
 		}, []string{"consumer " + guest + `: its consumer type is "INSTANCE"`}},
-		"the generation is changed": {func(r *reshaping) {
+		"the generation is changed": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { g := *c.Generation + 1; c.Generation = &g })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
-		"the generation is dropped": {func(r *reshaping) {
+		"the generation is dropped": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.Generation = nil })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
-		"a class is renamed and nobody said so": {func(r *reshaping) {
+		"a class is renamed and nobody said so": {func(r *draft) {
 			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
 			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
 		}, []string{
 			"consumer " + guest + ", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be invented",
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
-		"a class is renamed backwards": {func(r *reshaping) { r.renames = plugins.ClassRenames{"VCPU": "PCPU"}; r.pcpus("PCPU", "VCPU") }, []string{
+		"a class is renamed backwards": {func(r *draft) { r.renames = plugins.ClassRenames{"VCPU": "PCPU"}; r.pcpus("PCPU", "VCPU") }, []string{
 			"consumer " + plain + ", resource class VCPU: it would hold 4, more than the 0 of before, of a class that is renamed to PCPU"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 }
 
 // pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a rename.
-func (r *reshaping) pcpus(from, to string) {
+func (r *draft) pcpus(from, to string) {
 	plain := id(9, 3)
 	r.before[plain] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{gNode.UUID: {from: 4}}, ProjectID: "p", UserID: "u"}
 	r.after[plain] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{gNode.UUID: {to: 4}}, ProjectID: "p", UserID: "u"}
@@ -264,7 +264,7 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 }
 
 // world is a random node in which everything has room, and what its consumers hold.
-func world(t *rapid.T) reshaping {
+func world(t *rapid.T) draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
@@ -282,7 +282,7 @@ func world(t *rapid.T) reshaping {
 		}
 		must(known.SetInventories(p, inv))
 	}
-	r := reshaping{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{}}
+	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{}}
 	for n := range rapid.IntRange(1, 5).Draw(t, "consumers") {
 		generation := rapid.Int64Range(0, 9).Draw(t, "generation")
 		c := providertree.ConsumerAllocations{Resources: map[string]map[string]int64{}, ProjectID: "p", UserID: "u", Generation: &generation}

@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -36,7 +38,7 @@ func LoadIdentity(stateDir string, search ...string) (id string, created bool, e
 	}
 	id = uuid.NewString()
 	path := filepath.Join(stateDir, IdentityFile)
-	switch err := writeIdentity(path, id); {
+	switch err := writeIdentity(path, id, os.Link); {
 	case errors.Is(err, fs.ErrExist): // somebody else was faster
 		id, err = readIdentity(path)
 		return id, false, err
@@ -85,20 +87,55 @@ func readIdentity(path string) (string, error) {
 	return id, nil
 }
 
-// writeIdentity creates the file with its content in one step: written beside, synced, and linked into place, which fails
-// if it exists.
-func writeIdentity(path, id string) error {
+// ReplaceIdentity makes id the host's identity in every directory of search and stateDir that has a file with another, and in
+// stateDir if there is none at all. What a file held before stays beside it, as compute_id.replaced-TIME.
+//
+// Each file is replaced whole or not at all. After a crash between two of them they disagree, which [LoadIdentity] refuses; the
+// same call again finishes it.
+func ReplaceIdentity(id string, now time.Time, stateDir string, search ...string) error {
+	anywhere := false
+	for _, dir := range append(slices.Clone(search), stateDir) {
+		path := filepath.Join(dir, IdentityFile)
+		found, err := readIdentity(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		anywhere = true
+		if err == nil && found == id {
+			continue
+		}
+		// A link, so that there is no moment without the file.
+		kept := path + ".replaced-" + now.UTC().Format("20060102T150405.000Z")
+		if err := os.Link(path, kept); err != nil {
+			return fmt.Errorf("cannot keep the former identity: %w", err)
+		}
+		if err := writeIdentity(path, id, os.Rename); err != nil {
+			return fmt.Errorf("cannot write this host's identity: %w", err)
+		}
+	}
+	if anywhere {
+		return nil
+	}
+	if err := writeIdentity(filepath.Join(stateDir, IdentityFile), id, os.Link); err != nil {
+		return fmt.Errorf("cannot write this host's identity: %w", err)
+	}
+	return nil
+}
+
+// writeIdentity makes the file with its content in one step: written beside, synced, and brought into place, by os.Link, which
+// fails if it exists, or by os.Rename, which replaces it.
+func writeIdentity(path, id string, place func(from, to string) error) error {
 	tmp := path + ".new-" + rand.Text()
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp) }()
+	defer func() { _ = os.Remove(tmp) }() // not there any more after a rename
 	_, err = f.WriteString(id + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(tmp, path); err != nil {
+	if err := place(tmp, path); err != nil {
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))

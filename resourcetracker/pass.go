@@ -19,6 +19,9 @@ const (
 	TraitOwnerNova   = "OWNER_NOVA"
 )
 
+// TraitStatusDisabled keeps a scheduler from choosing a node for something new.
+const TraitStatusDisabled = "COMPUTE_STATUS_DISABLED"
+
 // conflictTries is how often a pass starts anew when somebody else writes to the same providers: Nova's number.
 const conflictTries = 4
 
@@ -75,7 +78,7 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) er
 	var err error
 	for try := 1; ; try++ {
 		var done []reportclient.Operation
-		done, err = t.passOnce(ctx, node, state.startup)
+		done, err = t.passOnce(ctx, node, state)
 		t.noteWrites(state, done)
 		if err == nil {
 			t.noteSuccess(state, len(done), reason, time.Since(begin))
@@ -114,28 +117,33 @@ func (t *Tracker) holds() bool {
 const conflictWait = 250 * time.Millisecond
 
 // passOnce returns what was written, also beside an error.
-func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, startup bool) ([]reportclient.Operation, error) {
+func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeState) ([]reportclient.Operation, error) {
 	if err := t.resolveJournal(ctx, node); err != nil {
 		return nil, err
 	}
-	r, err := t.compute(ctx, node, startup)
+	d, err := t.compute(ctx, node, state, state.startup)
 	if err != nil {
 		return nil, err
 	}
-	plan := t.plan(r)
-	t.announce(r, plan)
-	if err := t.config.Placement.Apply(ctx, node.UUID, plan); err != nil {
+	t.noteDraft(state, d)
+	plan := t.plan(d)
+	t.announce(d, plan)
+	if err := t.intend(state, d, plan); err != nil {
+		return nil, err
+	}
+	err = t.observe(ctx, StepApply, node.Name, func(ctx context.Context) error { return t.config.Placement.Apply(ctx, node.UUID, plan) })
+	if err != nil {
 		return written(plan, err), refusedBy(err)
 	}
-	return plan.Operations, nil
+	return plan.Operations, t.remember(state, d)
 }
 
 // plan is pure.
-func (t *Tracker) plan(r reshaping) reportclient.Plan {
-	if r.before == nil {
-		return t.config.Placement.Plan(r.known, r.desired)
+func (t *Tracker) plan(d draft) reportclient.Plan {
+	if d.before == nil {
+		return t.config.Placement.Plan(d.known, d.desired)
 	}
-	return t.config.Placement.PlanReshape(r.known, r.desired, r.before, r.after)
+	return t.config.Placement.PlanReshape(d.known, d.desired, d.before, d.after)
 }
 
 // written returns the operations of a plan that happened although others failed.
@@ -159,40 +167,6 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 		}
 	}
 	return done
-}
-
-// compute returns what Placement says of a node, and what it should say: with allocations, if that takes a reshape and one is
-// allowed.
-func (t *Tracker) compute(ctx context.Context, node plugins.Node, mayReshape bool) (reshaping, error) {
-	r := reshaping{node: node}
-	var err error
-	r.known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
-	if err != nil {
-		return r, &passError{step: "reading from Placement", err: err}
-	}
-	r.desired, _, err = t.config.Driver.UpdateProviderTree(ctx, r.known.Clone(), node.Name, nil)
-	var failed *plugins.ReshapeFailed
-	switch {
-	case errors.Is(err, plugins.ErrReshapeNeeded):
-		return t.reshape(ctx, r, err, mayReshape)
-	case errors.As(err, &failed):
-		return r, cannotMove(failed, err)
-	case err != nil:
-		return r, &passError{step: stepDriver, err: err}
-	}
-	if err := guard(r.known, r.desired, node); err != nil {
-		return r, &passError{step: "checking the driver's provider tree", err: err}
-	}
-	return r, r.decorate()
-}
-
-// stepDriver is the step that fails most often.
-const stepDriver = "asking the driver for the provider tree"
-
-// decorate adds what the agent itself says of a node.
-func (r reshaping) decorate() error {
-	_, err := r.desired.AddTraits(r.node.UUID, TraitComputeNode, TraitOwnerNova)
-	return err
 }
 
 // isFatal tells errors with which the agent must not go on at start-up: it would write to another node's providers, or

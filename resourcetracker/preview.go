@@ -90,8 +90,8 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 	for _, node := range nodes {
 		p := NodePlan{Node: node.Name, UUID: node.UUID}
 		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
-		var r reshaping
-		r, p.Err = t.compute(ctx, node, opts.Reshape)
+		var r draft
+		r, p.Err = t.compute(ctx, node, t.state(node), opts.Reshape)
 		cancel()
 		if p.Err == nil {
 			p.Plan = t.plan(r)
@@ -105,7 +105,7 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 }
 
 // preview lays a reshape out.
-func preview(r reshaping, plan reportclient.Plan) *Preview {
+func preview(r draft, plan reportclient.Plan) *Preview {
 	out := &Preview{Providers: []ProviderPreview{}, Consumers: len(r.before), Renames: r.renames}
 	for consumer, before := range r.before {
 		if !maps.EqualFunc(before.Resources, r.after[consumer].Resources, maps.Equal) {
@@ -137,7 +137,7 @@ func preview(r reshaping, plan reportclient.Plan) *Preview {
 }
 
 // previewProvider holds only the classes of which something changes.
-func (r reshaping) previewProvider(uuid string, was, is map[string]int64) ProviderPreview {
+func (r draft) previewProvider(uuid string, was, is map[string]int64) ProviderPreview {
 	before, had := r.known.Provider(uuid)
 	after, has := r.desired.Provider(uuid)
 	p := ProviderPreview{UUID: uuid, Name: after.Name, Parent: after.ParentUUID, New: !had, Removed: !has, Classes: []ClassPreview{}}

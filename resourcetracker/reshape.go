@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/rs/zerolog"
 
@@ -26,61 +27,93 @@ func (e *lateReshape) Error() string {
 func (e *lateReshape) Unwrap() error { return e.needed }
 
 // reshape is what follows when a driver says that inventory in use must move: all allocations are gathered, the driver is
-// asked again with copies of them and of the tree (whatever it did to the first copy is gone), and its answer is checked.
+// asked again with copies of them and of the tree (whatever it did to the first copy is gone).
 //
 // Cost: one GET per provider and one per consumer, see [reportclient.Client.AllocationsForProviderTree].
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Resource Tracker _update()".
-func (t *Tracker) reshape(ctx context.Context, r reshaping, needed error, allowed bool) (reshaping, error) {
+func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bool) (draft, error) {
 	if !allowed {
-		return r, &passError{step: stepDriver, err: &lateReshape{needed}}
+		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
-	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", r.node.Name).AnErr("reason", needed).
+	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).AnErr("reason", needed).
 		Msg("Inventory that is in use must move to other resource providers. What is allocated is gathered, to move with it.")
-	var err error
-	r.before, err = t.config.Placement.AllocationsForProviderTree(ctx, r.node.UUID)
+	if err := t.gather(ctx, &d); err != nil {
+		return d, err
+	}
+	return t.askToReshape(ctx, d, d.base.Clone(), d.before.Clone())
+}
+
+// gather reads all allocations.
+func (t *Tracker) gather(ctx context.Context, d *draft) error {
+	err := t.observe(ctx, StepGather, d.node.Name, func(ctx context.Context) (err error) {
+		d.before, err = t.config.Placement.AllocationsForProviderTree(ctx, d.node.UUID)
+		return err
+	})
 	if err != nil {
-		return r, &passError{step: "gathering the allocations for a reshape", err: err}
+		return &passError{step: "gathering the allocations for a reshape", err: err}
 	}
-	if r.before == nil {
-		r.before = providertree.Allocations{} // to a driver, none given means that it may not reshape
+	if d.before == nil {
+		d.before = providertree.Allocations{} // to a driver, none given means that it may not reshape
 	}
-	given := r.before.Clone()
-	r.desired, r.after, err = t.config.Driver.UpdateProviderTree(ctx, r.known.Clone(), r.node.Name, given)
+	return nil
+}
+
+// askToReshape calls the driver with allocations. Tree and allocations are the driver's to keep.
+func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.Tree, given providertree.Allocations) (draft, error) {
+	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
+		d.answer, d.after, err = t.config.Driver.UpdateProviderTree(ctx, tree, d.node.Name, given)
+		return err
+	})
 	var failed *plugins.ReshapeFailed
 	switch {
 	case errors.Is(err, plugins.ErrReshapeNeeded):
-		return r, &ReshapeError{
+		return d, &ReshapeError{
 			Problem: "the driver was given all allocations, and says again that it needs a reshape", Err: err,
 			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
 		}
 	case errors.As(err, &failed):
-		return r, cannotMove(failed, err)
+		return d, cannotMove(failed, err)
 	case err != nil:
-		return r, &passError{step: "asking the driver for the reshaped provider tree", err: err}
+		return d, &passError{step: "asking the driver for the reshaped provider tree", err: err}
 	}
-	if r.after == nil {
-		r.after = given
+	if d.after == nil {
+		d.after = given
 	}
 	if renamer, ok := t.config.Driver.(plugins.Renamer); ok {
-		r.renames = renamer.ClassRenames()
+		d.renames = compose(d.renames, renamer.ClassRenames())
 	}
-	if err := r.check(); err != nil {
-		return r, err
+	return d, nil
+}
+
+// compose returns the renames of one step after another.
+func compose(first, second plugins.ClassRenames) plugins.ClassRenames {
+	if len(first) == 0 {
+		return second
 	}
-	return r, r.decorate()
+	out := plugins.ClassRenames{}
+	for from, to := range first {
+		out[from] = second.Present(to)
+	}
+	for from, to := range second {
+		if _, known := out[from]; !known {
+			out[from] = to
+		}
+	}
+	maps.DeleteFunc(out, func(from, to string) bool { return from == to })
+	return out
 }
 
 // check is the guard of a reshape as a whole: the tree, the allocations, and the declared renames.
-func (r reshaping) check() error {
+func (d draft) check() error {
 	var offenders []plugins.Offender
-	if err := guard(r.known, r.desired, r.node); err != nil {
+	if err := guard(d.base, d.answer, d.node); err != nil {
 		offenders = append(offenders, asOffenders(err)...)
 	}
-	if err := r.renames.Validate(); err != nil {
+	if err := d.renames.Validate(); err != nil {
 		offenders = append(offenders, asOffenders(err)...)
 	}
-	offenders = append(offenders, guardReshape(r)...)
+	offenders = append(offenders, guardReshape(d)...)
 	if len(offenders) == 0 {
 		return nil
 	}
@@ -105,16 +138,16 @@ func asOffenders(err error) []plugins.Offender {
 }
 
 // announce says that a reshape is about to be written, and has the journal know whose it is.
-func (t *Tracker) announce(r reshaping, plan reportclient.Plan) {
-	if r.before == nil {
+func (t *Tracker) announce(d draft, plan reportclient.Plan) {
+	if d.before == nil {
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(r.node.UUID, journal.Label{Node: r.node.Name})
+		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.shape})
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
-			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", r.node.Name).Int("providers", len(op.Reshape.Providers)).Int("consumers", len(op.Reshape.Consumers)).
+			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("providers", len(op.Reshape.Providers)).Int("consumers", len(op.Reshape.Consumers)).
 				Msg("The driver's reshape passes all checks and is written now.")
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // State is how a tracker or one of its nodes is doing.
@@ -35,8 +36,9 @@ type Status struct {
 	State  State  `json:"state"`
 	// Failures counts the turns that failed since the last one that did not.
 	Failures int `json:"failures"`
-	// Error and Remedy are of the last turn, if it failed before any node was reached.
+	// Error, Cause and Remedy are of the last turn, if it failed before any node was reached.
 	Error  string       `json:"error,omitempty"`
+	Cause  Cause        `json:"cause,omitempty"`
 	Remedy string       `json:"remedy,omitempty"`
 	Nodes  []NodeStatus `json:"nodes"`
 }
@@ -54,22 +56,47 @@ type NodeStatus struct {
 	// Passes and Writes count since the start.
 	Passes int64 `json:"passes"`
 	Writes int64 `json:"writes"`
-	// Failures counts the failed passes since the last good one; Error and Remedy are of the last, and Offenders all that
-	// stands against a reshape.
+	// Failures counts the failed passes since the last good one; Error, Cause and Remedy are of the last, and Offenders all
+	// that stands against a reshape.
 	Failures  int      `json:"failures"`
 	Error     string   `json:"error,omitempty"`
+	Cause     Cause    `json:"cause,omitempty"`
 	Remedy    string   `json:"remedy,omitempty"`
 	Offenders []string `json:"offenders,omitempty"`
 	// Held: its reshape was refused, and nothing is tried or written before somebody asks.
 	Held bool `json:"held,omitempty"`
+	// Shape is the version of the tree's shape, 0 if the driver does not number them.
+	Shape int `json:"shape,omitempty"`
+	// DisabledReason is why nothing new shall be scheduled to the node; "": it may.
+	DisabledReason string `json:"disabled_reason,omitempty"`
+	// Kept is what the driver would take away and must not, since it is somebody else's.
+	Kept []string `json:"kept,omitempty"`
+	// Conflicts are the entries of provider.yaml that have no effect, and why.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Retiring is what the machine no longer has and guests still use: it stays until they are gone, closed for new ones.
+	Retiring []string `json:"retiring,omitempty"`
+	// Drift is what the last pass found changed in Placement that this agent had written.
+	Drift []string `json:"drift,omitempty"`
+	// Orphaned is set for a node that was reported before and that the driver no longer names: why it is still there.
+	Orphaned string `json:"orphaned,omitempty"`
 }
 
-// nodeState is a node's status, the cause of its last failure, by which another one is told from the same again, and whether
-// start-up still lasts for it.
+// nodeState is a node's status and what its passes remember. But for the status, only the turn under way touches it.
 type nodeState struct {
 	NodeStatus
-	cause   string
+	// cause is that of the last failure, by which another one is told from the same again.
+	cause string
+	// startup: start-up still lasts for this node.
 	startup bool
+	// record is what is ours in Placement; saved says that the state directory has it.
+	record *ownership.Record
+	saved  bool
+	// used is how much was allocated of what retires.
+	used map[string]used
+	// enabling: the next pass that succeeds takes TraitStatusDisabled away, whoever set it.
+	enabling bool
+	// told are the lines that were logged and still hold.
+	told map[string]bool
 }
 
 // Status returns how the tracker and its nodes are doing.
@@ -80,7 +107,9 @@ func (t *Tracker) Status() Status {
 	s.Nodes = []NodeStatus{}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
-		n.Changes, n.Offenders = slices.Clone(n.Changes), slices.Clone(n.Offenders)
+		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift} {
+			*list = slices.Clone(*list)
+		}
 		s.Nodes = append(s.Nodes, n)
 	}
 	return s
@@ -100,7 +129,7 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
-	if s == nil {
+	if s == nil || s.UUID != node.UUID {
 		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached && !t.config.Running}
 		t.nodes[node.Name] = s
 	}
@@ -114,13 +143,14 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	defer t.mu.Unlock()
 	if err == nil {
 		t.status.State, t.status.Failures, t.status.Error, t.status.Remedy = Reporting, 0, "", ""
+		t.status.Cause = ""
 	} else {
 		t.status.State = Degraded
 		t.status.Failures++
-		t.status.Error, t.status.Remedy = "", ""
+		t.status.Error, t.status.Remedy, t.status.Cause = "", "", ""
 	}
 	if nodes == nil {
-		t.status.Error, t.status.Remedy = err.Error(), remedy(err)
+		t.status.Error, t.status.Remedy, t.status.Cause = err.Error(), remedy(err), kindOf(err)
 		for _, n := range t.nodes {
 			n.State = Degraded
 			n.Failures++
@@ -128,8 +158,8 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 		t.logFailure(t.status.Failures, "", &t.cause, err)
 		return
 	}
-	maps.DeleteFunc(t.nodes, func(name string, _ *nodeState) bool {
-		return !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name })
+	maps.DeleteFunc(t.nodes, func(name string, s *nodeState) bool {
+		return s.Orphaned == "" && !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name })
 	})
 	for _, n := range t.nodes {
 		if n.Held {
@@ -167,7 +197,7 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 	}
 	first := n.Passes == 0
 	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy, n.cause = Reporting, now, 0, "", "", ""
-	n.Offenders, n.Held, n.startup = nil, false, false
+	n.Cause, n.Offenders, n.Held, n.startup, n.enabling = "", nil, false, false, false
 	t.cause = ""
 	n.Passes++
 	if first && n.Writes == 0 {
@@ -193,7 +223,7 @@ func (t *Tracker) noteFatal(n *nodeState, err error) {
 func (n *nodeState) fail(err error) {
 	n.State = Degraded
 	n.Failures++
-	n.Error, n.Remedy, n.Offenders = summary(err), remedy(err), offenders(err)
+	n.Error, n.Remedy, n.Cause, n.Offenders = summary(err), remedy(err), kindOf(err), offenders(err)
 }
 
 // noteHeld keeps that a node waits for a person.

@@ -16,6 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 // Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the answer is not known.
@@ -24,7 +26,8 @@ type Driver interface {
 	// UpdateProviderTree returns the edited tree, and with allocations given the edited allocations; nil stands for the given
 	// ones as they are then. What is passed in is the driver's to keep.
 	//
-	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it renamed.
+	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it renamed. One may be a [Shaper] and
+	// a [CapabilityReporter], too.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
@@ -33,6 +36,7 @@ type Placement interface {
 	Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error)
 	Plan(known, desired *providertree.Tree) reportclient.Plan
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
+	Usages(ctx context.Context, provider string) (map[string]int64, error)
 
 	// For a reshape only.
 	AllocationsForProviderTree(ctx context.Context, root string) (providertree.Allocations, error)
@@ -61,6 +65,14 @@ type Config struct {
 	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
+	// Records keep what this agent has made Placement say of each node. Nil: it is known as long as the tracker is.
+	Records *ownership.Store
+	// ProviderConfig is the operator's provider.yaml as it is now. Nil: there is none.
+	ProviderConfig func() *providerconfig.Config
+	// Disabled says whether, and why, nothing new shall be scheduled to a node ([TraitStatusDisabled]). Nil: never.
+	Disabled func(node plugins.Node) (reason string, disabled bool)
+	// Observer is told what the tracker does. Nil: nobody is.
+	Observer Observer
 	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
 	Rand func() float64
 }
@@ -100,7 +112,8 @@ type Tracker struct {
 	beat    atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
 	start   time.Time
 
-	turn chan struct{} // holds a value during a turn or a dry run
+	turn     chan struct{} // holds a value during a turn or a dry run
+	enabling atomic.Bool   // somebody has asked for it since the last turn began
 
 	mu      sync.Mutex
 	timings Timings
@@ -120,8 +133,15 @@ func New(cfg Config) *Tracker {
 	if t.rand == nil {
 		t.rand = rand.Float64
 	}
+	if t.config.Observer == nil {
+		t.config.Observer = unobserved{}
+	}
 	return t
 }
+
+// Once makes one turn over all nodes as at start-up, for the agent that does not stay: nothing else of the tracker runs.
+// Its error is every failure, joined.
+func (t *Tracker) Once(ctx context.Context) error { return t.takeTurn(ctx, ctx, "start-up", true) }
 
 // SetTimings changes the timings, from the next wait or pass on.
 func (t *Tracker) SetTimings(timings Timings) {
@@ -151,6 +171,12 @@ func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
 // Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that is about Placement, which
 // the driver knows nothing of; others it cuts short, to the shortest one.
 func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
+
+// Enable asks for a pass that takes [TraitStatusDisabled] away from every node, whoever set it.
+func (t *Tracker) Enable() {
+	t.enabling.Store(true)
+	t.Refresh("the node was enabled")
+}
 
 func ask(requests chan<- string, reason string) {
 	select {
@@ -193,6 +219,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	reason, first, requested := "start-up", true, false
 	var done chan error // of the turn that is under way
 	var last error      // of the turn before
+	var ended time.Time // when it ended
 	for {
 		requests, changes := t.listen(done != nil, last)
 		select {
@@ -220,9 +247,13 @@ func (t *Tracker) Run(ctx context.Context) error {
 				last = errDriverMoved // once is enough until the next turn
 				continue
 			}
+			if early := eventSpacing - time.Since(ended); early > 0 {
+				next.Reset(early)
+				continue
+			}
 			next.Stop()
 		case err := <-done:
-			done, last = nil, err
+			done, last, ended = nil, err, time.Now()
 			if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
 				return fatal
 			}
@@ -239,6 +270,10 @@ func (t *Tracker) Run(ctx context.Context) error {
 		go func() { turn <- t.takeTurn(ctx, work, reason, requested) }()
 	}
 }
+
+// eventSpacing is how far a pass that the driver asks for is from the end of the one before: a driver that sees a change
+// every millisecond (hundreds of functions of a card appear one after another) makes one pass a second of them.
+const eventSpacing = time.Second
 
 // errDriverMoved stands for the last turn's error once a change has already cut its back-off short.
 var errDriverMoved = errors.New("a pass follows shortly")
@@ -301,12 +336,15 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 		return err
 	}
 	t.meet(nodes)
+	enabling := t.enabling.Swap(false)
 	var errs []error
 	for _, node := range nodes {
 		if stop.Err() != nil {
 			break
 		}
-		if t.state(node).Held && !requested {
+		state := t.state(node)
+		state.enabling = state.enabling || enabling
+		if state.Held && !requested {
 			continue
 		}
 		if err := t.pass(ctx, node, reason); err != nil {

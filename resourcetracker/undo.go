@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // UndoError says that a reshape cannot be taken back. Nothing was written.
@@ -40,12 +41,13 @@ type Reshaper interface {
 
 // Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only
 // if nobody has written to any of its providers and consumers since, and then puts back exactly what was there; it is recorded
-// as a reshape of its own. No pass over the node may run meanwhile.
+// as a reshape of its own. What the records say of the node is forgotten, but for the shape that it has again: the driver that
+// reports it next says anew what is its own. No pass over the node may run meanwhile.
 //
 // Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
 //
 // Cost: what comparing costs, and one POST.
-func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, history []journal.Entry, id int64) error {
+func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *ownership.Store, history []journal.Entry, id int64) error {
 	entry, err := undoable(history, id)
 	if err != nil {
 		return err
@@ -62,18 +64,34 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, history [
 	default:
 		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Remedy: instead}
 	}
-	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id})
+	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
 	err = placement.Apply(ctx, entry.Root, entry.Reshape.Inverse().Plan())
 	switch {
 	case err == nil:
-		return nil
+		return forget(records, entry)
 	case errors.Is(err, reportclient.ErrConflict):
 		return &UndoError{ID: id, Reason: "the generations are not those that held after it: somebody has written to its resource providers or consumers since", Remedy: instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
 		return &UndoError{ID: id, Reason: "Placement refuses it", Remedy: instead, Err: err}
 	}
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
+}
+
+// forget keeps of a node's record only who made it and which shape it has after a reshape was taken back.
+func forget(records *ownership.Store, undone journal.Entry) error {
+	if records == nil {
+		return nil
+	}
+	record, err := records.Load(undone.Root)
+	if err == nil && record != nil {
+		record.Shape, record.Providers = undone.FromShape, nil
+		err = records.Save(record)
+	}
+	if err != nil {
+		return fmt.Errorf("reshape %d is undone, but what the state directory says of the node could not be brought to it: %w", undone.ID, err)
+	}
+	return nil
 }
 
 // undoable returns an entry if it is the last word on its node.
@@ -110,7 +128,29 @@ func (t *Tracker) Undo(ctx context.Context, history []journal.Entry, id int64) e
 	defer t.end()
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
-	return Undo(ctx, t.config.Placement, t.config.Journal, history, id)
+	defer t.forgetRecord(root(history, id))
+	return Undo(ctx, t.config.Placement, t.config.Journal, t.config.Records, history, id)
+}
+
+// root is the node of a reshape.
+func root(history []journal.Entry, id int64) string {
+	for _, e := range history {
+		if e.ID == id {
+			return e.Root
+		}
+	}
+	return ""
+}
+
+// forgetRecord has the next pass read the record again.
+func (t *Tracker) forgetRecord(root string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.nodes {
+		if n.UUID == root {
+			n.record = nil
+		}
+	}
 }
 
 // Reports says whether one of the tracker's nodes has this uuid.

@@ -91,7 +91,7 @@ func TestUndo(t *testing.T) {
 			}
 			history, err := journal.Read(dir)
 			check(t, err)
-			err = resourcetracker.Undo(t.Context(), r, r.log, history, c.id)
+			err = resourcetracker.Undo(t.Context(), r, r.log, nil, history, c.id)
 			var refused *resourcetracker.UndoError
 			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v", err)

@@ -11,11 +11,14 @@
 //	  │ LISTEN_FDS, LISTEN_FDNAMES
 //	  ▼
 //	Listeners  sockets by name, open before the bundled Placement starts and while it restarts
+//	journald
+//	  ▲ an entry with fields for each line of log
+//	Journal    where JOURNAL_STREAM says that standard error is the journal
 //
 // What systemd passes in the environment is meant for one process: New and
 // Listeners take it out, so that plugins cannot speak in the agent's name.
 // Without systemd everything here does nothing and says so with a nil error.
 //
 // The protocols are those of sd_notify(3), sd_watchdog_enabled(3),
-// sd_listen_fds(3) and systemd.exec(5), section CREDENTIALS.
+// sd_listen_fds(3), systemd.exec(5), section CREDENTIALS, and systemd.io/JOURNAL_NATIVE_PROTOCOL.
 package systemd

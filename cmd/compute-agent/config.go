@@ -3,12 +3,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 func newConfig() *cobra.Command {
@@ -26,14 +29,18 @@ func newConfigCheck() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
-		Long: "Check the configuration as the daemon would read it. Prints what differs from the defaults and where it was set, or\n" +
-			"everything that is wrong, with file and line. The exit code is 2 if something is.",
+		Long: "Check the configuration as the daemon would read it, the provider.yaml files too. Prints what differs from the defaults\n" +
+			"and where it was set, or everything that is wrong, with file and line. The exit code is 2 if something is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := opts.json()
 			if err != nil {
 				return err
 			}
 			cfg, err := opts.load()
+			if cfg == nil {
+				return err
+			}
+			providers, err := checkProviders(cfg, err)
 			if err != nil {
 				return err
 			}
@@ -44,7 +51,7 @@ func newConfigCheck() *cobra.Command {
 				}
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers})
 			}
 			read := "no file (there is no " + cfg.File() + ")"
 			if files := cfg.Files(); len(files) > 0 {
@@ -57,6 +64,9 @@ func newConfigCheck() *cobra.Command {
 					_, err = fmt.Fprintf(out, "  %s = %s    (%s)\n", e.Key, e.Value, e.Source)
 				}
 			}
+			if err == nil {
+				err = providers.print(out)
+			}
 			return err
 		},
 	}
@@ -64,6 +74,59 @@ func newConfigCheck() *cobra.Command {
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "print the defaults too")
 	return cmd
+}
+
+// providersView is what the provider.yaml files say.
+type providersView struct {
+	Directory string                   `json:"directory"`
+	Files     []string                 `json:"files"`
+	Entries   []providerconfig.Entry   `json:"entries"`
+	Warnings  []providerconfig.Warning `json:"warnings"`
+}
+
+// checkProviders reads the provider.yaml files of a configuration, one that is invalid included: what is wrong with either
+// is told together.
+func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
+	view := providersView{Directory: cfg.ProviderConfigDir(), Files: []string{}, Entries: []providerconfig.Entry{}, Warnings: []providerconfig.Warning{}}
+	read, warnings, err := providerconfig.Load(view.Directory)
+	if err != nil {
+		err = &exitError{code: exitUsage, err: err}
+	}
+	if err := errors.Join(invalid, err); err != nil {
+		return view, err
+	}
+	view.Files, view.Entries, view.Warnings = append(view.Files, read.Files()...), append(view.Entries, read.Entries()...), append(view.Warnings, warnings...)
+	return view, nil
+}
+
+// print says what is added to which provider and where that is written; nothing if there are no files.
+func (v providersView) print(out io.Writer) error {
+	if len(v.Files)+len(v.Warnings) == 0 {
+		return nil
+	}
+	files := "no file in " + v.Directory
+	if len(v.Files) > 0 {
+		files = strings.Join(v.Files, ", ")
+	}
+	_, err := fmt.Fprintf(out, "provider.yaml is valid. Read: %s.\n", files)
+	for _, e := range v.Entries {
+		if err == nil {
+			_, err = fmt.Fprintf(out, "  %s: %s, %s    (%s)\n", e.ID(), counted(len(e.Inventories), "inventory", "inventories"), counted(len(e.Traits), "trait", "traits"), e.Place)
+		}
+	}
+	for _, w := range v.Warnings {
+		if err == nil {
+			_, err = fmt.Fprintf(out, "  warning: %s\n", w)
+		}
+	}
+	return err
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // newConfigDefaults prints a complete commented file.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // options are the flags that most commands share: where the configuration is, and which keys the command line overrides.
@@ -68,21 +69,34 @@ func (o *options) load() (*config.Config, error) {
 	return cfg, err
 }
 
-// newLogger writes to standard error: JSON for the journal and for files, lines for a terminal. The level is a variable, so
-// that a reload can change it.
+// newLogger writes entries with fields to the journal, or to standard error: JSON for files, lines for a terminal. The level
+// is a variable, so that a reload can change it.
 func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
-	terminal := term.IsTerminal(int(os.Stderr.Fd()))
+	terminal, journal := term.IsTerminal(int(os.Stderr.Fd())), systemd.StderrIsJournal()
 	setLogLevel(cfg)
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
-	if cfg.Log.UseJSON(os.Getenv, terminal) {
-		ctx := zerolog.New(w).With()
-		if os.Getenv("JOURNAL_STREAM") == "" { // the journal has its own clock
-			ctx = ctx.Timestamp()
+	switch cfg.Log.Form(journal, terminal) {
+	case config.FormatConsole:
+		console := zerolog.ConsoleWriter{Out: w, NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05"}
+		return zerolog.New(console).With().Timestamp().Logger()
+	case config.FormatJournald:
+		entries, err := systemd.NewJournal(systemd.JournalSocket, "compute-agent", w) // open as long as the process lives
+		if err == nil {
+			return zerolog.New(entries)
 		}
-		return ctx.Logger()
+		log := jsonLogger(w, journal)
+		log.Warn().Err(err).Msg("The journal does not take entries with fields: the log goes to standard error, as JSON. [log] format says what is wanted.")
+		return log
 	}
-	console := zerolog.ConsoleWriter{Out: w, NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05"}
-	return zerolog.New(console).With().Timestamp().Logger()
+	return jsonLogger(w, journal)
+}
+
+func jsonLogger(w io.Writer, journal bool) zerolog.Logger {
+	ctx := zerolog.New(w).With()
+	if !journal { // it has its own clock
+		ctx = ctx.Timestamp()
+	}
+	return ctx.Logger()
 }
 
 func setLogLevel(cfg *config.Config) {

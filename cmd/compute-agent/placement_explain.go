@@ -13,9 +13,10 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/candidates"
@@ -59,7 +60,7 @@ func newPlacementExplain() *cobra.Command {
 			}
 			var e candidates.Explanation
 			if err := json.Unmarshal(raw, &e); err != nil {
-				return fmt.Errorf("the answer of %s is no explanation: %w", cfg.PlacementClient.URL, err)
+				return fmt.Errorf("the answer of Placement is no explanation: %w", err)
 			}
 			return render.Explanation(cmd.OutOrStdout(), &e)
 		},
@@ -104,22 +105,26 @@ func cleanQuery(text string) (string, error) {
 func askForExplanation(ctx context.Context, c config.PlacementClient, query, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	transport, err := agent.Transport(c)
+	a, err := access.New(c, nil, zerolog.Nop())
 	if err != nil {
 		return nil, err
 	}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(c.URL, "/")+"/allocation_candidates/explain?"+query, http.NoBody)
+	defer a.CloseIdle()
+	base, err := a.Endpoint(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask Placement at %q: %w", c.URL, err)
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/allocation_candidates/explain?"+query, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask Placement at %q: %w", base, err)
 	}
 	req.Header.Set("Accept", wire.MediaType)
 	req.Header.Set(wire.HeaderVersion, "placement "+version)
 	req.Header.Set(wire.HeaderExtensions, "root_member_of, group_policy, isolate")
-	if err := agent.Authorizer(c)(ctx, req.Header); err != nil {
+	if err := a.Authorize(ctx, req.Header); err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: a.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask Placement: %w; check that it runs there, and that --url or [placement_client] says where it is and what to trust", err)
@@ -127,21 +132,21 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxExplanation))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of Placement at %s: %w", c.URL, err)
+		return nil, fmt.Errorf("read the answer of Placement at %s: %w", base, err)
 	}
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
 	case resp.StatusCode == http.StatusNotFound && resp.Header.Get(wire.HeaderVersion) != "":
-		return nil, fmt.Errorf("the Placement at %s does not explain (404): only compute-agent's own does, from microversion 1.10 on", c.URL)
+		return nil, fmt.Errorf("the Placement at %s does not explain (404): only compute-agent's own does, from microversion 1.10 on", base)
 	}
 	var refusal wire.ErrorBody
 	if json.Unmarshal(body, &refusal) == nil && len(refusal.Errors) > 0 {
 		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-			return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s It has to be a token of who may list allocation candidates: [placement_client] auth and token_file",
-				c.URL, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
+			return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s It has to be a token of who may list allocation candidates: [placement_client] auth and what belongs to it",
+				base, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
 		}
-		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", c.URL, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
+		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", base, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
 	}
-	return nil, fmt.Errorf("%s answers %s, and not as Placement does: %.200q; check --url or [placement_client] url", c.URL, resp.Status, bytes.TrimSpace(body))
+	return nil, fmt.Errorf("%s answers %s, and not as Placement does: %.200q; check --url or [placement_client] url", base, resp.Status, bytes.TrimSpace(body))
 }

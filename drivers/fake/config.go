@@ -22,6 +22,8 @@ type config struct {
 	Nodes []provider `json:"nodes"`
 	// Shape says where below a node its inventory is, see shapes; "" is flat.
 	Shape string `json:"shape"`
+	// ShapeVersion is the number of the shape that this release of the driver makes, instead of Shape; 0: shapes are not numbered.
+	ShapeVersion int `json:"shape_version"`
 	// GPUs and NUMACells are how many children of a kind the shapes make; 0 is 2.
 	GPUs      int `json:"gpus"`
 	NUMACells int `json:"numa_cells"`
@@ -29,12 +31,22 @@ type config struct {
 	ClassRenames plugins.ClassRenames `json:"class_renames"`
 	// Guests are consumers of which the driver knows where their share is: on the child of that name.
 	Guests map[string]string `json:"guests"`
+	// GuestList are all guests that there are; nil: that cannot be told.
+	GuestList []guest `json:"guest_list"`
+	// GuestsError is why the list of guests cannot be had now.
+	GuestsError string `json:"guests_error"`
+	// Capabilities are traits of every node, and whether it has them.
+	Capabilities map[string]bool `json:"capabilities"`
+	// DeletedNodes are names of nodes that are gone for good.
+	DeletedNodes []string `json:"deleted_nodes"`
 	// Misbehave is what is wrong with a reshape, see misbehaviours; "" is nothing.
 	Misbehave string `json:"misbehave"`
 	// NotReady makes the driver answer that it cannot tell yet, with this reason.
 	NotReady string `json:"not_ready"`
 	// Health is a problem to report; the driver works on regardless.
 	Health string `json:"health"`
+
+	shapes [][]provider // the nodes in each shape up to ShapeVersion, by its number
 }
 
 // provider is a node, or a provider below one.
@@ -46,6 +58,17 @@ type provider struct {
 	Traits      []string             `json:"traits"`
 	Aggregates  []string             `json:"aggregates"`
 	Children    []provider           `json:"children"`
+
+	of   string // the prefix of the kind of children that a shape made it one of
+	full string // the name in the tree, if that does not follow from the parent's
+}
+
+// nameBelow is the name of the provider in the tree, as a child of another.
+func (p provider) nameBelow(parent string) string {
+	if p.full != "" {
+		return p.full
+	}
+	return childName(parent, p.Name)
 }
 
 type inventory struct {
@@ -77,6 +100,9 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 		}
 	}
 	if err := cfg.checkReshape(); err != nil {
+		return config{}, err
+	}
+	if err := cfg.checkAbilities(); err != nil {
 		return config{}, err
 	}
 	return cfg, nil

@@ -22,6 +22,18 @@
 //	guests = { "6c6a..." = "gpu_1" }             # what a real driver knows: where a guest's device is
 //	misbehave = "lose"                           # a reshape that the agent must refuse
 //
-// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, and shape.go and reshape.go for how it
-// is reshaped.
+// Those shapes have names and no order. With shape_version they have numbers, and the driver plays one of its own releases, which takes
+// a tree from any earlier shape to its own step by step:
+//
+//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them, 4 CUSTOM_FPGA is called FPGA
+//
+// And it answers whatever else a driver may be asked:
+//
+//	capabilities = { COMPUTE_NET_ATTACH_INTERFACE = true, COMPUTE_RESCUE_BFV = false }
+//	guest_list = [{ uuid = "6c6a...", name = "web", resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
+//	guests_error = "the daemon does not answer"    # what the agent must not take for "no guests"
+//	deleted_nodes = ["cn7"]
+//
+// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, shape.go and reshape.go for how it
+// is reshaped, versions.go for how that is done in steps, and abilities.go for the rest.
 package fake

@@ -20,16 +20,21 @@ import (
 type Driver struct {
 	mu      sync.Mutex
 	cfg     config
-	former  []provider    // nodes of earlier configurations
-	changed chan struct{} // closed and replaced when the configuration changes
+	former  []provider           // nodes of earlier configurations
+	changed chan struct{}        // closed and replaced when the configuration changes
+	renames plugins.ClassRenames // of the last reshape
 }
 
 // The optional abilities that it has.
 var (
-	_ plugins.Driver        = (*Driver)(nil)
-	_ plugins.HealthChecker = (*Driver)(nil)
-	_ plugins.Renamer       = (*Driver)(nil)
-	_ plugins.Watcher       = (*Driver)(nil)
+	_ plugins.Driver             = (*Driver)(nil)
+	_ plugins.CapabilityReporter = (*Driver)(nil)
+	_ plugins.GuestLister        = (*Driver)(nil)
+	_ plugins.HealthChecker      = (*Driver)(nil)
+	_ plugins.NodeChecker        = (*Driver)(nil)
+	_ plugins.Renamer            = (*Driver)(nil)
+	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.Watcher            = (*Driver)(nil)
 )
 
 // New returns a driver that is to be configured.
@@ -54,7 +59,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if !reflect.DeepEqual(d.cfg.Nodes, cfg.Nodes) {
 		d.former = append(d.former, d.cfg.Nodes...)
 	}
-	d.cfg = cfg
+	d.cfg, d.renames = cfg, cfg.ClassRenames
 	close(d.changed)
 	d.changed = make(chan struct{})
 	log := plugins.Logger(ctx)
@@ -99,6 +104,20 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		case len(relocations) > 0 && (allocations == nil || cfg.Misbehave == again):
 			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 		}
+		if allocations != nil {
+			d.declare(cfg.ClassRenames)
+		}
+		if len(relocations) > 0 && cfg.ShapeVersion > 0 {
+			if allocations, err = cfg.steps(ctx, tree, root.UUID, node, allocations); err != nil {
+				return nil, err
+			}
+			if relocations, err = cfg.relocations(tree, root.UUID, n); err != nil {
+				return nil, err
+			}
+			if len(relocations) > 0 {
+				return nil, unknownShape(cfg.ShapeVersion, relocations)
+			}
+		}
 		if err := withdraw(tree, root.UUID, n, former); err != nil {
 			return nil, err
 		}
@@ -131,7 +150,7 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 	}
 	root, _ := tree.RootOf(uuid)
 	for _, child := range p.Children {
-		full := childName(name, child.Name)
+		full := child.nameBelow(name)
 		// The uuid follows from the root's and the name, so that the same child is found again after every restart.
 		id, err := providertree.ChildUUID(root, full)
 		if err != nil {
@@ -142,6 +161,9 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 			if err := tree.AddChild(uuid, id, full); err != nil {
 				return err
 			}
+		}
+		if _, err := tree.Move(id, uuid); err != nil { // a shape may have it below another parent than the one before
+			return err
 		}
 		if err := put(tree, id, child, full, wanted); err != nil {
 			return err
@@ -191,11 +213,17 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 	return nil
 }
 
-// ClassRenames are those that are configured.
+// ClassRenames are those that are configured, or of those the ones of the last step.
 func (d *Driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cfg.ClassRenames
+	return d.renames
+}
+
+func (d *Driver) declare(renames plugins.ClassRenames) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.renames = renames
 }
 
 // Health reports the configured problem.

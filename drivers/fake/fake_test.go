@@ -225,13 +225,21 @@ func TestWatchTellsOfANewConfiguration(t *testing.T) {
 
 // TestSchemaNamesEveryKey compares the schema with the structs.
 func TestSchemaNamesEveryKey(t *testing.T) {
-	var s struct {
+	type object struct {
 		Properties map[string]any `json:"properties"`
-		Defs       map[string]struct {
-			Properties map[string]any `json:"properties"`
-		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(New().ConfigSchema(), &s); err != nil {
+	var s struct {
+		object
+		Defs map[string]object `json:"$defs"`
+	}
+	var lists struct {
+		Properties struct {
+			GuestList struct {
+				Items object `json:"items"`
+			} `json:"guest_list"`
+		} `json:"properties"`
+	}
+	if err := errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -240,12 +248,15 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		elsewhere  []string
 	}{
 		"config":    {config{}, s.Properties, nil},
+		"guest":     {guest{}, lists.Properties.GuestList.Items.Properties, nil},
 		"provider":  {provider{}, s.Defs["provider"].Properties, []string{"uuid"}}, // of nodes only
 		"inventory": {inventory{}, s.Defs["inventory"].Properties, nil},
 	} {
 		var tags, keys []string
 		for f := range reflect.TypeOf(c.of).NumField() {
-			tags = append(tags, reflect.TypeOf(c.of).Field(f).Tag.Get("json"))
+			if field := reflect.TypeOf(c.of).Field(f); field.IsExported() {
+				tags = append(tags, field.Tag.Get("json"))
+			}
 		}
 		for key := range c.properties {
 			keys = append(keys, key)

@@ -86,7 +86,7 @@ func collect(root, uuid string, p provider, name string, to map[string][]plugins
 		to[class] = append(to[class], plugins.Place{Provider: uuid, Class: class})
 	}
 	for _, child := range p.Children {
-		full := childName(name, child.Name)
+		full := child.nameBelow(name)
 		id, err := providertree.ChildUUID(root, full)
 		if err != nil {
 			return err

@@ -44,6 +44,9 @@ func (c *config) checkReshape() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
+	if c.Shape != "" && c.ShapeVersion != 0 {
+		return wrong("shape", "shape_version says what the shape is; one of the two only")
+	}
 	if c.Shape == "" {
 		c.Shape = flat
 	}
@@ -62,6 +65,9 @@ func (c *config) checkReshape() error {
 		if *n == 0 {
 			*n = 2
 		}
+	}
+	if c.ShapeVersion != 0 && len(c.ClassRenames) == 0 {
+		c.ClassRenames = standardNames
 	}
 	if err := c.ClassRenames.Validate(); err != nil {
 		return wrong("class_renames", "%v", err)
@@ -86,7 +92,7 @@ func (c *config) checkReshape() error {
 			}
 		}
 	}
-	return nil
+	return c.checkVersions()
 }
 
 // former is a class of the provider or of one below it that is renamed, or "".
@@ -118,7 +124,7 @@ func (p *provider) split(k kind, n int) error {
 	rest := maps.Clone(p.Inventories)
 	children := slices.Clone(p.Children)
 	for i := range n {
-		child := provider{Name: fmt.Sprint(k.prefix, i), Traits: k.traits, Inventories: map[string]inventory{}}
+		child := provider{Name: fmt.Sprint(k.prefix, i), of: k.prefix, Traits: k.traits, Inventories: map[string]inventory{}}
 		if slices.ContainsFunc(p.Children, func(c provider) bool { return c.Name == child.Name }) {
 			return fmt.Errorf("%q is what this shape calls a child of its own", child.Name)
 		}

@@ -19,10 +19,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -51,7 +55,12 @@ type Agent struct {
 	placement *reportclient.Client
 	host      *host.Host
 	journal   *journal.Journal
+	records   *ownership.Store
+	providers *providerconfig.Source
+	seen      *resourcetracker.SeenGuests
 	identity  string
+	self      *identity.State // nil: nothing may be written to the state directory
+	disabled  *disabled.Store // nil: nothing is disabled
 	started   time.Time
 
 	mu       sync.Mutex
@@ -70,7 +79,12 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, journal: log, drivers: map[string]*driver{}, started: time.Now()}, nil
+	providers, err := openProviders(opts.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
+		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now()}, nil
 }
 
 // Run is the life of the agent, until ctx ends or a tracker finds, while start-up lasts for one of its nodes, that it must not go on (a
@@ -96,7 +110,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
 	defer a.placement.CloseIdle()
 
-	a.log.Info().Str("host", a.cfg.Agent.Host).Str("identity", a.identity).Str("placement", a.cfg.PlacementClient.URL).
+	a.log.Info().Str("host", a.cfg.Agent.Host).Str("identity", a.identity).Str("placement", whereIsPlacement(a.cfg.PlacementClient)).
 		Strs("drivers", a.cfg.EnabledDrivers()).Msg("The agent starts.")
 	group, ctx := errgroup.WithContext(ctx)
 	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // the watchdog is fed until the very end
@@ -110,31 +124,44 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 // prepare makes the directories, takes the state directory for this process alone, and reads the host's identity.
 func (a *Agent) prepare() (unlock func(), err error) {
-	for _, dir := range []struct{ key, path string }{{"agent.state_dir", a.cfg.Agent.StateDir}, {"agent.runtime_dir", a.cfg.Agent.RuntimeDir}} {
-		if err := os.MkdirAll(dir.path, 0o700); err != nil {
-			return nil, fmt.Errorf("%s: %w; `compute-agent doctor` names what to do", dir.key, err)
-		}
+	if err := makeStateDir(a.cfg); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(a.cfg.Agent.RuntimeDir, 0o700); err != nil {
+		return nil, fmt.Errorf("agent.runtime_dir: %w; `compute-agent doctor` names what to do", err)
 	}
 	unlock, err = lockState(a.cfg.Agent.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	id, created, err := resourcetracker.LoadIdentity(a.cfg.Agent.StateDir, filepath.Dir(a.cfg.File()))
-	if err != nil {
+	if err := a.identify(); err != nil {
+		unlock()
+		return nil, err
+	}
+	if a.disabled, err = disabled.Open(a.cfg.Agent.StateDir); err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
 	}
-	a.identity = id
-	if created {
-		a.log.Info().Str("identity", id).Str("file", filepath.Join(a.cfg.Agent.StateDir, resourcetracker.IdentityFile)).
-			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
+	a.logDisabled()
+	if a.providers.Config().Len() > 0 || len(a.providers.Warnings()) > 0 {
+		a.logProviders("The provider.yaml files were read.")
 	}
 	a.loadJournal()
 	return unlock, nil
 }
 
+func makeStateDir(cfg *config.Config) error {
+	if err := os.MkdirAll(cfg.Agent.StateDir, 0o700); err != nil {
+		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` names what to do", err)
+	}
+	return nil
+}
+
 // lockName is the file below the state directory that the running agent holds locked.
 const lockName = "agent.lock"
+
+// ErrStateInUse says that another process has the state directory for itself.
+var ErrStateInUse = errors.New("another agent uses")
 
 func lockState(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
@@ -144,7 +171,7 @@ func lockState(dir string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("agent.state_dir: another agent uses %s; stop it first, or give this one its own state and runtime directories", dir)
+			return nil, fmt.Errorf("agent.state_dir: %w %s; stop it first, or give this one its own state and runtime directories", ErrStateInUse, dir)
 		}
 		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
 	}
@@ -195,6 +222,7 @@ func (a *Agent) keepStatus(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.tellStatus()
+			a.settleEnabling()
 		}
 	}
 }

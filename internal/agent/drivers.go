@@ -107,6 +107,9 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	ctx, d.stop = context.WithCancel(ctx)
 	d.done = make(chan struct{})
 	d.tracker = a.newTracker(d, startup)
+	if a.disabled.EnablingAny() {
+		d.tracker.Enable()
+	}
 	tracker, done := d.tracker, d.done
 	group.Go(func() error {
 		defer close(done)
@@ -126,11 +129,15 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 }
 
 func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
-	return resourcetracker.New(resourcetracker.Config{
-		Name: d.name, Driver: d.plugin, Placement: a.placement, Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
-		Claim:   func(node plugins.Node) error { return a.claims.claim(node, d.name) },
-		Journal: a.journal, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
-	})
+	return resourcetracker.New(a.trackerConfig(d, startup))
+}
+
+func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
+	return resourcetracker.Config{
+		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
+		Claim:   func(node plugins.Node) error { return a.claim(node, d.name, startup) },
+		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+	}
 }
 
 // spec is what the host must know of a driver.

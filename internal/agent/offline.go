@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -34,6 +35,9 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	}
 	if a.identity == "" {
 		a.identity = uuid.NewString() // a host that has none yet is new to Placement
+	}
+	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
+		return plan, err
 	}
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
 		return plan, fmt.Errorf("agent.runtime_dir: %w", err)
@@ -100,5 +104,5 @@ func UndoReshape(ctx context.Context, cfg *config.Config, log zerolog.Logger, id
 	}
 	defer a.placement.CloseIdle()
 	a.loadJournal()
-	return resourcetracker.Undo(ctx, a.placement, a.journal, history, id)
+	return resourcetracker.Undo(ctx, a.placement, a.journal, a.records, history, id)
 }

@@ -45,6 +45,7 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 		a.log.Info().Msg("Reload: nothing changed. The drivers are configured anew all the same.")
 	}
 	a.adopt(next)
+	a.reloadProviders(next.ProviderConfigDir())
 	a.reconfigureDrivers(ctx, group, next)
 }
 

@@ -35,7 +35,7 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 		return err
 	}
 	a.log.Info().Int64("reshape", id).Msg("Somebody asks to undo a reshape.")
-	undo := func() error { return resourcetracker.Undo(ctx, a.placement, a.journal, history, id) }
+	undo := func() error { return resourcetracker.Undo(ctx, a.placement, a.journal, a.records, history, id) }
 	for _, e := range history {
 		if e.ID != id {
 			continue

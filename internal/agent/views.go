@@ -29,8 +29,8 @@ func (a *Agent) now() control.Status {
 	requests, writes := a.placement.Requests()
 	s := control.Status{
 		Version: version.Number(), PID: os.Getpid(), Host: a.cfg.Agent.Host, Started: a.started, Reloaded: a.reloaded, ConfigFiles: a.cfg.Files(),
-		Placement: control.Placement{URL: a.cfg.PlacementClient.URL, Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
-		Drivers:   []control.Driver{},
+		Placement: control.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
+		Drivers:   []control.Driver{}, Disabled: a.disabledViews(),
 	}
 	for _, d := range drivers {
 		s.Drivers = append(s.Drivers, d.view())

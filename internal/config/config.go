@@ -24,6 +24,8 @@ type Config struct {
 	Plugins          Plugins
 	Drivers          map[string]*Driver
 	Log              Log
+	Metrics          Metrics
+	Tracing          Tracing
 	Placement        Placement
 	PlacementTLS     PlacementTLS
 	PlacementMetrics PlacementMetrics
@@ -46,8 +48,8 @@ type Agent struct {
 // PlacementClient is the section [placement_client]: the Placement service that
 // the agent reports to.
 type PlacementClient struct {
-	URL            string
-	Auth           string // AuthNoauth or AuthToken.
+	URL            string // Empty only with AuthKeystone: the catalogue says it.
+	Auth           string // AuthNoauth, AuthToken or AuthKeystone.
 	TokenFile      string
 	CAFile         string
 	CertFile       string
@@ -56,12 +58,14 @@ type PlacementClient struct {
 	ConnectTimeout time.Duration
 	Retries        int
 	UseProxy       bool
+	Keystone       ClientKeystone
 }
 
 // Values of PlacementClient.Auth.
 const (
-	AuthNoauth = "noauth"
-	AuthToken  = "token"
+	AuthNoauth   = "noauth"
+	AuthToken    = "token"
+	AuthKeystone = "keystone"
 )
 
 // Tracker is the section [tracker]: when passes run and how long they may take.
@@ -72,6 +76,7 @@ type Tracker struct {
 	PassDeadline            time.Duration
 	RetryBackoffMin         time.Duration
 	RetryBackoffMax         time.Duration
+	ProviderConfigLocation  string // Empty is the default of [Config.ProviderConfigDir].
 }
 
 // Reshape is the section [reshape]: what becomes of a reshape that must not
@@ -129,29 +134,41 @@ func (d *Driver) ConfigJSON() (json.RawMessage, error) {
 // Log is the section [log].
 type Log struct {
 	Level  string
-	Format string // FormatAuto, FormatJSON or FormatConsole.
+	Format string // FormatAuto, FormatJSON, FormatConsole or FormatJournald.
 }
 
-// Values of Log.Format. FormatAuto is JSON under systemd's journal and where
-// standard error is not a terminal, and the console form otherwise.
+// Values of Log.Format. FormatAuto is one of the others, see Log.Form.
 const (
-	FormatAuto    = "auto"
-	FormatJSON    = "json"
-	FormatConsole = "console"
+	FormatAuto     = "auto"
+	FormatJSON     = "json"
+	FormatConsole  = "console"
+	FormatJournald = "journald"
 )
 
-// UseJSON decides between JSON and the console form. Under systemd both
-// INVOCATION_ID and JOURNAL_STREAM are set and the journal wants JSON.
-func (l Log) UseJSON(getenv func(string) string, terminal bool) bool {
-	switch l.Format {
-	case FormatJSON:
-		return true
-	case FormatConsole:
-		return false
-	default:
-		journal := getenv("INVOCATION_ID") != "" && getenv("JOURNAL_STREAM") != ""
-		return journal || !terminal
+// Form resolves FormatAuto: FormatJournald where standard error is the journal,
+// FormatConsole on a terminal, and FormatJSON everywhere else.
+func (l Log) Form(journal, terminal bool) string {
+	switch {
+	case l.Format != FormatAuto:
+		return l.Format
+	case journal:
+		return FormatJournald
+	case terminal:
+		return FormatConsole
 	}
+	return FormatJSON
+}
+
+// Metrics is the section [metrics]: where else than on its control socket the
+// agent shows its metrics.
+type Metrics struct {
+	Listen string // HOST:PORT, empty for nowhere; without HOST loopback.
+}
+
+// Tracing is the section [tracing]: who gets traces of passes and requests.
+type Tracing struct {
+	Endpoint    string  // Of an OTLP/HTTP collector; empty is none.
+	SampleRatio float64 // From 0 to 1.
 }
 
 // Placement is the section [placement]: options of the bundled Placement
@@ -227,6 +244,15 @@ const (
 // ControlSocket is the path of the agent's control socket. Load has checked
 // that it fits into a socket address.
 func (a Agent) ControlSocket() string { return filepath.Join(a.RuntimeDir, controlSocketName) }
+
+// ProviderConfigDir is the directory of the provider.yaml files: the one that is named, or provider_config beside the main
+// configuration file, as conf.d is. It need not exist.
+func (c *Config) ProviderConfigDir() string {
+	if dir := c.Tracker.ProviderConfigLocation; dir != "" {
+		return dir
+	}
+	return filepath.Join(filepath.Dir(c.file), "provider_config")
+}
 
 // File is the main configuration file, whether or not it exists.
 func (c *Config) File() string { return c.file }

@@ -123,10 +123,14 @@ func TestDefaultsDriverExample(t *testing.T) {
 // Every field of Config has exactly one key: a key for each field must change
 // it, and no two keys may share one.
 func TestEveryFieldHasAKey(t *testing.T) {
-	leaves := func(v reflect.Value) int {
+	var leaves func(v reflect.Value) int
+	leaves = func(v reflect.Value) int {
 		n := 0
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
+			switch f := v.Type().Field(i); {
+			case f.IsExported() && f.Type.Kind() == reflect.Struct:
+				n += leaves(v.Field(i))
+			case f.IsExported():
 				n++
 			}
 		}
@@ -345,23 +349,21 @@ func TestReadSecretRefuses(t *testing.T) {
 	}
 }
 
-func TestUseJSON(t *testing.T) {
-	journal := func(k string) string { return map[string]string{"INVOCATION_ID": "x", "JOURNAL_STREAM": "8:1"}[k] }
-	nothing := func(string) string { return "" }
+func TestLogForm(t *testing.T) {
 	for _, tc := range []struct {
-		format   string
-		getenv   func(string) string
-		terminal bool
-		want     bool
+		format            string
+		journal, terminal bool
+		want              string
 	}{
-		{FormatAuto, journal, false, true},
-		{FormatAuto, nothing, true, false},
-		{FormatAuto, nothing, false, true},
-		{FormatJSON, nothing, true, true},
-		{FormatConsole, journal, false, false},
+		{FormatAuto, true, false, FormatJournald},
+		{FormatAuto, false, true, FormatConsole},
+		{FormatAuto, false, false, FormatJSON},
+		{FormatJSON, true, false, FormatJSON},
+		{FormatConsole, true, false, FormatConsole},
+		{FormatJournald, false, true, FormatJournald},
 	} {
-		if got := (Log{Format: tc.format}).UseJSON(tc.getenv, tc.terminal); got != tc.want {
-			t.Errorf("%s, terminal %t: JSON %t", tc.format, tc.terminal, got)
+		if got := (Log{Format: tc.format}).Form(tc.journal, tc.terminal); got != tc.want {
+			t.Errorf("%s, journal %t, terminal %t: %s", tc.format, tc.journal, tc.terminal, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -48,11 +49,11 @@ var sections = []section{
 		{"runtime_dir", restart, "Directory of the control socket and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\n$XDG_RUNTIME_DIR/compute-agent for others.",
 			text[Config]{at: func(c *Config) *string { return &c.Agent.RuntimeDir }, words: "an absolute path", check: absolutePath}},
 	}},
-	{"placement_client", "The Placement service that the agent reports to.", []key[Config]{
-		{"url", restart, "Address of Placement, with its path when it has one.",
-			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.URL }, def: "http://127.0.0.1:8778", words: "a URL such as \"https://placement.example:8778\"", check: serviceURL}},
-		{"auth", restart, "How the agent proves who it is: \"noauth\" (Placement with auth_strategy = noauth2, for\none machine or a test) or \"token\" (the token in token_file).",
-			choice[Config]{func(c *Config) *string { return &c.PlacementClient.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken}}},
+	{"placement_client", "The Placement service that the agent reports to.", slices.Concat([]key[Config]{
+		{"url", restart, "Address of Placement, with its path when it has one. Empty means what Keystone's\ncatalogue says with auth = \"keystone\", and else " + DefaultPlacementURL + ".",
+			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.URL }, words: "a URL such as \"https://placement.example:8778\"", check: optionalURL}},
+		{"auth", restart, "How the agent proves who it is: \"noauth\" (Placement with auth_strategy = noauth2, for\none machine or a test), \"token\" (the token in token_file) or \"keystone\" (a token that it\ngets from Keystone, and renews).",
+			choice[Config]{func(c *Config) *string { return &c.PlacementClient.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthKeystone}}},
 		{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
 			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.TokenFile }, words: secretWords, check: secretPath}},
 		{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
@@ -69,7 +70,7 @@ var sections = []section{
 			number[Config]{at: func(c *Config) *int { return &c.PlacementClient.Retries }, def: 3, max: 20}},
 		{"use_proxy", restart, "Whether HTTP_PROXY, HTTPS_PROXY and NO_PROXY are heeded. Control planes are seldom\nbehind a proxy, and a stray variable has cut off many an agent.",
 			toggle[Config]{func(c *Config) *bool { return &c.PlacementClient.UseProxy }, false}},
-	}},
+	}, clientKeystoneKeys)},
 	{"tracker", "When the provider tree is brought up to date.", []key[Config]{
 		{"update_resources_interval", live, "Time between two passes, give or take a little jitter.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.UpdateResourcesInterval }, def: time.Minute, min: 100 * time.Millisecond, max: 24 * time.Hour}},
@@ -83,6 +84,8 @@ var sections = []section{
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.RetryBackoffMin }, def: time.Second, min: 10 * time.Millisecond, max: time.Hour}},
 		{"retry_backoff_max", live, "Longest pause between failed passes.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.RetryBackoffMax }, def: 2 * time.Minute, min: 10 * time.Millisecond, max: 24 * time.Hour}},
+		{"provider_config_location", live, "Directory of the provider.yaml files (*.yaml, in Nova's format): inventories and traits\nthat you add to resource providers. Empty means provider_config beside this file. A\ndirectory that is not there is no files. They are read again when they change.",
+			text[Config]{at: func(c *Config) *string { return &c.Tracker.ProviderConfigLocation }, words: "an absolute path", check: absolutePath}},
 	}},
 	{"reshape", "The move of inventory that guests use, and of their allocations with it, to other providers.\nIt takes place when the agent starts and a driver needs it.", []key[Config]{
 		{"on_failure", live, "What the agent does when a reshape is refused, by its own checks or by Placement: \"exit\"\nends it with exit code 3; \"hold\" keeps it up, degraded, and it writes nothing for that\nnode until `compute-agent refresh` or a reload has it try again. Guests run on either way.",
@@ -117,8 +120,18 @@ var sections = []section{
 	{"log", "What the agent writes to standard error.", []key[Config]{
 		{"level", live, "The least severe messages to write.",
 			choice[Config]{func(c *Config) *string { return &c.Log.Level }, "info", []string{"trace", "debug", "info", "warn", "error"}}},
-		{"format", restart, "\"auto\" writes JSON under systemd's journal and where there is no terminal, and a form\nfor people on a terminal.",
-			choice[Config]{func(c *Config) *string { return &c.Log.Format }, FormatAuto, []string{FormatAuto, FormatJSON, FormatConsole}}},
+		{"format", restart, "\"journald\" sends each message with its fields to systemd's journal. \"auto\" does that where\nstandard error is the journal, writes JSON where it is no terminal, and a form for people\non a terminal.",
+			choice[Config]{func(c *Config) *string { return &c.Log.Format }, FormatAuto, []string{FormatAuto, FormatJSON, FormatConsole, FormatJournald}}},
+	}},
+	{"metrics", "Metrics of the agent for Prometheus. They are always on its control socket.", []key[Config]{
+		{"listen", restart, "Address to serve /metrics, /healthz and /readyz on as well, by plain HTTP and to whoever\nasks, such as \"127.0.0.1:9177\". Without a host it is 127.0.0.1. Empty means nowhere.",
+			text[Config]{at: func(c *Config) *string { return &c.Metrics.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
+	}},
+	{"tracing", "Traces of passes and requests, for a collector that speaks OTLP over HTTP.", []key[Config]{
+		{"endpoint", restart, "Address of the collector, with the path if it is not /v1/traces, such as\n\"http://127.0.0.1:4318\". Empty means no tracing.",
+			text[Config]{at: func(c *Config) *string { return &c.Tracing.Endpoint }, words: "a URL", check: optionalURL}},
+		{"sample_ratio", restart, "Which part of the passes is traced: 1 is all of them, 0.01 every hundredth.",
+			fraction[Config]{at: func(c *Config) *float64 { return &c.Tracing.SampleRatio }, def: 1}},
 	}},
 	{"placement", "The bundled Placement server, with Placement's own option names.", []key[Config]{
 		{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",

@@ -36,10 +36,13 @@ func (l *loader) resolve() {
 			d.Path = filepath.Join(c.Plugins.Dir, "compute-driver-"+name)
 		}
 	}
+	l.resolvePlacementURL()
 	l.resolveCredential("placement_client.token_file", &c.PlacementClient.TokenFile)
 	l.resolveCredential("placement_client.ca_file", &c.PlacementClient.CAFile)
 	l.resolveCredential("placement_client.cert_file", &c.PlacementClient.CertFile)
 	l.resolveCredential("placement_client.key_file", &c.PlacementClient.KeyFile)
+	l.resolveCredential("placement_client.password_file", &c.PlacementClient.Keystone.PasswordFile)
+	l.resolveCredential("placement_client.application_credential_secret_file", &c.PlacementClient.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("placement_tls.cert_file", &c.PlacementTLS.CertFile)
 	l.resolveCredential("placement_tls.key_file", &c.PlacementTLS.KeyFile)
 	l.resolveCredential("placement_tls.client_ca_file", &c.PlacementTLS.ClientCAFile)

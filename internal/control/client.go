@@ -3,6 +3,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,11 @@ func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) 
 }
 
 func (c *Client) do(ctx context.Context, method, what string) (json.RawMessage, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent/v1/"+what, nil)
+	return c.send(ctx, method, what, nil)
+}
+
+func (c *Client) send(ctx context.Context, method, what string, body []byte) (json.RawMessage, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent/v1/"+what, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -58,13 +63,13 @@ func (c *Client) do(ctx context.Context, method, what string) (json.RawMessage, 
 		return nil, c.explain(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("reading the agent's answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		var f failure
-		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+		if json.Unmarshal(content, &f) != nil || f.Error == "" {
 			f.Error = resp.Status
 		}
 		if f.Refused {
@@ -72,7 +77,7 @@ func (c *Client) do(ctx context.Context, method, what string) (json.RawMessage, 
 		}
 		return nil, fmt.Errorf("the agent says: %s", f.Error)
 	}
-	return body, nil
+	return content, nil
 }
 
 // PlanPath is what Raw is asked for a plan.

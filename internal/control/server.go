@@ -27,6 +27,9 @@ type Agent interface {
 	Refresh(ctx context.Context)
 	// UndoReshape takes back a reshape by its number in the journal.
 	UndoReshape(ctx context.Context, id int64) error
+
+	nodesAgent
+	auditAgent
 }
 
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
@@ -61,6 +64,8 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
+	handleNodes(mux, agent)
+	handleAudit(mux, agent)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
 	mux.HandleFunc("GET /v1/tree", func(w http.ResponseWriter, r *http.Request) {
 		tree, err := agent.Tree(r.Context())

@@ -5,6 +5,7 @@ package control
 import (
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -23,6 +24,10 @@ type Status struct {
 	Reloaded    time.Time `json:"reloaded,omitzero"`
 	Placement   Placement `json:"placement"`
 	Drivers     []Driver  `json:"drivers"`
+	// Conditions are all that is not as usual, the worst first.
+	Conditions []health.Condition `json:"conditions"`
+	// Disabled are the reasons why nothing new is scheduled to this host's nodes.
+	Disabled []DisabledReason `json:"disabled,omitempty"`
 }
 
 // Placement is the Placement service as the agent sees it.

@@ -23,6 +23,10 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(underWatch) != "" {
+		fmt.Fprintln(os.Stderr, becomeWatched())
+		os.Exit(1)
+	}
 	os.Exit(run(m))
 }
 
@@ -69,9 +73,16 @@ type process struct {
 // spawn starts a binary; its output is kept, and shown if the test fails.
 func spawn(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
+	return spawnBy(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, env...) }, name, args...)
+}
+
+// spawnBy is spawn with something changed about how.
+func spawnBy(t *testing.T, how func(*exec.Cmd), name string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, name: name, more: make(chan struct{}), done: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(binaries, name), args...)
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env = os.Environ()
+	how(p.cmd)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r, w, err := os.Pipe()
 	check(t, err)

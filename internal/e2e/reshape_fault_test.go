@@ -272,19 +272,7 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 		agent.stop()
 	}
 	proxy.arm(0, fault{}, nil)
-	middle := w.look()
-	if err := between(start.picture, middle); err != nil {
-		t.Errorf("after the fault: %v", err)
-	}
-	w.settle()
-	after := w.look()
-	if diff := cmp.Diff(want, after.timeless()); diff != "" {
-		t.Errorf("after the next start: %s", diff)
-	}
-	if n := w.settle(); n != 0 {
-		t.Errorf("%d writes at the start after that", n)
-	}
-	w.checkJournal()
+	w.recover(start, want)
 }
 
 // checkJournal: what the journal says agrees with Placement: the reshape happened once, and nothing is left open.

@@ -253,6 +253,9 @@ type picture struct {
 type inventory struct {
 	Total, Reserved int64
 	Ratio           float64 `json:"allocation_ratio"`
+	MinUnit         int64   `json:"min_unit"`
+	MaxUnit         int64   `json:"max_unit"`
+	StepSize        int64   `json:"step_size"`
 }
 
 // look reads all of Placement.

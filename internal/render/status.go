@@ -29,6 +29,7 @@ func Status(w io.Writer, s control.Status, now time.Time) error {
 		where += " (bundled, in this process)"
 	}
 	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
+	p.reasons("  disabled    ", s.Disabled)
 	for _, d := range s.Drivers {
 		p.driver(d, now)
 	}

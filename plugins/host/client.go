@@ -38,13 +38,17 @@ func (p *process) introduce(ctx context.Context) error {
 func (p *process) Configure(ctx context.Context, spec Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, spec.Timeouts.Configure)
 	defer cancel()
-	_, err := p.plugin.Configure(ctx, &driverv1.ConfigureRequest{
+	reply, err := p.plugin.Configure(ctx, &driverv1.ConfigureRequest{
 		ConfigJson: spec.Config,
 		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir},
 	})
 	if err != nil {
 		return p.callError(ctx, "Configure", spec.Timeouts.Configure, err)
 	}
+	if err := checkShape(reply.GetShapeVersion(), p.info.GetCapabilities()); err != nil {
+		return p.failed("Configure", fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	p.shape.Store(reply.GetShapeVersion())
 	p.timeouts.Store(&spec.Timeouts)
 	return nil
 }
@@ -103,7 +107,11 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	if err != nil {
 		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 	}
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames()}, nil
+	traits, err := checkCapabilities(reply.GetCapabilityTraits(), p.info.GetCapabilities())
+	if err != nil {
+		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
 }
 
 // Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
@@ -149,6 +157,7 @@ func (p *process) failed(call string, err error) error {
 func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
 	f := wire.FailureOf(err)
 	if f.Kind != wire.KindOther {
+		f.Message = clip(f.Message, 20000)
 		return p.failed(call, driverError(f))
 	}
 	switch code := status.Code(err); {
@@ -183,6 +192,8 @@ func driverError(f wire.Failure) error {
 		err = &plugins.NotReady{Reason: f.Words}
 	case wire.KindConfigError:
 		err = &plugins.ConfigError{Key: f.Key, Problem: f.Words}
+	case wire.KindUnsupported:
+		err = plugins.ErrUnsupported
 	default:
 		return errors.New(f.Message)
 	}

@@ -21,9 +21,16 @@ const (
 	maxCapabilities      = 100
 )
 
-// checkReply is the border: what a driver answered to UpdateProviderTree is turned into a tree, or refused with words that
+// edited is an answer that holds an edited tree: to UpdateProviderTree or to ReshapeStep.
+type edited interface {
+	GetTree() *driverv1.ProviderTree
+	GetAllocations() *driverv1.Allocations
+	GetClassRenames() map[string]string
+}
+
+// checkReply is the border: what a driver answered is turned into a tree, or refused with words that
 // its author can act on.
-func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply *driverv1.UpdateProviderTreeResponse) (*providertree.Tree, providertree.Allocations, error) {
+func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
 	if err := checkSizes(reply); err != nil {
 		return nil, nil, err
 	}
@@ -55,7 +62,7 @@ func checkReply(before *providertree.Tree, node string, given providertree.Alloc
 }
 
 // checkSizes looks at the message before anything is made of it.
-func checkSizes(reply *driverv1.UpdateProviderTreeResponse) error {
+func checkSizes(reply edited) error {
 	if n := len(reply.GetTree().GetProviders()); n > maxProviders {
 		return fmt.Errorf("the tree has %d resource providers, at most %d are allowed", n, maxProviders)
 	}

@@ -35,7 +35,8 @@ type Plugin struct {
 	tried  bool          // the first attempt to start has ended
 	run    *running      // the supervisor, or nil
 
-	renames plugins.ClassRenames // of the last reshape
+	renames      plugins.ClassRenames       // of the last reshape, or step of one
+	capabilities map[string]map[string]bool // by node, of its last answer
 }
 
 // pluginDeps is what a plugin needs from its surroundings.
@@ -180,7 +181,11 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	}
 	defer s.calls.Done()
 	nodes, err := s.AvailableNodes(ctx)
-	return nodes, p.heard(ctx, s, err)
+	if err := p.heard(ctx, s, err); err != nil {
+		return nil, err
+	}
+	p.forget(nodes)
+	return nodes, nil
 }
 
 // UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a tree of its own.
@@ -197,16 +202,12 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	if err := p.heard(ctx, s, err); err != nil {
 		return nil, nil, err
 	}
-	if allocations != nil {
-		p.mu.Lock()
-		p.renames = got.renames
-		p.mu.Unlock()
-	}
+	p.remember(node, got, allocations != nil)
 	return got.tree, got.allocations, nil
 }
 
-// ClassRenames is what came with the last answer to an UpdateProviderTree that was given allocations: the resource classes that
-// the driver renamed, by their former names. It makes a Plugin a [plugins.Renamer].
+// ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that was given allocations: the resource
+// classes that the driver renamed in it, by their former names. It makes a Plugin a [plugins.Renamer].
 func (p *Plugin) ClassRenames() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

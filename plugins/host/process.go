@@ -30,6 +30,11 @@ type instance interface {
 	Health(ctx context.Context) error
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
+	// The optional abilities: plugins.ErrUnsupported without them.
+	ShapeVersion() (int, error)
+	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error)
+	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
+	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
 	// Done is closed when the process has ended; Exit then says how.
@@ -42,11 +47,12 @@ type instance interface {
 	Abort()
 }
 
-// answer is what came of UpdateProviderTree.
+// answer is what came of UpdateProviderTree or ReshapeStep.
 type answer struct {
-	tree        *providertree.Tree
-	allocations providertree.Allocations
-	renames     plugins.ClassRenames
+	tree         *providertree.Tree
+	allocations  providertree.Allocations
+	renames      plugins.ClassRenames
+	capabilities map[string]bool // nil: the plugin does not tell
 }
 
 // identity is what is known of a process.
@@ -66,6 +72,7 @@ type process struct {
 	digest    string
 	id        fileID
 	timeouts  atomic.Pointer[Timeouts]
+	shape     atomic.Int32 // version of the driver's shape, 0: none
 	log       zerolog.Logger
 	client    *goplugin.Client
 	runner    *runner

@@ -51,8 +51,8 @@ type Timeouts struct {
 	Handshake time.Duration // from exec to the connection; default 10 s
 	Info      time.Duration // default 5 s
 	Configure time.Duration // default 30 s
-	Nodes     time.Duration // AvailableNodes; default 30 s
-	Update    time.Duration // UpdateProviderTree; default 60 s
+	Nodes     time.Duration // AvailableNodes, NodeDeleted; default 30 s
+	Update    time.Duration // UpdateProviderTree, ReshapeStep, Guests; default 60 s
 	Health    time.Duration // one health check; default 3 s
 	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
 }

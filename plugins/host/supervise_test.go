@@ -39,6 +39,16 @@ func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (answer, error) {
 	return answer{tree: tree, allocations: a}, nil
 }
+func (p *puppet) ShapeVersion() (int, error) { return 0, plugins.ErrUnsupported }
+func (p *puppet) ReshapeStep(context.Context, *providertree.Tree, string, int, providertree.Allocations) (answer, error) {
+	return answer{}, plugins.ErrUnsupported
+}
+func (p *puppet) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
+	return nil, plugins.ErrUnsupported
+}
+func (p *puppet) NodeDeleted(context.Context, plugins.Node) (bool, error) {
+	return false, plugins.ErrUnsupported
+}
 func (p *puppet) Watch(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return ctx.Err()

@@ -52,6 +52,9 @@ type Entry struct {
 	Compared bool `json:"compared,omitempty"`
 	// Undoes is the ID of the reshape that this one takes back, or 0.
 	Undoes int64 `json:"undoes,omitempty"`
+	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where the driver numbers none.
+	FromShape int `json:"from_shape,omitempty"`
+	ToShape   int `json:"to_shape,omitempty"`
 	// Reshape is the request, with what was there before.
 	Reshape *reportclient.Reshape `json:"reshape"`
 

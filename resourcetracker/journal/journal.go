@@ -42,6 +42,8 @@ type Label struct {
 	Node string
 	// Undoes is the ID of the reshape that is taken back, or 0.
 	Undoes int64
+	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where they are not known.
+	FromShape, ToShape int
 }
 
 // New returns the journal of a state directory. It touches nothing on disk before the first call of another method.
@@ -133,7 +135,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return fmt.Errorf("the journal of reshapes: what became of reshape %d of this node is not known yet", open[0].ID)
 	}
 	label := j.labels[root]
-	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, Reshape: r}
+	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, FromShape: label.FromShape, ToShape: label.ToShape, Reshape: r}
 	if err := j.prepareDir(); err != nil {
 		return fmt.Errorf("the journal of reshapes: %w", err)
 	}

@@ -18,16 +18,48 @@ func FromAllocations(allocations providertree.Allocations) *driverv1.Allocations
 	out := &driverv1.Allocations{Consumers: make(map[string]*driverv1.ConsumerAllocations, len(allocations))}
 	for uuid, c := range allocations {
 		m := &driverv1.ConsumerAllocations{
-			Resources:  make(map[string]*driverv1.Resources, len(c.Resources)),
+			Resources:  FromResources(c.Resources),
 			Generation: c.Generation,
 			ProjectId:  c.ProjectID, UserId: c.UserID, ConsumerType: c.ConsumerType,
-		}
-		for provider, amounts := range c.Resources {
-			m.Resources[provider] = &driverv1.Resources{Amounts: amounts}
 		}
 		out.Consumers[uuid] = m
 	}
 	return out
+}
+
+// FromResources converts amounts by provider and class to their messages.
+func FromResources(resources map[string]map[string]int64) map[string]*driverv1.Resources {
+	out := make(map[string]*driverv1.Resources, len(resources))
+	for provider, amounts := range resources {
+		out[provider] = &driverv1.Resources{Amounts: amounts}
+	}
+	return out
+}
+
+// ToResources is the way back. Errors: those of [ToAllocations], in words.
+func ToResources(msg map[string]*driverv1.Resources) (map[string]map[string]int64, error) {
+	out := make(map[string]map[string]int64, len(msg))
+	for provider, resources := range msg {
+		uuid, err := providertree.CanonicalUUID(provider)
+		if err != nil {
+			return nil, fmt.Errorf("resource provider: %w", err)
+		}
+		if _, twice := out[uuid]; twice {
+			return nil, fmt.Errorf("resource provider %s is given twice", uuid)
+		}
+		amounts := make(map[string]int64, len(resources.GetAmounts()))
+		for class, n := range resources.GetAmounts() {
+			if err := providertree.ValidateClass(class); err != nil {
+				return nil, err
+			}
+			if n < 1 || n > providertree.MaxUnit {
+				return nil, fmt.Errorf("%d of %s on %s: must be between 1 and %d", n, class, uuid, int64(providertree.MaxUnit))
+			}
+			amounts[class] = n
+		}
+		out[uuid] = amounts
+	}
+	return out, nil
 }
 
 // ToAllocations converts a message to allocations; nil stays nil.
@@ -58,7 +90,6 @@ func ToAllocations(msg *driverv1.Allocations) (providertree.Allocations, error) 
 
 func toConsumer(m *driverv1.ConsumerAllocations) (providertree.ConsumerAllocations, error) {
 	c := providertree.ConsumerAllocations{
-		Resources: make(map[string]map[string]int64, len(m.GetResources())),
 		ProjectID: m.GetProjectId(), UserID: m.GetUserId(), ConsumerType: m.GetConsumerType(),
 	}
 	if m != nil && m.Generation != nil {
@@ -68,25 +99,7 @@ func toConsumer(m *driverv1.ConsumerAllocations) (providertree.ConsumerAllocatio
 		}
 		c.Generation = &g
 	}
-	for provider, resources := range m.GetResources() {
-		uuid, err := providertree.CanonicalUUID(provider)
-		if err != nil {
-			return c, fmt.Errorf("resource provider: %w", err)
-		}
-		if _, twice := c.Resources[uuid]; twice {
-			return c, fmt.Errorf("resource provider %s is given twice", uuid)
-		}
-		amounts := make(map[string]int64, len(resources.GetAmounts()))
-		for class, n := range resources.GetAmounts() {
-			if err := providertree.ValidateClass(class); err != nil {
-				return c, err
-			}
-			if n < 1 || n > providertree.MaxUnit {
-				return c, fmt.Errorf("%d of %s on %s: must be between 1 and %d", n, class, uuid, int64(providertree.MaxUnit))
-			}
-			amounts[class] = n
-		}
-		c.Resources[uuid] = amounts
-	}
-	return c, nil
+	var err error
+	c.Resources, err = ToResources(m.GetResources())
+	return c, err
 }

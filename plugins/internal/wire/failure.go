@@ -30,6 +30,8 @@ const (
 	KindReshapeFailed
 	KindNotReady
 	KindConfigError
+	// KindUnsupported has no words of its own, and no detail: it is gRPC's own way of saying so.
+	KindUnsupported
 )
 
 // Failure is a typed answer, as both ends of the connection see it.
@@ -64,6 +66,8 @@ func (f Failure) Err() error {
 		code, detail = codes.FailedPrecondition, &driverv1.NotReady{Reason: words}
 	case KindConfigError:
 		code, detail = codes.InvalidArgument, &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
+	case KindUnsupported:
+		return status.Error(codes.Unimplemented, cut(f.Message, maxWords))
 	default:
 		return status.Error(codes.Unknown, cut(f.Message, maxWords))
 	}
@@ -95,6 +99,9 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 func FailureOf(err error) Failure {
 	st, _ := status.FromError(err)
 	f := Failure{Message: st.Message()}
+	if st.Code() == codes.Unimplemented {
+		f.Kind = KindUnsupported
+	}
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *driverv1.ReshapeNeeded:

@@ -37,9 +37,21 @@ const (
 
 // Capabilities: what a plugin can do beyond what all must.
 const (
-	CapabilityWatch    = "watch"
-	CapabilityHealth   = "health"
-	CapabilityShutdown = "shutdown"
+	CapabilityWatch        = "watch"
+	CapabilityHealth       = "health"
+	CapabilityShutdown     = "shutdown"
+	CapabilityShapes       = "shapes"
+	CapabilityCapabilities = "capabilities"
+	CapabilityGuests       = "guests"
+	CapabilityNodeDeleted  = "node_deleted"
+)
+
+// What a plugin may answer at most.
+const (
+	// MaxShape is the highest number of a shape; 0 is none.
+	MaxShape = 9999
+	// MaxGuests bounds the guests of one node.
+	MaxGuests = 100_000
 )
 
 // HeartbeatInterval is how often a Watch stream is to show a sign of life.

@@ -157,6 +157,7 @@ func TestFailuresComeBackAsTheyWere(t *testing.T) {
 		{Kind: KindReshapeFailed, Words: "why", Offenders: []Offender{{"c", "p", "VGPU", "x"}, {Problem: "y"}}, Message: "m"},
 		{Kind: KindNotReady, Message: "m"},
 		{Kind: KindConfigError, Key: "a.b", Words: "w", Message: "m"},
+		{Kind: KindUnsupported, Message: "m"},
 		{Message: "only words"},
 	} {
 		if diff := cmp.Diff(f, FailureOf(f.Err())); diff != "" {

@@ -15,7 +15,8 @@
 // Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError. A method of a capability that the plugin does not
+// have, altogether or with its present configuration, answers UNIMPLEMENTED.
 
 package driverv1
 
@@ -76,7 +77,8 @@ type InfoResponse struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown".
+	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
+	// "guests", "node_deleted".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -331,7 +333,10 @@ func (x *HostInfo) GetStateDir() string {
 }
 
 type ConfigureResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With the capability "shapes": the number of the shape that UpdateProviderTree makes with this configuration, 1 to 9999, or
+	// 0 if its shapes are not numbered.
+	ShapeVersion  int32 `protobuf:"varint,1,opt,name=shape_version,json=shapeVersion,proto3" json:"shape_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -364,6 +369,13 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ConfigureResponse) GetShapeVersion() int32 {
+	if x != nil {
+		return x.ShapeVersion
+	}
+	return 0
 }
 
 type HealthRequest struct {
@@ -731,9 +743,12 @@ type UpdateProviderTreeResponse struct {
 	Allocations *Allocations `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	// The resource classes that the allocations have under another name than in the request, by their former names. Only
 	// with allocations. No name is on both sides.
-	ClassRenames  map[string]string `protobuf:"bytes,3,rep,name=class_renames,json=classRenames,proto3" json:"class_renames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ClassRenames map[string]string `protobuf:"bytes,3,rep,name=class_renames,json=classRenames,proto3" json:"class_renames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// With the capability "capabilities": traits of the node's root, by name, and whether it has them. Those that are not named
+	// it does not have.
+	CapabilityTraits map[string]bool `protobuf:"bytes,4,rep,name=capability_traits,json=capabilityTraits,proto3" json:"capability_traits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UpdateProviderTreeResponse) Reset() {
@@ -787,6 +802,459 @@ func (x *UpdateProviderTreeResponse) GetClassRenames() map[string]string {
 	return nil
 }
 
+func (x *UpdateProviderTreeResponse) GetCapabilityTraits() map[string]bool {
+	if x != nil {
+		return x.CapabilityTraits
+	}
+	return nil
+}
+
+type ReshapeStepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tree  *ProviderTree          `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Name of the root provider of the node.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The shape that the tree is taken to have; 0 if that is not known. The next one is to be made of it.
+	FromShape int32 `protobuf:"varint,3,opt,name=from_shape,json=fromShape,proto3" json:"from_shape,omitempty"`
+	// Always present.
+	Allocations   *Allocations `protobuf:"bytes,4,opt,name=allocations,proto3" json:"allocations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReshapeStepRequest) Reset() {
+	*x = ReshapeStepRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReshapeStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReshapeStepRequest) ProtoMessage() {}
+
+func (x *ReshapeStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReshapeStepRequest.ProtoReflect.Descriptor instead.
+func (*ReshapeStepRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReshapeStepRequest) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *ReshapeStepRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReshapeStepRequest) GetFromShape() int32 {
+	if x != nil {
+		return x.FromShape
+	}
+	return 0
+}
+
+func (x *ReshapeStepRequest) GetAllocations() *Allocations {
+	if x != nil {
+		return x.Allocations
+	}
+	return nil
+}
+
+type ReshapeStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tree  *ProviderTree          `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Always present.
+	Allocations *Allocations `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
+	// The resource classes that this step renamed, as in UpdateProviderTreeResponse.
+	ClassRenames  map[string]string `protobuf:"bytes,3,rep,name=class_renames,json=classRenames,proto3" json:"class_renames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReshapeStepResponse) Reset() {
+	*x = ReshapeStepResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReshapeStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReshapeStepResponse) ProtoMessage() {}
+
+func (x *ReshapeStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReshapeStepResponse.ProtoReflect.Descriptor instead.
+func (*ReshapeStepResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReshapeStepResponse) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *ReshapeStepResponse) GetAllocations() *Allocations {
+	if x != nil {
+		return x.Allocations
+	}
+	return nil
+}
+
+func (x *ReshapeStepResponse) GetClassRenames() map[string]string {
+	if x != nil {
+		return x.ClassRenames
+	}
+	return nil
+}
+
+type GuestsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For looking up providers. It does not come back.
+	Tree *ProviderTree `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestsRequest) Reset() {
+	*x = GuestsRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestsRequest) ProtoMessage() {}
+
+func (x *GuestsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestsRequest.ProtoReflect.Descriptor instead.
+func (*GuestsRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GuestsRequest) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *GuestsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type GuestsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100,000.
+	Guests        []*Guest `protobuf:"bytes,1,rep,name=guests,proto3" json:"guests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestsResponse) Reset() {
+	*x = GuestsResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestsResponse) ProtoMessage() {}
+
+func (x *GuestsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestsResponse.ProtoReflect.Descriptor instead.
+func (*GuestsResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GuestsResponse) GetGuests() []*Guest {
+	if x != nil {
+		return x.Guests
+	}
+	return nil
+}
+
+// Guest is what a hypervisor runs or could run.
+type Guest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The consumer's in Placement. Each is there once.
+	Uuid string `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// For people; may be empty, and what identifies its owner too.
+	Name      string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ProjectId string `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	UserId    string `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// All that the guest has. Absent if that is not known.
+	Resources     *GuestResources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Guest) Reset() {
+	*x = Guest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Guest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Guest) ProtoMessage() {}
+
+func (x *Guest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Guest.ProtoReflect.Descriptor instead.
+func (*Guest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Guest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *Guest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Guest) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
+}
+
+func (x *Guest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Guest) GetResources() *GuestResources {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+type GuestResources struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By provider uuid.
+	Resources     map[string]*Resources `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestResources) Reset() {
+	*x = GuestResources{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestResources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestResources) ProtoMessage() {}
+
+func (x *GuestResources) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestResources.ProtoReflect.Descriptor instead.
+func (*GuestResources) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GuestResources) GetResources() map[string]*Resources {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+type NodeDeletedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDeletedRequest) Reset() {
+	*x = NodeDeletedRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDeletedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDeletedRequest) ProtoMessage() {}
+
+func (x *NodeDeletedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDeletedRequest.ProtoReflect.Descriptor instead.
+func (*NodeDeletedRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *NodeDeletedRequest) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type NodeDeletedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node is gone for good: its providers may be deleted.
+	Deleted       bool `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDeletedResponse) Reset() {
+	*x = NodeDeletedResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDeletedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDeletedResponse) ProtoMessage() {}
+
+func (x *NodeDeletedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDeletedResponse.ProtoReflect.Descriptor instead.
+func (*NodeDeletedResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *NodeDeletedResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 type ProviderTree struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every provider after its parent, siblings in their order.
@@ -797,7 +1265,7 @@ type ProviderTree struct {
 
 func (x *ProviderTree) Reset() {
 	*x = ProviderTree{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +1277,7 @@ func (x *ProviderTree) String() string {
 func (*ProviderTree) ProtoMessage() {}
 
 func (x *ProviderTree) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +1290,7 @@ func (x *ProviderTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderTree.ProtoReflect.Descriptor instead.
 func (*ProviderTree) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{16}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProviderTree) GetProviders() []*ResourceProvider {
@@ -853,7 +1321,7 @@ type ResourceProvider struct {
 
 func (x *ResourceProvider) Reset() {
 	*x = ResourceProvider{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1333,7 @@ func (x *ResourceProvider) String() string {
 func (*ResourceProvider) ProtoMessage() {}
 
 func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1346,7 @@ func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceProvider.ProtoReflect.Descriptor instead.
 func (*ResourceProvider) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResourceProvider) GetUuid() string {
@@ -952,7 +1420,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1432,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1445,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Inventory) GetTotal() int64 {
@@ -1033,7 +1501,7 @@ type NamedResource struct {
 
 func (x *NamedResource) Reset() {
 	*x = NamedResource{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1513,7 @@ func (x *NamedResource) String() string {
 func (*NamedResource) ProtoMessage() {}
 
 func (x *NamedResource) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1526,7 @@ func (x *NamedResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedResource.ProtoReflect.Descriptor instead.
 func (*NamedResource) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NamedResource) GetResourceClass() string {
@@ -1092,7 +1560,7 @@ type Allocations struct {
 
 func (x *Allocations) Reset() {
 	*x = Allocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1572,7 @@ func (x *Allocations) String() string {
 func (*Allocations) ProtoMessage() {}
 
 func (x *Allocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1585,7 @@ func (x *Allocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocations.ProtoReflect.Descriptor instead.
 func (*Allocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Allocations) GetConsumers() map[string]*ConsumerAllocations {
@@ -1142,7 +1610,7 @@ type ConsumerAllocations struct {
 
 func (x *ConsumerAllocations) Reset() {
 	*x = ConsumerAllocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1622,7 @@ func (x *ConsumerAllocations) String() string {
 func (*ConsumerAllocations) ProtoMessage() {}
 
 func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1635,7 @@ func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumerAllocations.ProtoReflect.Descriptor instead.
 func (*ConsumerAllocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConsumerAllocations) GetResources() map[string]*Resources {
@@ -1215,7 +1683,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1695,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1708,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Resources) GetAmounts() map[string]int64 {
@@ -1260,7 +1728,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1740,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1753,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchRequest) GetHeartbeatMs() int64 {
@@ -1308,7 +1776,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1788,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1801,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -1388,7 +1856,7 @@ type Changed struct {
 
 func (x *Changed) Reset() {
 	*x = Changed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1868,7 @@ func (x *Changed) String() string {
 func (*Changed) ProtoMessage() {}
 
 func (x *Changed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1881,7 @@ func (x *Changed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changed.ProtoReflect.Descriptor instead.
 func (*Changed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Changed) GetNode() string {
@@ -1432,7 +1900,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1912,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1925,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{34}
 }
 
 // ReshapeNeeded is an error detail: inventory in use must move to another provider; call again with allocations.
@@ -1470,7 +1938,7 @@ type ReshapeNeeded struct {
 
 func (x *ReshapeNeeded) Reset() {
 	*x = ReshapeNeeded{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1950,7 @@ func (x *ReshapeNeeded) String() string {
 func (*ReshapeNeeded) ProtoMessage() {}
 
 func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1963,7 @@ func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeNeeded.ProtoReflect.Descriptor instead.
 func (*ReshapeNeeded) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReshapeNeeded) GetReason() string {
@@ -1516,7 +1984,7 @@ type ReshapeFailed struct {
 
 func (x *ReshapeFailed) Reset() {
 	*x = ReshapeFailed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1996,7 @@ func (x *ReshapeFailed) String() string {
 func (*ReshapeFailed) ProtoMessage() {}
 
 func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +2009,7 @@ func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeFailed.ProtoReflect.Descriptor instead.
 func (*ReshapeFailed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReshapeFailed) GetReason() string {
@@ -1571,7 +2039,7 @@ type Offender struct {
 
 func (x *Offender) Reset() {
 	*x = Offender{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +2051,7 @@ func (x *Offender) String() string {
 func (*Offender) ProtoMessage() {}
 
 func (x *Offender) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +2064,7 @@ func (x *Offender) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offender.ProtoReflect.Descriptor instead.
 func (*Offender) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Offender) GetConsumerUuid() string {
@@ -1637,7 +2105,7 @@ type NotReady struct {
 
 func (x *NotReady) Reset() {
 	*x = NotReady{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +2117,7 @@ func (x *NotReady) String() string {
 func (*NotReady) ProtoMessage() {}
 
 func (x *NotReady) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +2130,7 @@ func (x *NotReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotReady.ProtoReflect.Descriptor instead.
 func (*NotReady) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NotReady) GetReason() string {
@@ -1684,7 +2152,7 @@ type ConfigError struct {
 
 func (x *ConfigError) Reset() {
 	*x = ConfigError{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +2164,7 @@ func (x *ConfigError) String() string {
 func (*ConfigError) ProtoMessage() {}
 
 func (x *ConfigError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +2177,7 @@ func (x *ConfigError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigError.ProtoReflect.Descriptor instead.
 func (*ConfigError) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConfigError) GetKey() string {
@@ -1747,8 +2215,9 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04host\x18\x02 \x01(\v2\x1b.compute.driver.v1.HostInfoR\x04host\";\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
-	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\"\x13\n" +
-	"\x11ConfigureResponse\"\x0f\n" +
+	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\"8\n" +
+	"\x11ConfigureResponse\x12#\n" +
+	"\rshape_version\x18\x01 \x01(\x05R\fshapeVersion\"\x0f\n" +
 	"\rHealthRequest\"*\n" +
 	"\x0eHealthResponse\x12\x18\n" +
 	"\aproblem\x18\x01 \x01(\tR\aproblem\",\n" +
@@ -1764,14 +2233,52 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x19UpdateProviderTreeRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12@\n" +
-	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xba\x02\n" +
+	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xf1\x03\n" +
 	"\x1aUpdateProviderTreeResponse\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12@\n" +
 	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\x12d\n" +
-	"\rclass_renames\x18\x03 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntryR\fclassRenames\x1a?\n" +
+	"\rclass_renames\x18\x03 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntryR\fclassRenames\x12p\n" +
+	"\x11capability_traits\x18\x04 \x03(\v2C.compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntryR\x10capabilityTraits\x1a?\n" +
 	"\x11ClassRenamesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aC\n" +
+	"\x15CapabilityTraitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\"\xbe\x01\n" +
+	"\x12ReshapeStepRequest\x123\n" +
+	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"from_shape\x18\x03 \x01(\x05R\tfromShape\x12@\n" +
+	"\vallocations\x18\x04 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xac\x02\n" +
+	"\x13ReshapeStepResponse\x123\n" +
+	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12@\n" +
+	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\x12]\n" +
+	"\rclass_renames\x18\x03 \x03(\v28.compute.driver.v1.ReshapeStepResponse.ClassRenamesEntryR\fclassRenames\x1a?\n" +
+	"\x11ClassRenamesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"X\n" +
+	"\rGuestsRequest\x123\n" +
+	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"B\n" +
+	"\x0eGuestsResponse\x120\n" +
+	"\x06guests\x18\x01 \x03(\v2\x18.compute.driver.v1.GuestR\x06guests\"\xa8\x01\n" +
+	"\x05Guest\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"project_id\x18\x03 \x01(\tR\tprojectId\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\x12?\n" +
+	"\tresources\x18\x05 \x01(\v2!.compute.driver.v1.GuestResourcesR\tresources\"\xbc\x01\n" +
+	"\x0eGuestResources\x12N\n" +
+	"\tresources\x18\x01 \x03(\v20.compute.driver.v1.GuestResources.ResourcesEntryR\tresources\x1aZ\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.compute.driver.v1.ResourcesR\x05value:\x028\x01\"A\n" +
+	"\x12NodeDeletedRequest\x12+\n" +
+	"\x04node\x18\x01 \x01(\v2\x17.compute.driver.v1.NodeR\x04node\"/\n" +
+	"\x13NodeDeletedResponse\x12\x18\n" +
+	"\adeleted\x18\x01 \x01(\bR\adeleted\"Q\n" +
 	"\fProviderTree\x12A\n" +
 	"\tproviders\x18\x01 \x03(\v2#.compute.driver.v1.ResourceProviderR\tproviders\"\xbd\x03\n" +
 	"\x10ResourceProvider\x12\x12\n" +
@@ -1857,10 +2364,13 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\fConfigSchema\x12&.compute.driver.v1.ConfigSchemaRequest\x1a'.compute.driver.v1.ConfigSchemaResponse\x12V\n" +
 	"\tConfigure\x12#.compute.driver.v1.ConfigureRequest\x1a$.compute.driver.v1.ConfigureResponse\x12M\n" +
 	"\x06Health\x12 .compute.driver.v1.HealthRequest\x1a!.compute.driver.v1.HealthResponse\x12S\n" +
-	"\bShutdown\x12\".compute.driver.v1.ShutdownRequest\x1a#.compute.driver.v1.ShutdownResponse2\xb0\x02\n" +
+	"\bShutdown\x12\".compute.driver.v1.ShutdownRequest\x1a#.compute.driver.v1.ShutdownResponse2\xbb\x04\n" +
 	"\x06Driver\x12e\n" +
 	"\x0eAvailableNodes\x12(.compute.driver.v1.AvailableNodesRequest\x1a).compute.driver.v1.AvailableNodesResponse\x12q\n" +
-	"\x12UpdateProviderTree\x12,.compute.driver.v1.UpdateProviderTreeRequest\x1a-.compute.driver.v1.UpdateProviderTreeResponse\x12L\n" +
+	"\x12UpdateProviderTree\x12,.compute.driver.v1.UpdateProviderTreeRequest\x1a-.compute.driver.v1.UpdateProviderTreeResponse\x12\\\n" +
+	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
+	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
+	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
 	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x01BIZGgithub.com/compute-agent/compute-agent/plugins/proto/driver/v1;driverv1b\x06proto3"
 
 var (
@@ -1875,7 +2385,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescData
 }
 
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*InfoRequest)(nil),                // 0: compute.driver.v1.InfoRequest
 	(*InfoResponse)(nil),               // 1: compute.driver.v1.InfoResponse
@@ -1893,69 +2403,98 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*Node)(nil),                       // 13: compute.driver.v1.Node
 	(*UpdateProviderTreeRequest)(nil),  // 14: compute.driver.v1.UpdateProviderTreeRequest
 	(*UpdateProviderTreeResponse)(nil), // 15: compute.driver.v1.UpdateProviderTreeResponse
-	(*ProviderTree)(nil),               // 16: compute.driver.v1.ProviderTree
-	(*ResourceProvider)(nil),           // 17: compute.driver.v1.ResourceProvider
-	(*Inventory)(nil),                  // 18: compute.driver.v1.Inventory
-	(*NamedResource)(nil),              // 19: compute.driver.v1.NamedResource
-	(*Allocations)(nil),                // 20: compute.driver.v1.Allocations
-	(*ConsumerAllocations)(nil),        // 21: compute.driver.v1.ConsumerAllocations
-	(*Resources)(nil),                  // 22: compute.driver.v1.Resources
-	(*WatchRequest)(nil),               // 23: compute.driver.v1.WatchRequest
-	(*WatchResponse)(nil),              // 24: compute.driver.v1.WatchResponse
-	(*Changed)(nil),                    // 25: compute.driver.v1.Changed
-	(*Heartbeat)(nil),                  // 26: compute.driver.v1.Heartbeat
-	(*ReshapeNeeded)(nil),              // 27: compute.driver.v1.ReshapeNeeded
-	(*ReshapeFailed)(nil),              // 28: compute.driver.v1.ReshapeFailed
-	(*Offender)(nil),                   // 29: compute.driver.v1.Offender
-	(*NotReady)(nil),                   // 30: compute.driver.v1.NotReady
-	(*ConfigError)(nil),                // 31: compute.driver.v1.ConfigError
-	nil,                                // 32: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 33: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 34: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 35: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 36: compute.driver.v1.Resources.AmountsEntry
+	(*ReshapeStepRequest)(nil),         // 16: compute.driver.v1.ReshapeStepRequest
+	(*ReshapeStepResponse)(nil),        // 17: compute.driver.v1.ReshapeStepResponse
+	(*GuestsRequest)(nil),              // 18: compute.driver.v1.GuestsRequest
+	(*GuestsResponse)(nil),             // 19: compute.driver.v1.GuestsResponse
+	(*Guest)(nil),                      // 20: compute.driver.v1.Guest
+	(*GuestResources)(nil),             // 21: compute.driver.v1.GuestResources
+	(*NodeDeletedRequest)(nil),         // 22: compute.driver.v1.NodeDeletedRequest
+	(*NodeDeletedResponse)(nil),        // 23: compute.driver.v1.NodeDeletedResponse
+	(*ProviderTree)(nil),               // 24: compute.driver.v1.ProviderTree
+	(*ResourceProvider)(nil),           // 25: compute.driver.v1.ResourceProvider
+	(*Inventory)(nil),                  // 26: compute.driver.v1.Inventory
+	(*NamedResource)(nil),              // 27: compute.driver.v1.NamedResource
+	(*Allocations)(nil),                // 28: compute.driver.v1.Allocations
+	(*ConsumerAllocations)(nil),        // 29: compute.driver.v1.ConsumerAllocations
+	(*Resources)(nil),                  // 30: compute.driver.v1.Resources
+	(*WatchRequest)(nil),               // 31: compute.driver.v1.WatchRequest
+	(*WatchResponse)(nil),              // 32: compute.driver.v1.WatchResponse
+	(*Changed)(nil),                    // 33: compute.driver.v1.Changed
+	(*Heartbeat)(nil),                  // 34: compute.driver.v1.Heartbeat
+	(*ReshapeNeeded)(nil),              // 35: compute.driver.v1.ReshapeNeeded
+	(*ReshapeFailed)(nil),              // 36: compute.driver.v1.ReshapeFailed
+	(*Offender)(nil),                   // 37: compute.driver.v1.Offender
+	(*NotReady)(nil),                   // 38: compute.driver.v1.NotReady
+	(*ConfigError)(nil),                // 39: compute.driver.v1.ConfigError
+	nil,                                // 40: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 41: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 42: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 43: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 44: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 45: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 46: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 47: compute.driver.v1.Resources.AmountsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	5,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
 	13, // 1: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
-	16, // 2: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	20, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
-	16, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	20, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	32, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	17, // 7: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	33, // 8: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	19, // 9: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	34, // 10: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	35, // 11: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	36, // 12: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	25, // 13: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	26, // 14: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	29, // 15: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	18, // 16: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	21, // 17: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	22, // 18: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	0,  // 19: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	2,  // 20: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	4,  // 21: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	7,  // 22: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	9,  // 23: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	11, // 24: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	14, // 25: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	23, // 26: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	1,  // 27: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	3,  // 28: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	6,  // 29: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	8,  // 30: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	10, // 31: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	12, // 32: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	15, // 33: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	24, // 34: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	24, // 2: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	28, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
+	24, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	28, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
+	40, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	41, // 7: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	24, // 8: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	28, // 9: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	24, // 10: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	28, // 11: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	42, // 12: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	24, // 13: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	20, // 14: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	21, // 15: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	43, // 16: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	13, // 17: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	25, // 18: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	44, // 19: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	27, // 20: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	45, // 21: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	46, // 22: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	47, // 23: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	33, // 24: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	34, // 25: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	37, // 26: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	30, // 27: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	26, // 28: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	29, // 29: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	30, // 30: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	0,  // 31: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	2,  // 32: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	4,  // 33: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	7,  // 34: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	9,  // 35: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	11, // 36: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	14, // 37: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	16, // 38: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	18, // 39: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	22, // 40: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	31, // 41: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	1,  // 42: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	3,  // 43: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	6,  // 44: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	8,  // 45: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	10, // 46: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	12, // 47: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	15, // 48: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	17, // 49: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	19, // 50: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	23, // 51: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	32, // 52: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	42, // [42:53] is the sub-list for method output_type
+	31, // [31:42] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -1963,9 +2502,9 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 	if File_plugins_proto_driver_v1_driver_proto != nil {
 		return
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[17].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[21].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[24].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[25].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[29].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[32].OneofWrappers = []any{
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
@@ -1975,7 +2514,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

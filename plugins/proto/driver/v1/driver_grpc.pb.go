@@ -15,7 +15,8 @@
 // Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError. A method of a capability that the plugin does not
+// have, altogether or with its present configuration, answers UNIMPLEMENTED.
 
 package driverv1
 
@@ -304,6 +305,9 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 const (
 	Driver_AvailableNodes_FullMethodName     = "/compute.driver.v1.Driver/AvailableNodes"
 	Driver_UpdateProviderTree_FullMethodName = "/compute.driver.v1.Driver/UpdateProviderTree"
+	Driver_ReshapeStep_FullMethodName        = "/compute.driver.v1.Driver/ReshapeStep"
+	Driver_Guests_FullMethodName             = "/compute.driver.v1.Driver/Guests"
+	Driver_NodeDeleted_FullMethodName        = "/compute.driver.v1.Driver/NodeDeleted"
 	Driver_Watch_FullMethodName              = "/compute.driver.v1.Driver/Watch"
 )
 
@@ -318,6 +322,15 @@ type DriverClient interface {
 	// UpdateProviderTree gets the tree as Placement has it and answers with the tree as it should be. It is idempotent.
 	// Details: ReshapeNeeded (only without allocations), ReshapeFailed (only with), NotReady.
 	UpdateProviderTree(ctx context.Context, in *UpdateProviderTreeRequest, opts ...grpc.CallOption) (*UpdateProviderTreeResponse, error)
+	// ReshapeStep gets a tree of one shape with all allocations on it, and answers with the tree and the allocations of the next
+	// shape. On a tree that has that shape or a later one already it changes nothing. Capability: "shapes". Details: ReshapeFailed,
+	// NotReady.
+	ReshapeStep(ctx context.Context, in *ReshapeStepRequest, opts ...grpc.CallOption) (*ReshapeStepResponse, error)
+	// Guests lists all guests of a node, never a part of them. Capability: "guests". Detail: NotReady.
+	Guests(ctx context.Context, in *GuestsRequest, opts ...grpc.CallOption) (*GuestsResponse, error)
+	// NodeDeleted tells of a node that is no longer available whether it is gone for good. Capability: "node_deleted".
+	// Detail: NotReady.
+	NodeDeleted(ctx context.Context, in *NodeDeletedRequest, opts ...grpc.CallOption) (*NodeDeletedResponse, error)
 	// Watch tells when to look again, until the client ends it. Capability: "watch".
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
@@ -344,6 +357,36 @@ func (c *driverClient) UpdateProviderTree(ctx context.Context, in *UpdateProvide
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UpdateProviderTreeResponse)
 	err := c.cc.Invoke(ctx, Driver_UpdateProviderTree_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *driverClient) ReshapeStep(ctx context.Context, in *ReshapeStepRequest, opts ...grpc.CallOption) (*ReshapeStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReshapeStepResponse)
+	err := c.cc.Invoke(ctx, Driver_ReshapeStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *driverClient) Guests(ctx context.Context, in *GuestsRequest, opts ...grpc.CallOption) (*GuestsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GuestsResponse)
+	err := c.cc.Invoke(ctx, Driver_Guests_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *driverClient) NodeDeleted(ctx context.Context, in *NodeDeletedRequest, opts ...grpc.CallOption) (*NodeDeletedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodeDeletedResponse)
+	err := c.cc.Invoke(ctx, Driver_NodeDeleted_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -380,6 +423,15 @@ type DriverServer interface {
 	// UpdateProviderTree gets the tree as Placement has it and answers with the tree as it should be. It is idempotent.
 	// Details: ReshapeNeeded (only without allocations), ReshapeFailed (only with), NotReady.
 	UpdateProviderTree(context.Context, *UpdateProviderTreeRequest) (*UpdateProviderTreeResponse, error)
+	// ReshapeStep gets a tree of one shape with all allocations on it, and answers with the tree and the allocations of the next
+	// shape. On a tree that has that shape or a later one already it changes nothing. Capability: "shapes". Details: ReshapeFailed,
+	// NotReady.
+	ReshapeStep(context.Context, *ReshapeStepRequest) (*ReshapeStepResponse, error)
+	// Guests lists all guests of a node, never a part of them. Capability: "guests". Detail: NotReady.
+	Guests(context.Context, *GuestsRequest) (*GuestsResponse, error)
+	// NodeDeleted tells of a node that is no longer available whether it is gone for good. Capability: "node_deleted".
+	// Detail: NotReady.
+	NodeDeleted(context.Context, *NodeDeletedRequest) (*NodeDeletedResponse, error)
 	// Watch tells when to look again, until the client ends it. Capability: "watch".
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedDriverServer()
@@ -397,6 +449,15 @@ func (UnimplementedDriverServer) AvailableNodes(context.Context, *AvailableNodes
 }
 func (UnimplementedDriverServer) UpdateProviderTree(context.Context, *UpdateProviderTreeRequest) (*UpdateProviderTreeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateProviderTree not implemented")
+}
+func (UnimplementedDriverServer) ReshapeStep(context.Context, *ReshapeStepRequest) (*ReshapeStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReshapeStep not implemented")
+}
+func (UnimplementedDriverServer) Guests(context.Context, *GuestsRequest) (*GuestsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Guests not implemented")
+}
+func (UnimplementedDriverServer) NodeDeleted(context.Context, *NodeDeletedRequest) (*NodeDeletedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method NodeDeleted not implemented")
 }
 func (UnimplementedDriverServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -458,6 +519,60 @@ func _Driver_UpdateProviderTree_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_ReshapeStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReshapeStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).ReshapeStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_ReshapeStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).ReshapeStep(ctx, req.(*ReshapeStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Driver_Guests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GuestsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).Guests(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_Guests_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).Guests(ctx, req.(*GuestsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Driver_NodeDeleted_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodeDeletedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).NodeDeleted(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_NodeDeleted_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).NodeDeleted(ctx, req.(*NodeDeletedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Driver_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -483,6 +598,18 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UpdateProviderTree",
 			Handler:    _Driver_UpdateProviderTree_Handler,
+		},
+		{
+			MethodName: "ReshapeStep",
+			Handler:    _Driver_ReshapeStep_Handler,
+		},
+		{
+			MethodName: "Guests",
+			Handler:    _Driver_Guests_Handler,
+		},
+		{
+			MethodName: "NodeDeleted",
+			Handler:    _Driver_NodeDeleted_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// consent says whether something that was shown shall be done.
+type consent struct{ dryRun, yes bool }
+
+func (c *consent) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only look, and say what would be done")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+}
+
+// given asks, on a terminal; elsewhere --yes must have been said.
+func (c *consent) given(cmd *cobra.Command) (bool, error) {
+	if c.dryRun || c.yes {
+		return c.yes && !c.dryRun, nil
+	}
+	in, isFile := cmd.InOrStdin().(*os.File)
+	if !isFile || !term.IsTerminal(int(in.Fd())) {
+		return false, &exitError{exitUsage, errors.New("nobody is there to be asked: say --yes to have it done, or --dry-run to look")}
+	}
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Shall this be done? [y/N] "); err != nil {
+		return false, err
+	}
+	line, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return true, nil
+	}
+	return false, nil
+}
+
+// newAdopt makes this host's identity and what Placement has agree.
+func newAdopt() *cobra.Command {
+	var opts options
+	var adopt agent.AdoptOptions
+	var ok consent
+	cmd := &cobra.Command{
+		Use: "adopt [--uuid UUID] [--rename] | --as-new", Short: "Take over a resource provider that exists under another uuid or name", Args: cobra.NoArgs,
+		Long: "Take over a resource provider that exists in Placement under another uuid or name, when the agent has refused to start.\n\n" +
+			"  --uuid UUID   this host's resource provider is UUID: its identity (compute_id) becomes that. The former file stays beside it.\n" +
+			"  --rename      the host was renamed: its resource provider, and those below it that are named after it, get the new name.\n" +
+			"  --as-new      this Placement does not know a node that was reported before, or that has guests: make it anew all the same.\n\n" +
+			"First it shows what Placement has, and asks. The agent must not run. Doing it twice is the same as once, and after a crash the\n" +
+			"same command goes on where it broke off. The exit code is 3 if there is any doubt about whose a provider is.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			if err := checkAdopt(&adopt); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+			defer cancel()
+			if !ok.dryRun {
+				adopt.Confirm = func(plan control.Adoption) (bool, error) {
+					if !asJSON && !ok.yes {
+						if err := render.Adoption(cmd.OutOrStdout(), plan); err != nil {
+							return false, err
+						}
+					}
+					return ok.given(cmd)
+				}
+			}
+			plan, err := agent.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adopt)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), plan)
+			}
+			if !plan.Done && !ok.dryRun {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was done.")
+				return err
+			}
+			return render.Adoption(cmd.OutOrStdout(), plan)
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	ok.addFlags(cmd)
+	cmd.Flags().StringVar(&adopt.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
+	cmd.Flags().StringVar(&adopt.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
+	cmd.Flags().BoolVar(&adopt.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
+	cmd.Flags().BoolVar(&adopt.AsNew, "as-new", false, "let a node be made anew in a Placement that does not know it")
+	return cmd
+}
+
+// checkAdopt makes sure that exactly one thing is asked for.
+func checkAdopt(a *agent.AdoptOptions) error {
+	switch {
+	case a.AsNew && (a.UUID != "" || a.Rename):
+		return errors.New("--as-new stands alone: a provider that is taken over is not new")
+	case !a.AsNew && a.UUID == "" && !a.Rename:
+		return errors.New("say --uuid UUID, --rename or --as-new; see compute-agent adopt --help")
+	}
+	if a.Node != "" {
+		if err := providertree.ValidateProviderName(a.Node); err != nil {
+			return fmt.Errorf("--node: %w", err)
+		}
+	}
+	if a.UUID == "" {
+		return nil
+	}
+	canonical, err := providertree.CanonicalUUID(a.UUID)
+	if err != nil {
+		return fmt.Errorf("--uuid: %w", err)
+	}
+	a.UUID = canonical
+	return nil
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// newDisable keeps anything new from this host's nodes.
+func newDisable() *cobra.Command {
+	var request control.DisableRequest
+	cmd := newDisabling(&request, false, &cobra.Command{
+		Use: "disable --reason TEXT", Short: "Have nothing new scheduled to this host", Args: cobra.NoArgs,
+		Long: "Have nothing new scheduled to this host, by the trait COMPUTE_STATUS_DISABLED on the root provider of each of its nodes, or of\n" +
+			"one. It lasts over restarts until `compute-agent enable`. Guests that run are not affected.\n\n" +
+			"Where the agent runs, it tells Placement at once, and the command waits some seconds to say whether Placement has it; the exit\n" +
+			"code is 1 if not yet. Where none runs, the next start tells it.",
+	})
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "`TEXT` for those who wonder why, one line of at most 500 characters")
+	return cmd
+}
+
+// newEnable ends that.
+func newEnable() *cobra.Command {
+	var request control.DisableRequest
+	return newDisabling(&request, true, &cobra.Command{
+		Use: "enable", Short: "Let new guests be scheduled to this host again", Args: cobra.NoArgs,
+		Long: "Let new guests be scheduled to this host again: take the trait COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
+			"nodes, or of one, whoever put it there. Where no agent runs, its next start does it.",
+	})
+}
+
+func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Command) *cobra.Command {
+	var opts options
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		asJSON, err := opts.json()
+		if err != nil {
+			return err
+		}
+		request.By = whoAsks()
+		if err := checkDisabling(*request, enable); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		cfg, err := opts.load()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+		defer cancel()
+		out, err := disabling(ctx, cfg, *request, enable)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = printJSON(cmd.OutOrStdout(), out)
+		} else {
+			err = render.Disabling(cmd.OutOrStdout(), out, enable)
+		}
+		if err == nil && !out.Offline && !out.Done() {
+			return &exitError{code: exitFailed}
+		}
+		return err
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&request.Node, "node", "", "`NAME` of one compute node (default: all of this host)")
+	return cmd
+}
+
+// checkDisabling finds wrong usage before anybody is asked.
+func checkDisabling(r control.DisableRequest, enable bool) error {
+	if r.Node != "" {
+		if err := providertree.ValidateProviderName(r.Node); err != nil {
+			return fmt.Errorf("--node: %w", err)
+		}
+	}
+	if enable {
+		return nil
+	}
+	if r.Reason == "" {
+		return errors.New("say why: --reason TEXT")
+	}
+	if err := disabled.CheckReason(r.Reason); err != nil {
+		return fmt.Errorf("--reason: %w", err)
+	}
+	return nil
+}
+
+// startTries is how often a command looks again for an agent that has the state directory and does not answer: one that starts.
+const startTries = 20
+
+// disabling has the running agent do it, or does it itself.
+func disabling(ctx context.Context, cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
+	client := control.NewClient(cfg.Agent.ControlSocket())
+	ask := client.Disable
+	if enable {
+		ask = client.Enable
+	}
+	for try := 1; ; try++ {
+		out, err := ask(ctx, r)
+		if !errors.Is(err, control.ErrNotRunning) {
+			return out, err
+		}
+		out = control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
+		if enable {
+			out.Left, err = agent.EnableOffline(cfg, r)
+		} else {
+			err = agent.DisableOffline(cfg, r)
+		}
+		if !errors.Is(err, control.ErrRefused) || try == startTries {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// whoAsks names the person behind this process.
+func whoAsks() string {
+	uid := os.Getuid()
+	name := "uid " + strconv.Itoa(uid)
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		name = u.Username + " (" + name + ")"
+	}
+	if real := os.Getenv("SUDO_USER"); real != "" && disabled.CheckReason(real) == nil {
+		name += " for " + real
+	}
+	return name
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/render"
+)
+
+func newNode() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "node", Short: "List the compute nodes of this agent, or remove one that is gone", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNodeList(), newNodeRemove())
+	return cmd
+}
+
+func newNodeList() *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the compute nodes that this agent reports, or has reported", Args: cobra.NoArgs,
+		Long: "List the compute nodes that this agent reports, or has reported. A node that no driver names any more is orphaned: what Placement\n" +
+			"says of it stays until somebody who knows says that it is gone for good, the driver or `compute-agent node remove`.\n" +
+			"Where no agent runs, the states are unknown.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+			defer cancel()
+			nodes, err := control.NewClient(cfg.Agent.ControlSocket()).Nodes(ctx)
+			if errors.Is(err, control.ErrNotRunning) {
+				nodes, err = agent.NodesOffline(cfg)
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), nodes)
+			}
+			return render.Nodes(cmd.OutOrStdout(), nodes)
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	return cmd
+}
+
+func newNodeRemove() *cobra.Command {
+	var opts options
+	var ok consent
+	cmd := &cobra.Command{
+		Use: "remove NAME|UUID", Short: "Delete a node that is gone for good from Placement", Args: cobra.ExactArgs(1),
+		Long: "Delete a node that is gone for good from Placement, with all resource providers below it. That it is gone is your word; what else\n" +
+			"must be true is looked at: no driver names it, this agent made its root provider, everything in its tree is this agent's, and\n" +
+			"nobody holds anything of it. Whatever stands against that is listed, nothing is written, and the exit code is 3.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON, err := opts.json()
+			if err != nil {
+				return err
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+			defer cancel()
+			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
+			out, err := removeNode(ctx, cfg, log, control.RemoveRequest{Node: args[0], DryRun: true})
+			if err != nil {
+				return err
+			}
+			show := func() error {
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), out)
+				}
+				return render.Removal(cmd.OutOrStdout(), out)
+			}
+			if len(out.Objections) == 0 && !ok.dryRun {
+				if !ok.yes && !asJSON {
+					if err := show(); err != nil {
+						return err
+					}
+				}
+				do, err := ok.given(cmd)
+				if err != nil {
+					return err
+				}
+				if do {
+					// By its uuid: what was looked at is what is removed.
+					if out, err = removeNode(ctx, cfg, log, control.RemoveRequest{Node: out.UUID}); err != nil {
+						return err
+					}
+				}
+			}
+			if err := show(); err != nil {
+				return err
+			}
+			if len(out.Objections) > 0 {
+				return &exitError{code: exitProtect}
+			}
+			return nil
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	ok.addFlags(cmd)
+	return cmd
+}
+
+// removeNode has the running agent do it, or does it itself.
+func removeNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
+	out, err := control.NewClient(cfg.Agent.ControlSocket()).RemoveNode(ctx, r)
+	if errors.Is(err, control.ErrNotRunning) {
+		return agent.RemoveNodeOffline(ctx, cfg, log, r)
+	}
+	return out, err
+}

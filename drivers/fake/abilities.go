@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// guest is an entry of guest_list.
+type guest struct {
+	UUID      string `json:"uuid"`
+	Name      string `json:"name"`
+	ProjectID string `json:"project_id"`
+	UserID    string `json:"user_id"`
+	// Node may be "" if there is one only.
+	Node string `json:"node"`
+	// Resources are what the guest has, by the name of the child ("" is the node itself) and resource class; none: not known.
+	Resources map[string]map[string]int64 `json:"resources"`
+}
+
+// checkAbilities checks what a configuration says about capabilities, guests and nodes that are gone.
+func (c *config) checkAbilities() error {
+	wrong := func(key, format string, args ...any) error {
+		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
+	}
+	for _, trait := range slices.Sorted(maps.Keys(c.Capabilities)) {
+		if err := providertree.ValidateTrait(trait); err != nil {
+			return wrong("capabilities."+trait, "%v", err)
+		}
+	}
+	nodes := map[string]bool{}
+	for _, n := range c.Nodes {
+		nodes[n.Name] = true
+	}
+	for i, name := range c.DeletedNodes {
+		if nodes[name] {
+			return wrong(fmt.Sprintf("deleted_nodes[%d]", i), "%q is one of the nodes", name)
+		}
+	}
+	seen := map[string]int{}
+	for i := range c.GuestList {
+		key := fmt.Sprintf("guest_list[%d]", i)
+		g := &c.GuestList[i]
+		uuid, err := providertree.CanonicalUUID(g.UUID)
+		if err != nil {
+			return wrong(key+".uuid", "%v", err)
+		}
+		if first, twice := seen[uuid]; twice {
+			return wrong(key+".uuid", "is that of guest_list[%d] already", first)
+		}
+		g.UUID, seen[uuid] = uuid, i
+		switch {
+		case g.Node == "" && len(c.Nodes) != 1:
+			return wrong(key+".node", "must be given, since there are %d nodes", len(c.Nodes))
+		case g.Node == "":
+			g.Node = c.Nodes[0].Name
+		case !nodes[g.Node]:
+			return wrong(key+".node", "there is no node %q", g.Node)
+		}
+		for _, child := range slices.Sorted(maps.Keys(g.Resources)) {
+			for _, class := range slices.Sorted(maps.Keys(g.Resources[child])) {
+				if err := providertree.ValidateClass(class); err != nil {
+					return wrong(key+".resources."+child, "%v", err)
+				}
+				if n := g.Resources[child][class]; n < 1 || n > providertree.MaxUnit {
+					return wrong(key+".resources."+child+"."+class, "%d: must be 1 to %d", n, int64(providertree.MaxUnit))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Capabilities are those that are configured, of every node.
+func (d *Driver) Capabilities(string) map[string]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.Capabilities
+}
+
+// Guests lists those that are configured. Without the key it cannot be told which there are: that is not the same as none.
+func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+	cfg, _, err := d.current()
+	switch {
+	case err != nil:
+		return nil, err
+	case cfg.GuestsError != "":
+		return nil, errors.New(cfg.GuestsError)
+	case cfg.GuestList == nil:
+		return nil, fmt.Errorf("%w: guest_list is not configured", plugins.ErrUnsupported)
+	case !slices.ContainsFunc(cfg.Nodes, func(n provider) bool { return n.Name == node }):
+		return nil, fmt.Errorf("node %q is not configured", node)
+	}
+	guests := []plugins.Guest{}
+	for _, g := range cfg.GuestList {
+		if g.Node != node {
+			continue
+		}
+		out := plugins.Guest{UUID: g.UUID, Name: g.Name, ProjectID: g.ProjectID, UserID: g.UserID}
+		if g.Resources != nil {
+			out.Resources = map[string]map[string]int64{}
+		}
+		for child, amounts := range g.Resources {
+			name := node
+			if child != "" {
+				name = childName(node, child)
+			}
+			p, ok := tree.ProviderByName(name)
+			if !ok { // half a guest would be taken for all of it
+				return nil, fmt.Errorf("guest %s has resources of %q, and the tree has no such resource provider", g.UUID, name)
+			}
+			out.Resources[p.UUID] = maps.Clone(amounts)
+		}
+		guests = append(guests, out)
+	}
+	return guests, nil
+}
+
+// NodeDeleted is true of the nodes that are configured to be gone.
+func (d *Driver) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
+	cfg, _, err := d.current()
+	if err != nil {
+		return false, err
+	}
+	return slices.Contains(cfg.DeletedNodes, node.Name), nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+func TestCapabilitiesAreThoseConfigured(t *testing.T) {
+	d := configured(t, `{"capabilities":{"COMPUTE_NET_ATTACH_INTERFACE":true,"CUSTOM_X":false}}`)
+	if diff := cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false}, d.Capabilities("this-host")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+const withGuests = `{"shape":"vgpu-children","nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":4}}},{"name":"cn2"}],
+	"guest_list":[{"uuid":"AAAAAAAA-0000-0000-0000-000000000000","name":"web","project_id":"p","user_id":"u","node":"cn1",
+		"resources":{"":{"VCPU":2},"gpu_1":{"VGPU":1}}},{"uuid":"` + guestB + `","node":"cn1"}]}`
+
+func TestGuestsAreAllOrAnError(t *testing.T) {
+	d := configured(t, withGuests)
+	tree := newTree(t, "cn1")
+	update(t, d, tree, "cn1")
+	gpu, _ := tree.ProviderByName("cn1_gpu_1")
+	got, err := d.Guests(context.Background(), tree, "cn1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []plugins.Guest{
+		{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
+		{UUID: guestB},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got, err = d.Guests(context.Background(), tree, "cn2"); got == nil || len(got) != 0 || err != nil {
+		t.Errorf("the other node: %v, %v", got, err)
+	}
+	if got, err = d.Guests(context.Background(), newTree(t, "cn1"), "cn1"); got != nil || err == nil {
+		t.Errorf("resources of a provider that is not there: %v, %v", got, err)
+	}
+	if got, err = d.Guests(context.Background(), tree, "cn3"); got != nil || err == nil {
+		t.Errorf("a node that is not configured: %v, %v", got, err)
+	}
+	for raw, is := range map[string]error{
+		`{}`: plugins.ErrUnsupported, `{"guest_list":[],"guests_error":"x"}`: nil, `{"guest_list":[],"not_ready":"x"}`: plugins.ErrNotReady,
+	} {
+		got, err := configured(t, raw).Guests(context.Background(), newTree(t, "this-host"), "this-host")
+		if got != nil || err == nil || is != nil && !errors.Is(err, is) {
+			t.Errorf("%s: %v, %v", raw, got, err)
+		}
+	}
+}
+
+func TestDeletedNodes(t *testing.T) {
+	d := configured(t, `{"deleted_nodes":["cn7"]}`)
+	for node, want := range map[string]bool{"cn7": true, "cn8": false, "this-host": false} {
+		if got, err := d.NodeDeleted(context.Background(), plugins.Node{Name: node}); got != want || err != nil {
+			t.Errorf("%s: %v, %v", node, got, err)
+		}
+	}
+	if got, err := configured(t, `{"deleted_nodes":["cn7"],"not_ready":"x"}`).NodeDeleted(context.Background(), plugins.Node{Name: "cn7"}); got || err == nil {
+		t.Errorf("not ready: %v, %v", got, err)
+	}
+}
+
+func TestMistakesAboutAbilitiesAreNamedByTheirKey(t *testing.T) {
+	for raw, key := range map[string]string{
+		`{"capabilities":{"lower":true}}`:                                                "capabilities.lower",
+		`{"deleted_nodes":["a","h"]}`:                                                    "deleted_nodes[1]",
+		`{"guest_list":[{"uuid":"x"}]}`:                                                  "guest_list[0].uuid",
+		`{"guest_list":[{"uuid":"` + guestA + `"},{"uuid":"` + guestA + `"}]}`:           "guest_list[1].uuid",
+		`{"guest_list":[{"uuid":"` + guestA + `","node":"x"}]}`:                          "guest_list[0].node",
+		`{"nodes":[{"name":"a"},{"name":"b"}],"guest_list":[{"uuid":"` + guestA + `"}]}`: "guest_list[0].node",
+		`{"guest_list":[{"uuid":"` + guestA + `","resources":{"gpu_0":{"VGPU":0}}}]}`:    "guest_list[0].resources.gpu_0.VGPU",
+		`{"guest_list":[{"uuid":"` + guestA + `","resources":{"":{"vcpu":1}}}]}`:         "guest_list[0].resources.",
+	} {
+		var config *plugins.ConfigError
+		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+			t.Errorf("%s: want key %s, got %v", raw, key, err)
+		}
+	}
+}

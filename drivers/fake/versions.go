@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// The shapes that the releases of this driver made over the years, by number. shape_version says how far the release goes that is to
+// be played.
+const (
+	// shapeFlat: everything is where it is configured. That is what Nova writes too, so there is nothing to do from 0 to 1.
+	shapeFlat = 1
+	// shapeGPUs: VGPU is on one child per GPU.
+	shapeGPUs = 2
+	// shapeNUMA: processors and memory are on NUMA cells, and each GPU is below the cell that it is plugged into.
+	shapeNUMA = 3
+	// shapeNames: classes that were custom ones have their standard names.
+	shapeNames = 4
+
+	lastShape = shapeNames
+)
+
+// standardNames are the renames of the last shape if none are configured.
+var standardNames = plugins.ClassRenames{"CUSTOM_FPGA": "FPGA"}
+
+// checkVersions checks shape_version, and brings the nodes into that shape and all before it.
+func (c *config) checkVersions() error {
+	wrong := func(key, format string, args ...any) error {
+		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
+	}
+	if c.ShapeVersion < 0 || c.ShapeVersion > lastShape {
+		return wrong("shape_version", "%d: must be 1 to %d, or 0 for none", c.ShapeVersion, lastShape)
+	}
+	if c.ShapeVersion == 0 {
+		return nil
+	}
+	former := map[string]string{} // by present name
+	for _, name := range slices.Sorted(maps.Keys(c.ClassRenames)) {
+		present := c.ClassRenames[name]
+		if other, taken := former[present]; taken {
+			return wrong("class_renames."+name, "with shape_version a class has one former name only, and %s is that of %s already", other, present)
+		}
+		former[present] = name
+	}
+	c.shapes = make([][]provider, c.ShapeVersion+1)
+	for version := shapeFlat; version <= c.ShapeVersion; version++ {
+		for i, n := range c.Nodes {
+			if err := n.inShape(version, *c, former); err != nil {
+				return wrong(fmt.Sprintf("nodes[%d].children", i), "shape %d: %v", version, err)
+			}
+			c.shapes[version] = append(c.shapes[version], n)
+		}
+	}
+	c.Nodes = c.shapes[c.ShapeVersion]
+	if c.ShapeVersion < shapeNames { // to this release they are classes like any others
+		c.ClassRenames = nil
+	}
+	return nil
+}
+
+// inShape brings a node from what is configured into a shape. former are the names that classes have before shapeNames.
+func (p *provider) inShape(version int, c config, former map[string]string) error {
+	if version >= shapeGPUs {
+		if err := p.split(gpuChildren, c.GPUs); err != nil {
+			return err
+		}
+	}
+	if version >= shapeNUMA {
+		before := len(p.Children)
+		if err := p.split(numaChildren, c.NUMACells); err != nil {
+			return err
+		}
+		p.plugIn(len(p.Children) - before)
+	}
+	if version < shapeNames {
+		*p = p.called(former)
+	}
+	return nil
+}
+
+// plugIn puts the GPUs below the NUMA cells, which are the last children, in turn. They stay the resource providers that they are, name
+// and all.
+func (p *provider) plugIn(cells int) {
+	if cells == 0 {
+		return
+	}
+	at, to := p.Children[:len(p.Children)-cells], slices.Clone(p.Children[len(p.Children)-cells:])
+	var rest []provider
+	gpus := 0
+	for _, child := range at {
+		if child.of != gpuChildren.prefix {
+			rest = append(rest, child)
+			continue
+		}
+		child.full = childName(p.Name, child.Name)
+		cell := &to[gpus%cells]
+		cell.Children = append(slices.Clone(cell.Children), child)
+		gpus++
+	}
+	p.Children = append(rest, to...)
+}
+
+// called is the provider with other names for classes, all the way down.
+func (p provider) called(names map[string]string) provider {
+	inventories := make(map[string]inventory, len(p.Inventories))
+	for class, inv := range p.Inventories {
+		if name, ok := names[class]; ok {
+			class = name
+		}
+		inventories[class] = inv
+	}
+	p.Inventories, p.Children = inventories, slices.Clone(p.Children)
+	for i := range p.Children {
+		p.Children[i] = p.Children[i].called(names)
+	}
+	return p
+}
+
+// ShapeVersion is the one that is configured.
+func (d *Driver) ShapeVersion() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.ShapeVersion
+}
+
+// Reshape makes one step.
+func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+	cfg, _, err := d.current()
+	if err != nil {
+		return nil, err
+	}
+	root, ok := tree.ProviderByName(node)
+	if !ok {
+		return nil, fmt.Errorf("the tree has no resource provider %q", node)
+	}
+	after, err := cfg.step(ctx, tree, root.UUID, node, from, allocations)
+	if err == nil {
+		d.declare(cfg.stepRenames(from))
+	}
+	return after, err
+}
+
+// stepRenames are the classes that a step renames. Only the last one does.
+func (c config) stepRenames(from int) plugins.ClassRenames {
+	if from+1 == shapeNames {
+		return c.ClassRenames
+	}
+	return nil
+}
+
+// step makes the shape after from. It looks for inventory that is where it was in that shape and is elsewhere in the next; a tree
+// that has a later shape has none, nor has an empty one.
+func (c config) step(ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+	if from < shapeFlat {
+		return allocations, nil
+	}
+	if from >= c.ShapeVersion {
+		return nil, fmt.Errorf("there is no step from shape %d: this release goes up to %d", from, c.ShapeVersion)
+	}
+	i := slices.IndexFunc(c.shapes[from], func(p provider) bool { return p.Name == node })
+	if i < 0 {
+		return nil, fmt.Errorf("node %q is not configured", node)
+	}
+	older, newer := c.shapes[from][i], c.shapes[from+1][i]
+	relocations, err := betweenShapes(tree, root, older, newer, c.stepRenames(from))
+	switch {
+	case err != nil || len(relocations) == 0:
+		return allocations, err
+	case c.Misbehave == again:
+		return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
+	}
+	moving := map[string]bool{}
+	for _, r := range relocations {
+		moving[r.to[0].Class] = true
+	}
+	if err := put(tree, root, newer.only(moving), node, map[string]bool{}); err != nil {
+		return nil, err
+	}
+	c.Shape = strconv.Itoa(from + 1)
+	return c.reshape(ctx, tree, relocations, allocations)
+}
+
+// steps makes all of them, for an agent that knows nothing of shapes and asks for the whole way at once.
+func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations) (_ providertree.Allocations, err error) {
+	for from := range c.ShapeVersion {
+		if allocations, err = c.step(ctx, tree, root, node, from, allocations); err != nil {
+			return nil, err
+		}
+	}
+	return allocations, nil
+}
+
+// betweenShapes is the inventory in the tree that one shape has elsewhere than the one before.
+func betweenShapes(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
+	was, is := map[string][]plugins.Place{}, map[string][]plugins.Place{} // by class
+	if err := collect(root, root, older, older.Name, was); err != nil {
+		return nil, err
+	}
+	if err := collect(root, root, newer, newer.Name, is); err != nil {
+		return nil, err
+	}
+	var out []relocation
+	for _, class := range slices.Sorted(maps.Keys(was)) {
+		to := is[renames.Present(class)]
+		for _, from := range was[class] {
+			if _, there := tree.Inventory(from.Provider, from.Class); there && !slices.Contains(to, from) && len(to) > 0 {
+				out = append(out, relocation{from: from, to: to})
+			}
+		}
+	}
+	return out, nil
+}
+
+// only is the provider and those below it with the inventory of some classes.
+func (p provider) only(classes map[string]bool) provider {
+	inventories := map[string]inventory{}
+	for class, inv := range p.Inventories {
+		if classes[class] {
+			inventories[class] = inv
+		}
+	}
+	p.Inventories, p.Children = inventories, slices.Clone(p.Children)
+	for i := range p.Children {
+		p.Children[i] = p.Children[i].only(classes)
+	}
+	return p
+}
+
+// unknownShape is what is said of a tree whose inventory is where no shape up to this release's has it.
+func unknownShape(version int, relocations []relocation) error {
+	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the shapes 1 to %d, which are all that this release knows", version)}
+	for _, r := range relocations {
+		failed.Offenders = append(failed.Offenders, plugins.Offender{Provider: r.from.Provider, Class: r.from.Class, Problem: "there is inventory that no shape has here"})
+	}
+	return failed
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// release is the driver at a shape, on a machine that has something of everything.
+func release(version int, more string) string {
+	return fmt.Sprintf(`{"shape_version":%d,%s "nodes":[{"name":"cn1","traits":["CUSTOM_T"],
+		"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":6},"VGPU":{"total":4},"FPGA":{"total":2},"DISK_GB":{"total":9}}}]}`, version, more)
+}
+
+var outlines = map[int][]string{
+	1: {"cn1 CUSTOM_FPGA,DISK_GB,MEMORY_MB,VCPU,VGPU CUSTOM_T"},
+	2: {"cn1 CUSTOM_FPGA,DISK_GB,MEMORY_MB,VCPU CUSTOM_T", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
+	3: {"cn1 CUSTOM_FPGA,DISK_GB CUSTOM_T",
+		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
+	4: {"cn1 DISK_GB,FPGA CUSTOM_T",
+		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
+}
+
+func TestNumberedShapesOfANewNode(t *testing.T) {
+	for version, want := range outlines {
+		raw := release(version, "")
+		if got := configured(t, raw).ShapeVersion(); got != version {
+			t.Errorf("version %d, want %d", got, version)
+		}
+		tree := reported(t, raw)
+		if diff := cmp.Diff(want, outline(tree)); diff != "" {
+			t.Errorf("shape %d: %s", version, diff)
+		}
+		again := tree.Clone()
+		update(t, configured(t, raw), again, "cn1")
+		if !again.Equal(tree) {
+			t.Errorf("shape %d: called with its own result it changes something", version)
+		}
+	}
+	if got := configured(t, `{}`).ShapeVersion(); got != 0 {
+		t.Errorf("without the key: %d", got)
+	}
+}
+
+// inUse are guests on a flat node, with something elsewhere too.
+func inUse() providertree.Allocations {
+	return consumers(map[string]map[string]map[string]int64{
+		guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "CUSTOM_FPGA": 1, "DISK_GB": 1}, share: {"DISK_GB": 5}},
+		guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1, "CUSTOM_FPGA": 1}},
+	})
+}
+
+// TestThreeShapesBehind: step by step, as the agent walks them, from a tree that is known to be flat and from one that nobody knows.
+func TestThreeShapesBehind(t *testing.T) {
+	for _, from := range []int{0, 1} {
+		t.Run(fmt.Sprint("from ", from), func(t *testing.T) {
+			d := configured(t, release(4, `"guests":{"`+guestA+`":"gpu_1"},`))
+			tree, at := reported(t, release(1, "")), inUse()
+			for step := from; step < 4; step++ {
+				after, err := d.Reshape(context.Background(), tree, "cn1", step, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				renames := map[string]string(nil)
+				if step == 3 {
+					renames = map[string]string{"CUSTOM_FPGA": "FPGA"}
+				}
+				if diff := cmp.Diff(renames, d.ClassRenames()); diff != "" {
+					t.Errorf("step %d declares %s", step, diff)
+				}
+				at = after
+				want := outlines[max(step+1, 1)]
+				if diff := cmp.Diff(want, outline(tree)); diff != "" {
+					t.Errorf("after step %d: %s", step, diff)
+				}
+			}
+			want := []string{
+				"a: 1 DISK_GB on cn1", "a: 1 FPGA on cn1", "a: 2 MEMORY_MB on cn1_numa_0", "a: 2 VGPU on cn1_gpu_1", "a: 3 VCPU on cn1_numa_1", "a: 5 DISK_GB on c",
+				"b: 1 CUSTOM_FPGA on 9", "b: 1 VGPU on 9", "b: 1 VGPU on cn1_gpu_0", "b: 4 VCPU on cn1_numa_0",
+			}
+			if diff := cmp.Diff(want, held(tree, at)); diff != "" {
+				t.Error(diff)
+			}
+			before := tree.Clone()
+			if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", at); err != nil {
+				t.Error(err)
+			}
+			if !tree.Equal(before) || !tree.Equal(reported(t, release(4, ""))) {
+				t.Error("the last step does not leave what a new node has")
+			}
+		})
+	}
+}
+
+// TestStepsAreIdempotent: whatever shape a tree has, the steps up to that shape change nothing, be it for want of a better
+// number or after an interruption.
+func TestStepsAreIdempotent(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		has := rapid.IntRange(0, 4).Draw(rt, "the tree's shape") // 0: an empty one
+		release4 := configured(t, release(4, ""))
+		tree, at := newTree(t, "cn1"), providertree.Allocations{}
+		if has > 0 {
+			tree, at = reported(t, release(1, "")), inUse()
+			for step := 1; step < has; step++ {
+				after, err := release4.Reshape(context.Background(), tree, "cn1", step, at)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				at = after
+			}
+		}
+		wasTree, was := tree.Clone(), at.Clone()
+		for range rapid.IntRange(1, 5).Draw(rt, "steps") {
+			most := 3
+			if has > 0 {
+				most = has - 1
+			}
+			from := rapid.IntRange(0, most).Draw(rt, "from")
+			after, err := release4.Reshape(context.Background(), tree, "cn1", from, at)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			at = after
+		}
+		if !tree.Equal(wasTree) {
+			rt.Errorf("the tree changed: %s", cmp.Diff(outline(wasTree), outline(tree)))
+		}
+		if diff := cmp.Diff(was, at); diff != "" {
+			rt.Errorf("allocations changed: %s", diff)
+		}
+	})
+}
+
+// TestAllStepsAtOnce is for agents that know nothing of shapes: they ask as they ask any driver.
+func TestAllStepsAtOnce(t *testing.T) {
+	for has := 1; has < 4; has++ {
+		tree, at := reported(t, release(1, "")), inUse()
+		if has > 1 {
+			var err error
+			if at, err = reshape(t, configured(t, release(has, "")), tree, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := configured(t, release(4, ""))
+		got, err := reshape(t, d, tree, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !tree.Equal(reported(t, release(4, ""))) {
+			t.Errorf("from shape %d: %v", has, outline(tree))
+		}
+		if diff := cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, d.ClassRenames()); diff != "" {
+			t.Error(diff)
+		}
+		renames := plugins.ClassRenames(d.ClassRenames())
+		for consumer, c := range inUse() {
+			if diff := cmp.Diff(renames.Totals(c.Totals()), renames.Totals(got[consumer].Totals())); diff != "" {
+				t.Errorf("from shape %d: %s", has, diff)
+			}
+		}
+	}
+}
+
+// TestALaterShapeIsNotMovedBack: an older release does not know where things are; it must not make a mess of that.
+func TestALaterShapeIsNotMovedBack(t *testing.T) {
+	tree := reported(t, release(4, ""))
+	_, err := reshape(t, configured(t, release(2, "")), tree, providertree.Allocations{})
+	var failed *plugins.ReshapeFailed
+	if !errors.As(err, &failed) || len(failed.Offenders) != 4 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStepsThatCannotBe(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		raw, node string
+		from      int
+	}{
+		{release(2, ""), "cn1", 2}, {release(2, ""), "cn2", 1}, {release(2, `"not_ready":"asleep",`), "cn1", 1}, {release(2, `"misbehave":"again",`), "cn1", 1},
+		{release(2, `"misbehave":"fail",`), "cn1", 1},
+	} {
+		tree := reported(t, release(1, ""))
+		if _, err := configured(t, c.raw).Reshape(ctx, tree, c.node, c.from, inUse()); err == nil {
+			t.Errorf("%s, node %s, from %d: no error", c.raw, c.node, c.from)
+		}
+	}
+	if _, err := configured(t, release(2, "")).Reshape(ctx, newTree(t, "cn3"), "cn3", 1, providertree.Allocations{}); err == nil {
+		t.Error("a node that is not configured: no error")
+	}
+}
+
+func TestMistakesAboutVersionsAreNamedByTheirKey(t *testing.T) {
+	for raw, key := range map[string]string{
+		`{"shape_version":5}`:                "shape_version",
+		`{"shape_version":-1}`:               "shape_version",
+		`{"shape_version":1,"shape":"flat"}`: "shape",
+		`{"shape_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:                                                "class_renames.CUSTOM_B",
+		`{"shape_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`:                                     "class_renames.CUSTOM_FPGA",
+		`{"shape_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},"children":[{"name":"numa_1"}]}]}`:             "nodes[0].children",
+		`{"shape_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[1].children",
+	} {
+		var config *plugins.ConfigError
+		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+			t.Errorf("%s: want key %s, got %v", raw, key, err)
+		}
+	}
+}

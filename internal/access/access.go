@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/reportclient/keystone"
+)
+
+// Access is how Placement is reached. The functions are what reportclient.Config asks for.
+type Access struct {
+	// Transport carries the requests to Placement, and those to Keystone.
+	Transport http.RoundTripper
+	// Dial connects to Placement's host, to see whether somebody is there; nil where that is not who would answer (a proxy).
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Endpoint is where Placement is: as configured, or as Keystone's catalogue has it.
+	Endpoint func(ctx context.Context) (string, error)
+	// Authorize puts into headers what proves who the agent is.
+	Authorize func(ctx context.Context, headers http.Header) error
+	// Reauthorize gets a new proof after Placement has refused the one in headers; nil where there is no other to be had.
+	Reauthorize func(ctx context.Context, refused http.Header) error
+	// Keystone is the session at Keystone; nil where none is asked.
+	Keystone *keystone.Session
+}
+
+// New makes the access that [placement_client] describes. It makes no request, and reads certificates, but no token or password.
+// A transport that is given is used instead of one made of the configuration.
+//
+// Errors: about files of certificates that cannot be used, naming the key.
+func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) (*Access, error) {
+	a := &Access{
+		Transport: transport, Authorize: authorizer(c),
+		Endpoint: func(context.Context) (string, error) { return c.URL, nil },
+	}
+	if transport == nil {
+		made, err := newTransport(c)
+		if err != nil {
+			return nil, err
+		}
+		a.Transport = made
+		if !c.UseProxy {
+			a.Dial = made.DialContext
+		}
+	}
+	if c.Auth != config.AuthKeystone {
+		return a, nil
+	}
+	session, err := keystone.New(keystoneConfig(c, a.Transport, log))
+	if err != nil {
+		return nil, fmt.Errorf("[placement_client]: %w", err)
+	}
+	a.Keystone, a.Endpoint, a.Authorize, a.Reauthorize = session, session.Endpoint, session.Authorize, session.Reauthorize
+	return a, nil
+}
+
+// CloseIdle gives up the idle connections.
+func (a *Access) CloseIdle() { (&http.Client{Transport: a.Transport}).CloseIdleConnections() }
+
+func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) keystone.Config {
+	k := c.Keystone
+	secret := map[string]struct{ key, file string }{
+		config.AuthTypePassword:              {"password_file", k.PasswordFile},
+		config.AuthTypeApplicationCredential: {"application_credential_secret_file", k.ApplicationCredentialSecretFile},
+		config.AuthTypeToken:                 {"token_file", c.TokenFile},
+	}[k.AuthType]
+	return keystone.Config{
+		AuthURL: k.AuthURL, Method: keystone.Method(k.AuthType),
+		Username: k.Username, UserID: k.UserID, UserDomainName: k.UserDomainName, UserDomainID: k.UserDomainID,
+		ProjectName: k.ProjectName, ProjectID: k.ProjectID, ProjectDomainName: k.ProjectDomainName, ProjectDomainID: k.ProjectDomainID,
+		SystemScope:             k.SystemScope == config.SystemScopeAll,
+		ApplicationCredentialID: k.ApplicationCredentialID, ApplicationCredentialName: k.ApplicationCredentialName,
+		Secret: func() (string, error) {
+			s, err := config.ReadSecret(secret.file)
+			if err != nil {
+				return "", fmt.Errorf("placement_client.%s: %w", secret.key, err)
+			}
+			return s.Reveal(), nil
+		},
+		Endpoint: c.URL, RegionName: k.RegionName, Interfaces: k.ValidInterfaces,
+		Transport: transport, Timeout: c.Timeout, Logger: log,
+	}
+}
+
+// newTransport makes the HTTP transport: TLS with the given authorities and certificate, no proxy unless one is wanted.
+func newTransport(c config.PlacementClient) (*http.Transport, error) {
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: c.ConnectTimeout,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConns:        4,
+		IdleConnTimeout:     90 * time.Second,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	if c.UseProxy {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("placement_client.ca_file: %w", err)
+		}
+		t.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("placement_client.ca_file: %s holds no certificate in PEM form", c.CAFile)
+		}
+	}
+	if c.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+			return nil, fmt.Errorf("placement_client.cert_file and key_file: %w", err)
+		}
+		// Read again for each connection, so that a renewed certificate needs no restart.
+		t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+			return &pair, err
+		}
+	}
+	return t, nil
+}
+
+// authorizer makes the headers that prove who the agent is without Keystone. A token is read for each request, so that a
+// renewed one needs no restart.
+func authorizer(c config.PlacementClient) func(context.Context, http.Header) error {
+	if c.Auth == config.AuthNoauth {
+		return func(_ context.Context, h http.Header) error {
+			h.Set("X-Auth-Token", "admin")
+			h.Set("X-Roles", "admin,service")
+			return nil
+		}
+	}
+	return func(_ context.Context, h http.Header) error {
+		if c.TokenFile == "" {
+			return errors.New("placement_client.token_file is not set")
+		}
+		token, err := config.ReadSecret(c.TokenFile)
+		if err != nil {
+			return fmt.Errorf("placement_client.token_file: %w", err)
+		}
+		h.Set("X-Auth-Token", token.Reveal())
+		return nil
+	}
+}

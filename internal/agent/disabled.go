@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// disabledPatience is how long a person waits for Placement to have it that a node is disabled, or enabled.
+const disabledPatience = 15 * time.Second
+
+// disabledLook is how often that is looked at meanwhile; it costs no request.
+const disabledLook = 25 * time.Millisecond
+
+// whyDisabled says whether, and why, a node is disabled, for trackers.
+func (a *Agent) whyDisabled(node plugins.Node) (reason string, isDisabled bool) {
+	if a.disabled == nil {
+		return "", false
+	}
+	return a.disabled.Reason(node.Name)
+}
+
+// Disable implements [control.Agent]: it keeps the reason, has every tracker make a pass, and waits a while for Placement to
+// have it.
+func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
+	if err := a.knowsNode(r.Node); err != nil {
+		return control.Disabling{}, err
+	}
+	if err := a.disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
+		return control.Disabling{}, err
+	}
+	a.log.Warn().Str("node", r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: nothing new is to be scheduled to this host. Guests that run are not affected.")
+	for _, d := range a.active() {
+		d.tracker.Refresh("the host was disabled")
+	}
+	return a.awaitDisabled(ctx, r.Node, nil), nil
+}
+
+// Enable implements [control.Agent].
+func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
+	if err := a.knowsNode(r.Node); err != nil {
+		return control.Disabling{}, err
+	}
+	left, err := a.disabled.Enable(disabled.Operator, r.Node)
+	if err != nil {
+		return control.Disabling{}, explainWhole(err, r.Node)
+	}
+	a.log.Info().Str("node", r.Node).Str("by", r.By).Msg("Enabled: this host can get new guests again.")
+	a.enable()
+	return a.awaitDisabled(ctx, r.Node, left), nil
+}
+
+// enable has the trackers take the trait away from nodes that shall be enabled.
+func (a *Agent) enable() {
+	for _, d := range a.active() {
+		d.tracker.Enable()
+	}
+}
+
+// knowsNode reports a name that no driver has named, which is a typing error.
+func (a *Agent) knowsNode(name string) error {
+	if name == "" {
+		return nil
+	}
+	var names []string
+	for _, d := range a.active() {
+		for _, n := range d.tracker.Status().Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	return fmt.Errorf("no driver names a node %q; the nodes of this host are %q", name, names)
+}
+
+// awaitDisabled waits until Placement says of all nodes meant what the reasons say, as far as this agent knows without asking
+// it, and returns how far that came.
+func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.Reason) control.Disabling {
+	ctx, cancel := context.WithTimeout(ctx, disabledPatience)
+	defer cancel()
+	ticker := time.NewTicker(disabledLook)
+	defer ticker.Stop()
+	for {
+		out := a.disabling(node)
+		for _, r := range left {
+			out.Left = append(out.Left, reasonView(r))
+		}
+		if out.Done() {
+			return out
+		}
+		select {
+		case <-ctx.Done():
+			return out
+		case <-ticker.C:
+		}
+	}
+}
+
+// disabling is how the nodes meant stand, "" for all.
+func (a *Agent) disabling(node string) control.Disabling {
+	out := control.Disabling{Nodes: []control.DisabledNode{}}
+	for _, d := range a.active() {
+		for _, n := range d.tracker.Status().Nodes {
+			if node != "" && n.Name != node {
+				continue
+			}
+			reason, want := a.disabled.Reason(n.Name)
+			view := control.DisabledNode{Node: n.Name, UUID: n.UUID, Disabled: want, Reason: reason}
+			if root, known := a.rootOf(n.UUID); known {
+				has := root.HasTrait(resourcetracker.TraitStatusDisabled)
+				view.InPlacement = &has
+			}
+			if n.Error != "" {
+				view.Error = n.Error
+			}
+			out.Nodes = append(out.Nodes, view)
+		}
+	}
+	return out
+}
+
+// rootOf is what the agent knows of a node's root in Placement, without asking.
+func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
+	tree := a.placement.Known(uuid)
+	if tree == nil {
+		return providertree.Provider{}, false
+	}
+	root, ok := tree.Provider(uuid)
+	return root, ok && root.Generation != providertree.NoGeneration
+}
+
+func reasonView(r disabled.Reason) control.DisabledReason {
+	return control.DisabledReason{Source: r.Source, Node: r.Node, Reason: r.Reason, Since: r.Since, By: r.By}
+}
+
+// disabledViews are all reasons, for the status. An agent that is still preparing has none to show.
+func (a *Agent) disabledViews() []control.DisabledReason {
+	if a.disabled == nil {
+		return nil
+	}
+	var out []control.DisabledReason
+	for _, r := range a.disabled.Reasons("") {
+		out = append(out, reasonView(r))
+	}
+	return out
+}
+
+// settleEnabling notes that the trait is gone from all nodes that were to be enabled. Until then every start asks for it again:
+// the agent may have been told while Placement was away, or while it did not run.
+func (a *Agent) settleEnabling() {
+	if !a.disabled.EnablingAny() {
+		return
+	}
+	pending, seen := false, false
+	for _, d := range a.active() {
+		for _, n := range d.tracker.Status().Nodes {
+			seen = true
+			if !a.disabled.Enabling(n.Name) {
+				continue
+			}
+			if _, disabled := a.disabled.Reason(n.Name); disabled {
+				continue // another source keeps it
+			}
+			root, known := a.rootOf(n.UUID)
+			pending = pending || !known || n.LastSuccess.IsZero() || root.HasTrait(resourcetracker.TraitStatusDisabled)
+		}
+	}
+	if !seen || pending {
+		return
+	}
+	if err := a.disabled.Enabled(); err != nil {
+		a.log.Warn().Err(err).Msg("The state directory cannot be written. The trait COMPUTE_STATUS_DISABLED is taken away once more at the next start.")
+	}
+}
+
+func explainWhole(err error, node string) error {
+	if errors.Is(err, disabled.ErrWhole) {
+		return fmt.Errorf("%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` the others; %s stays disabled", err, node)
+	}
+	return err
+}
+
+// DisableOffline keeps a reason where no agent runs. Its next start tells Placement.
+func DisableOffline(cfg *config.Config, r control.DisableRequest) error {
+	return offlineDisabled(cfg, func(s *disabled.Store) error {
+		return s.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
+	})
+}
+
+// EnableOffline takes the operator's reasons back where no agent runs, and returns those of others, which stay.
+func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []control.DisabledReason, err error) {
+	err = offlineDisabled(cfg, func(s *disabled.Store) error {
+		others, err := s.Enable(disabled.Operator, r.Node)
+		for _, o := range others {
+			left = append(left, reasonView(o))
+		}
+		return explainWhole(err, r.Node)
+	})
+	return left, err
+}
+
+func offlineDisabled(cfg *config.Config, do func(*disabled.Store) error) error {
+	unlock, err := takeState(cfg)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := disabled.Open(cfg.Agent.StateDir)
+	if err != nil {
+		return err
+	}
+	return do(s)
+}
+
+// logDisabled tells at the start what outlived the last one.
+func (a *Agent) logDisabled() {
+	for _, r := range a.disabled.Reasons("") {
+		a.log.Warn().Str("node", r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
+			Msg("This host is disabled: nothing new is to be scheduled to it. `compute-agent enable` ends that.")
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+)
+
+// healer says how findings are mended.
+type healer struct {
+	dryRun bool
+	// due are the findings of a node against whose mending nothing stands.
+	due         func(*audit.Node) []finding
+	would, done audit.Outcome
+}
+
+// finding is one finding that can be mended.
+type finding struct {
+	what    string // the consumer, for the log
+	outcome *audit.Outcome
+	problem *string
+	// still says whether, by a list of guests from just now, it is what it was.
+	still func(now survey) error
+	mend  func(ctx context.Context) error
+}
+
+// heal mends what can be mended, one after the other. Before each write every driver is asked again, so that a guest that has
+// come or gone since the comparison is noticed; what is written is bound to the consumer's generation of the comparison.
+//
+// If anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
+func (a *Agent) heal(ctx context.Context, s survey, report *audit.Report, h healer) {
+	if len(s.silent) == 0 {
+		for _, n := range report.Nodes {
+			if n.Error != "" {
+				s.silent = append(s.silent, "node "+n.Node+": "+n.Error)
+			}
+		}
+	}
+	if len(s.silent) > 0 {
+		report.Refused = "nothing is written, since not everybody who must be asked could tell: " + strings.Join(s.silent, "; ")
+		return
+	}
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		for _, f := range h.due(n) {
+			if h.dryRun {
+				*f.outcome = h.would
+				continue
+			}
+			now := a.survey(ctx)
+			if len(now.silent) > 0 {
+				report.Refused = "nothing more is written, since not everybody who must be asked could tell: " + strings.Join(now.silent, "; ")
+				return
+			}
+			err := f.still(now)
+			if err == nil {
+				err = f.mend(ctx)
+			}
+			if err != nil {
+				*f.outcome, *f.problem = audit.Failed, err.Error()
+				a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations stay as they are.")
+				continue
+			}
+			*f.outcome = h.done
+			a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Somebody had allocations healed.")
+		}
+	}
+}
+
+// orphans are the orphaned allocations of a node for which there is proof.
+func orphans(n *audit.Node, placement *reportclient.Client) []finding {
+	var out []finding
+	for i := range n.Orphans {
+		o := &n.Orphans[i]
+		if o.Kept != "" {
+			continue
+		}
+		out = append(out, finding{
+			what: o.Consumer, outcome: &o.Done, problem: &o.Problem,
+			still: func(now survey) error {
+				if node, listed := now.guests()[o.Consumer]; listed {
+					return fmt.Errorf("it is a guest of %s by now", node)
+				}
+				return nil
+			},
+			mend: func(ctx context.Context) error {
+				_, err := placement.DeleteOurPart(ctx, o.Held(), n.Providers)
+				return err
+			},
+		})
+	}
+	return out
+}
+
+// missing are the guests of a node that hold nothing and can be given something.
+func missing(n *audit.Node, placement *reportclient.Client) []finding {
+	var out []finding
+	for i := range n.Unaccounted {
+		g := &n.Unaccounted[i]
+		if g.Kept != "" {
+			continue
+		}
+		out = append(out, finding{
+			what: g.UUID, outcome: &g.Done, problem: &g.Problem,
+			still: func(now survey) error { return g.Still(now.listed(n.UUID, g.UUID)) },
+			mend:  func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.Wanted()) },
+		})
+	}
+	return out
+}
+
+// listed is a guest as the driver lists it on a node, nil if it does not.
+func (s survey) listed(root, guest string) *plugins.Guest {
+	for _, n := range s.nodes {
+		if n.node.UUID != root {
+			continue
+		}
+		for i := range n.guests {
+			if n.guests[i].UUID == guest {
+				return &n.guests[i]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// identify finds out who this host is, and refuses to be somebody else. The state directory is this process's alone.
+func (a *Agent) identify() error {
+	refuse := func(err error) error {
+		return &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+	}
+	dir, beside := a.cfg.Agent.StateDir, filepath.Dir(a.cfg.File())
+	state, err := identity.Open(dir)
+	if err != nil {
+		return refuse(err)
+	}
+	found, err := resourcetracker.FindIdentity(dir, beside)
+	if err == nil && found == "" {
+		err = state.CheckFirstStart(ownership.DirName)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	id, created, err := resourcetracker.LoadIdentity(dir, beside)
+	if err != nil {
+		return refuse(err)
+	}
+	note, err := state.Settle(identity.Self{UUID: id, Host: a.cfg.Agent.Host, Machine: a.machine()})
+	if err != nil {
+		return refuse(err)
+	}
+	if note != "" {
+		a.log.Warn().Str("identity", id).Str("host", a.cfg.Agent.Host).Msg(note)
+	}
+	if created {
+		a.log.Info().Str("identity", id).Str("file", filepath.Join(dir, resourcetracker.IdentityFile)).
+			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
+	}
+	a.identity, a.self = id, state
+	return nil
+}
+
+// claim gives a node to a driver. At start-up, two drivers that report one node end the agent: which of them has it would be
+// chance.
+func (a *Agent) claim(node plugins.Node, driver string, startup bool) error {
+	err := a.claims.claim(node, driver)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil && startup && !a.ready {
+		return &resourcetracker.FatalError{Node: node.Name, Err: err, Protects: true}
+	}
+	return err
+}
+
+// machine is the hash of the machine's id, or "".
+func (a *Agent) machine() string {
+	id, err := identity.Machine(identity.MachineFile)
+	if err != nil {
+		a.log.Warn().Err(err).Msg("The machine cannot be told from others, so a copy of its state directory would not be noticed.")
+	}
+	return id
+}
+
+// admission is the Placement of one driver's tracker. At its first contact with a node it makes sure that the node may be
+// made if Placement does not know it, and it notes what Placement knows.
+type admission struct {
+	*reportclient.Client
+	state  *identity.State
+	driver string
+	guests plugins.GuestLister
+
+	mu       sync.Mutex
+	admitted map[string]plugins.Node // by uuid
+	noted    map[string]bool
+}
+
+// admitting returns what a driver's tracker talks to. Without a state file (a dry run on a host that must not be written to) it
+// is just the client.
+func (a *Agent) admitting(d *driver) resourcetracker.Placement {
+	if a.self == nil {
+		return a.placement
+	}
+	return &admission{
+		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, admitted: map[string]plugins.Node{}, noted: map[string]bool{},
+	}
+}
+
+// Tree implements [resourcetracker.Placement].
+func (p *admission) Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
+	tree, err := p.Client.Tree(ctx, uuid, name)
+	if err != nil {
+		return nil, err
+	}
+	node := plugins.Node{UUID: uuid, Name: name}
+	p.mu.Lock()
+	_, admitted := p.admitted[uuid]
+	p.mu.Unlock()
+	if !admitted {
+		if err := p.state.Admit(ctx, node, tree, p.guests); err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		p.admitted[uuid] = node
+		p.mu.Unlock()
+	}
+	if root, _ := tree.Provider(uuid); root.Generation != providertree.NoGeneration {
+		return tree, p.note(node)
+	}
+	return tree, nil
+}
+
+// Apply implements [resourcetracker.Placement].
+func (p *admission) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
+	if err := p.Client.Apply(ctx, root, plan); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	node, ok := p.admitted[root]
+	p.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return p.note(node)
+}
+
+// note remembers, over restarts, that Placement has a node. It touches no file for one that is remembered.
+func (p *admission) note(node plugins.Node) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noted[node.UUID] {
+		return nil
+	}
+	if err := p.state.Reported(node, p.driver); err != nil {
+		return err
+	}
+	p.noted[node.UUID] = true
+	return nil
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/compute-agent/compute-agent/internal/agent/metrics"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// scene is metrics with a clock that only moves when it is told to.
+type scene struct {
+	*metrics.Metrics
+	t   *testing.T
+	now time.Time
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{t: t, now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+	s.Metrics = metrics.New(func() time.Time { return s.now })
+	return s
+}
+
+// page is what Prometheus reads.
+func (s *scene) page() string {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		s.t.Fatal(w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// samples are the lines of the page that begin with one of the names, or all of them, and are no buckets.
+func (s *scene) samples(prefixes ...string) []string {
+	s.t.Helper()
+	out := []string{}
+	for line := range strings.Lines(s.page()) {
+		for _, p := range prefixes {
+			if strings.HasPrefix(line, p) && !strings.Contains(line, "_bucket") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return out
+}
+
+// step is one step of a pass that takes so long.
+func (s *scene) step(ctx context.Context, step resourcetracker.Step, took time.Duration, err error) {
+	_, end := s.Begin(ctx, step, "libvirt", "cn1")
+	s.now = s.now.Add(took)
+	end(err)
+}
+
+func (s *scene) request(method, route string, status int, err error) {
+	req := httptest.NewRequest(method, "http://placement/x", nil)
+	done := s.Request(s.t.Context(), req, route)
+	s.now = s.now.Add(50 * time.Millisecond)
+	done(status, err)
+}
+
+// day is a bit of everything.
+func (s *scene) day() {
+	ctx, end := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+	s.step(ctx, resourcetracker.StepRead, 100*time.Millisecond, nil)
+	s.step(ctx, resourcetracker.StepDriver, 200*time.Millisecond, &plugins.ReshapeNeeded{Reason: "GPUs"})
+	reshape, endReshape := s.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
+	s.step(reshape, resourcetracker.StepGather, 300*time.Millisecond, nil)
+	s.step(reshape, resourcetracker.StepDriver, 400*time.Millisecond, nil)
+	endReshape(nil)
+	s.step(ctx, resourcetracker.StepGuard, time.Millisecond, nil)
+	s.request("POST", "/reshaper", 204, nil)
+	s.step(ctx, resourcetracker.StepApply, 500*time.Millisecond, nil)
+	end(nil)
+	s.Count(resourcetracker.EventWrite, "libvirt", "cn1", 2)
+	s.Count(resourcetracker.EventConflict, "libvirt", "cn1", 1)
+	s.Count(resourcetracker.EventDrift, "libvirt", "cn1", 3)
+	s.request("GET", "/resource_providers", 200, nil)
+	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
+	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
+	s.Watch(func() control.Status {
+		return control.Status{
+			Started: s.now.Add(-time.Hour), Placement: control.Placement{Requests: 9},
+			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
+			Drivers: []control.Driver{{
+				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2},
+				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
+					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
+					{Name: "cn2", State: resourcetracker.Degraded},
+				}},
+			}},
+		}
+	})
+}
+
+// TestExposition is the whole page but for what the Go runtime and the process say of themselves.
+func TestExposition(t *testing.T) {
+	s := newScene(t)
+	s.day()
+	var kept strings.Builder
+	for line := range strings.Lines(s.page()) {
+		if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		kept.WriteString(regexp.MustCompile(`(go|version)="[^"]*"`).ReplaceAllString(line, `$1="…"`))
+	}
+	const golden = "testdata/metrics.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(kept.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), kept.String()); d != "" {
+		t.Errorf("names and labels are a contract with dashboards; -update if this is meant (-want +got):\n%s", d)
+	}
+	problems, err := promlint.New(strings.NewReader(s.page())).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes "} {
+		if len(s.samples(name)) != 1 {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// TestReshapes: what became of them, and which phase took how long.
+func TestReshapes(t *testing.T) {
+	refused := &resourcetracker.ReshapeError{Problem: "no"}
+	for name, c := range map[string]struct {
+		compute, guard, apply error
+		want                  []string
+	}{
+		"the driver fails":      {errors.New("it crashed"), nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
+		"the driver refuses":    {refused, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"the guard refuses":     {nil, refused, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"Placement has no room": {nil, nil, errors.New("conflict"), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
+		"Placement refuses":     {nil, nil, fmt.Errorf("%w: 403", reportclient.ErrReshapeRefused), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"it happens":            {nil, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="done"} 1`}},
+	} {
+		s := newScene(t)
+		ctx, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+		s.step(ctx, resourcetracker.StepRead, 0, nil)
+		s.step(ctx, resourcetracker.StepReshape, 0, c.compute)
+		if c.compute == nil {
+			s.step(ctx, resourcetracker.StepGuard, 0, c.guard)
+		}
+		if c.compute == nil && c.guard == nil {
+			s.step(ctx, resourcetracker.StepApply, 0, c.apply)
+		}
+		// The pass begins anew, and needs none any more.
+		s.step(ctx, resourcetracker.StepRead, 0, nil)
+		s.step(ctx, resourcetracker.StepGuard, 0, nil)
+		s.step(ctx, resourcetracker.StepApply, 0, nil)
+		end(nil)
+		if d := cmp.Diff(c.want, s.samples("compute_agent_reshapes_total")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestStepsOutsideOfAPass: a dry run asks the driver, too.
+func TestStepsOutsideOfAPass(t *testing.T) {
+	s := newScene(t)
+	s.step(t.Context(), resourcetracker.StepDriver, time.Second, nil)
+	want := []string{
+		`compute_agent_driver_call_duration_seconds_sum{driver="libvirt",outcome="succeeded"} 1`,
+		`compute_agent_driver_call_duration_seconds_count{driver="libvirt",outcome="succeeded"} 1`,
+	}
+	if d := cmp.Diff(want, s.samples("compute_agent_driver", "compute_agent_pass")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestCardinality: whatever comes, there is an end to the series.
+func TestCardinality(t *testing.T) {
+	s := newScene(t)
+	nodes := []resourcetracker.NodeStatus{}
+	for i := range 3000 {
+		name := fmt.Sprintf("cn%d", i)
+		_, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", name)
+		end(nil)
+		s.Count(resourcetracker.EventWrite, "libvirt", name, 1)
+		nodes = append(nodes, resourcetracker.NodeStatus{Name: name, State: resourcetracker.Reporting, LastSuccess: s.now.Add(-time.Duration(i) * time.Second)})
+		s.request("GET", fmt.Sprintf("/%d", i), 200, nil)
+	}
+	s.Watch(func() control.Status {
+		return control.Status{Drivers: []control.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
+	})
+	for name, most := range map[string]int{
+		"compute_agent_passes_total": 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
+	} {
+		if got := len(s.samples(name)); got != most {
+			t.Errorf("%s has %d series, want %d", name, got, most)
+		}
+	}
+	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other"`); len(got) != 1 || !strings.HasSuffix(got[0], " 2500") {
+		t.Errorf("all others together: %v", got)
+	}
+	if got := s.samples(`compute_agent_last_sync_age_seconds{driver="libvirt",node="other"}`); len(got) != 1 || !strings.Contains(got[0], " 2999") {
+		t.Errorf("the oldest of the others: %v", got)
+	}
+}
+
+// TestRetriesDoNotGoBack: a request that is under way has not been tried yet.
+func TestRetriesDoNotGoBack(t *testing.T) {
+	s := newScene(t)
+	tries := int64(0)
+	s.Watch(func() control.Status { return control.Status{Placement: control.Placement{Requests: tries}} })
+	const name = "compute_agent_placement_request_retries_total"
+	for _, c := range []struct {
+		begin int
+		tries int64
+		want  string
+	}{{1, 0, "0"}, {0, 1, "0"}, {1, 5, "3"}, {1, 5, "3"}, {0, 6, "3"}, {1, 8, "4"}} {
+		for range c.begin {
+			s.Request(t.Context(), httptest.NewRequest("GET", "http://placement/", nil), "/")
+		}
+		tries = c.tries
+		if d := cmp.Diff([]string{name + " " + c.want}, s.samples(name)); d != "" {
+			t.Errorf("%+v (-want +got):\n%s", c, d)
+		}
+	}
+}
+
+// BenchmarkPass is what metrics add to a steady pass.
+func BenchmarkPass(b *testing.B) {
+	m := metrics.New(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, end := m.Begin(b.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+			_, endStep := m.Begin(ctx, step, "libvirt", "cn1")
+			endStep(nil)
+		}
+		end(nil)
+	}
+}

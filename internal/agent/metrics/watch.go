@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// Watch adds what is read only when somebody looks: how the agent, its drivers and nodes are, and how often requests were
+// repeated. It is called once; status must not block.
+func (m *Metrics) Watch(status func() control.Status) {
+	m.registry.MustRegister(&watched{m: m, status: status})
+}
+
+// watched is a collector of what the status says.
+type watched struct {
+	m      *Metrics
+	status func() control.Status
+
+	mu      sync.Mutex
+	retries int64 // as shown last: a counter does not go back
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("compute_agent_"+name, help, labels, nil)
+}
+
+var (
+	descAge        = desc("last_sync_age_seconds", "Time since Placement was last known to say what the driver says; since the start of the agent, if it never was.", "driver", "node")
+	descNodes      = desc("nodes", "Nodes, by how they are: starting, reporting or degraded.", "driver", "state")
+	descPlugin     = desc("plugin_state", "1 for the state that a driver's process is in, 0 for the others.", "driver", "state")
+	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
+	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
+	descRetries    = desc("placement_request_retries_total", "Tries of requests to Placement after the first one.")
+	descStarted    = desc("start_time_seconds", "When the agent was started, in seconds since 1970.")
+)
+
+// pluginStates are all that a plugin can be in.
+var pluginStates = []host.State{
+	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.Incompatible,
+	host.Disabled, host.Stopped,
+}
+
+// Describe implements prometheus.Collector.
+func (w *watched) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descConditions, descRetries, descStarted} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *watched) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	begun := w.m.requests.begun.Load() // before the tries, so that one under way is no repetition
+	s := w.status()
+	now := w.m.now()
+	gauge(descStarted, float64(s.Started.UnixMilli())/1000)
+	count(descRetries, float64(w.repeated(s.Placement.Requests-begun)))
+	for _, d := range s.Drivers {
+		for _, state := range pluginStates {
+			gauge(descPlugin, is(d.Plugin.State == string(state)), d.Name, string(state))
+		}
+		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
+		w.nodes(d, s.Started, now, gauge)
+	}
+	for _, def := range health.Definitions() {
+		n := 0
+		for _, c := range s.Conditions {
+			if c.Code == def.Code {
+				n++
+			}
+		}
+		gauge(descConditions, float64(n), string(def.Code), string(def.Severity))
+	}
+}
+
+// nodes shows the ages and states of a driver's nodes. Of those beyond the bound the oldest stands for all.
+func (w *watched) nodes(d control.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+	ages, order := map[string]float64{}, []string{}
+	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}
+	for _, n := range d.Report.Nodes {
+		states[string(n.State)]++
+		last := n.LastSuccess
+		if last.IsZero() {
+			last = started
+		}
+		label := w.m.nodes.label(n.Name)
+		age, known := ages[label]
+		if !known {
+			order = append(order, label)
+		}
+		ages[label] = max(age, now.Sub(last).Seconds(), 0)
+	}
+	for _, label := range order {
+		gauge(descAge, ages[label], d.Name, label)
+	}
+	for state, n := range states {
+		gauge(descNodes, float64(n), d.Name, state)
+	}
+}
+
+// repeated keeps the count of repetitions from going back.
+func (w *watched) repeated(now int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retries = max(w.retries, now)
+	return w.retries
+}
+
+func is(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

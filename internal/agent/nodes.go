@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// takeState takes the state directory for a command that does the work of an agent that does not run. While one runs, that
+// is refused.
+func takeState(cfg *config.Config) (unlock func(), err error) {
+	if err := makeStateDir(cfg); err != nil {
+		return nil, err
+	}
+	unlock, err = lockState(cfg.Agent.StateDir)
+	if errors.Is(err, ErrStateInUse) {
+		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)", control.ErrRefused, cfg.Agent.StateDir)
+	}
+	return unlock, err
+}
+
+// Nodes implements [control.Agent].
+func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
+	out, err := recordedNodes(a.self, a.records)
+	if err != nil {
+		return out, err
+	}
+	states := map[string]control.Node{}
+	silent := map[string]string{} // drivers that have not named their nodes yet, and why
+	for _, d := range a.active() {
+		status := d.tracker.Status()
+		if len(status.Nodes) == 0 {
+			silent[d.name] = status.Error
+		}
+		for _, n := range status.Nodes {
+			states[n.UUID] = control.Node{Name: n.Name, UUID: n.UUID, Driver: d.name, State: string(n.State), Error: n.Error}
+		}
+	}
+	for i, n := range out.Nodes {
+		now, named := states[n.UUID]
+		why, unknown := silent[n.Driver]
+		switch {
+		case named:
+			now.Since, now.Created = n.Since, n.Created
+			out.Nodes[i] = now
+			delete(states, n.UUID)
+		case unknown:
+			out.Nodes[i].Error = strings.TrimSuffix("driver "+n.Driver+" has not named its nodes yet: "+why, ": ")
+		default:
+			out.Nodes[i].State = control.StateOrphaned
+		}
+	}
+	out.Nodes = slices.AppendSeq(out.Nodes, maps.Values(states))
+	sortNodes(out.Nodes)
+	return out, nil
+}
+
+func sortNodes(nodes []control.Node) {
+	slices.SortFunc(nodes, func(a, b control.Node) int {
+		return strings.Compare(a.Name+"\x00"+a.UUID, b.Name+"\x00"+b.UUID)
+	})
+}
+
+// recordedNodes are the nodes that the state directory knows of.
+func recordedNodes(self *identity.State, records *ownership.Store) (control.Nodes, error) {
+	byUUID := map[string]control.Node{}
+	if self != nil {
+		r, _ := self.Record()
+		for id, n := range r.Nodes {
+			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: n.Driver, Since: n.Since}
+		}
+	}
+	list, err := records.List()
+	if err != nil {
+		return control.Nodes{}, err
+	}
+	for _, r := range list {
+		n := byUUID[r.Root]
+		n.UUID, n.Created = r.Root, r.Created
+		if n.Name == "" {
+			n.Name, n.Driver = r.Node, r.Driver
+		}
+		byUUID[r.Root] = n
+	}
+	out := control.Nodes{Nodes: slices.AppendSeq([]control.Node{}, maps.Values(byUUID))}
+	sortNodes(out.Nodes)
+	return out, nil
+}
+
+// NodesOffline lists what the state directory knows of, where no agent runs that could say how it is.
+func NodesOffline(cfg *config.Config) (control.Nodes, error) {
+	self, err := identity.Open(cfg.Agent.StateDir)
+	if err != nil {
+		return control.Nodes{}, err
+	}
+	return recordedNodes(self, ownership.Open(cfg.Agent.StateDir))
+}
+
+// RemoveNode implements [control.Agent]. A node that a driver names is never removed.
+func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (control.Removal, error) {
+	nodes, err := a.Nodes(ctx)
+	if err != nil {
+		return control.Removal{}, err
+	}
+	node, err := pick(nodes, r.Node)
+	if err != nil {
+		return control.Removal{}, err
+	}
+	var objections []string
+	switch {
+	case node.State == "":
+		objections = append(objections, node.Error)
+	case node.State != control.StateOrphaned:
+		objections = append(objections, fmt.Sprintf("driver %s names this node, so it is there: it would be reported again at once", node.Driver))
+	}
+	if !r.DryRun && len(objections) == 0 {
+		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("Somebody says that this node is gone for good, and asks to delete it from Placement.")
+	}
+	return a.removal(ctx, node, r.DryRun, objections)
+}
+
+// pick finds a node by its name or uuid.
+func pick(nodes control.Nodes, which string) (control.Node, error) {
+	var found []control.Node
+	for _, n := range nodes.Nodes {
+		if n.UUID == which {
+			return n, nil
+		}
+		if n.Name == which {
+			found = append(found, n)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return control.Node{}, fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` shows those that it has", which)
+	}
+	uuids := make([]string, 0, len(found))
+	for _, n := range found {
+		uuids = append(uuids, n.UUID)
+	}
+	return control.Node{}, fmt.Errorf("several nodes are named %q; say which by its uuid: %s", which, strings.Join(uuids, ", "))
+}
+
+// removal looks at a node, and removes it unless something stands against that.
+func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, objections []string) (control.Removal, error) {
+	out := control.Removal{Name: node.Name, UUID: node.UUID, Objections: objections, Providers: []control.RemovedProvider{}}
+	record, err := a.records.Load(node.UUID)
+	if err != nil {
+		return out, err
+	}
+	if record == nil { // what is whose is not known, so everything counts as somebody else's
+		record = &ownership.Record{Root: node.UUID, Node: node.Name, Driver: node.Driver}
+	}
+	findings, err := orphan.Examine(ctx, a.placement, record)
+	if err != nil {
+		return out, err
+	}
+	for _, o := range findings.Objections {
+		out.Objections = append(out.Objections, o.String())
+	}
+	for _, p := range findings.Providers {
+		out.Providers = append(out.Providers, control.RemovedProvider{UUID: p.UUID, Name: p.Name})
+	}
+	if dryRun || len(out.Objections) > 0 {
+		return out, nil
+	}
+	_, err = orphan.RemoveNode(ctx, a.placement, record, a.records)
+	var refused *orphan.RefusedError
+	switch {
+	case errors.As(err, &refused): // between the two looks
+		for _, o := range refused.Objections {
+			out.Objections = append(out.Objections, o.String())
+		}
+		return out, nil
+	case err != nil:
+		return out, err
+	}
+	out.Removed = true
+	if a.self == nil {
+		return out, nil
+	}
+	return out, a.self.ForgetNode(node.UUID)
+}
+
+// RemoveNodeOffline removes a node where no agent runs. It has the state directory for itself meanwhile.
+func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
+	unlock, err := takeState(cfg)
+	if err != nil {
+		return control.Removal{}, err
+	}
+	defer unlock()
+	a, err := New(Options{Config: cfg, Logger: log})
+	if err != nil {
+		return control.Removal{}, err
+	}
+	defer a.placement.CloseIdle()
+	if a.self, err = identity.Open(cfg.Agent.StateDir); err != nil {
+		return control.Removal{}, err
+	}
+	nodes, err := recordedNodes(a.self, a.records)
+	if err != nil {
+		return control.Removal{}, err
+	}
+	node, err := pick(nodes, r.Node)
+	if err != nil {
+		return control.Removal{}, err
+	}
+	return a.removal(ctx, node, r.DryRun, nil)
+}

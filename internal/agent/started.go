@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// withDrivers starts the drivers of a configuration where no agent runs, and ends them after f. The agent that f gets has no
+// loop and no socket: its trackers do only what f asks of them. A driver that does not start is there all the same, and says
+// why when it is asked. Nothing is written to the state directory.
+func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error) (err error) {
+	a, err := New(Options{Config: cfg, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { a.placement.CloseIdle() }() // f may have changed it
+	if len(cfg.EnabledDrivers()) == 0 {
+		return fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
+	}
+	a.identity, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
+	if err != nil {
+		return err
+	}
+	if a.identity == "" {
+		a.identity = uuid.NewString() // a host that has none yet is new to Placement
+	}
+	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
+		return fmt.Errorf("agent.runtime_dir: %w", err)
+	}
+	a.host, err = host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
+	defer a.endDrivers(ctx)
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	for _, name := range cfg.EnabledDrivers() {
+		spec, err := a.spec(cfg, name)
+		if err != nil {
+			return err
+		}
+		plugin, err := a.host.Plugin(spec)
+		if err != nil {
+			return fmt.Errorf("%w: %w", config.ErrInvalid, err)
+		}
+		d := &driver{name: name, plugin: plugin}
+		d.tracker = a.newTracker(d, true)
+		a.mu.Lock()
+		a.drivers[name] = d
+		a.mu.Unlock()
+		starting.Go(func() {
+			if err := plugin.Start(ctx); err != nil {
+				log.Warn().Str("driver", name).Err(err).Msg("The driver does not work.")
+			}
+		})
+	}
+	starting.Wait()
+	return f(ctx, a)
+}
+
+// endDrivers ends the processes of drivers whose trackers do not run.
+func (a *Agent) endDrivers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Plugins.ShutdownTimeout+time.Second)
+	defer cancel()
+	var ending sync.WaitGroup
+	for _, d := range a.active() {
+		ending.Go(func() {
+			if err := d.plugin.Stop(ctx); err != nil {
+				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not end in time: its process was killed.")
+			}
+		})
+	}
+	ending.Wait()
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// diskFault is what happens at one call that changes or syncs a file of the agent's state.
+type diskFault struct {
+	name string
+	// before and after: the agent is killed then.
+	before, after bool
+	errno         syscall.Errno
+	// lasting: every later call fails too, until the agent is killed when it has tried for a while.
+	lasting bool
+}
+
+var diskFaults = []diskFault{
+	{name: "killed before", before: true},
+	{name: "killed after", after: true},
+	{name: "no space left", errno: syscall.ENOSPC},
+	{name: "input or output error", errno: syscall.EIO},
+	{name: "read-only from now on", errno: syscall.EROFS, lasting: true},
+}
+
+// patientFailures is how many calls fail before the agent with a disk that stays broken is killed.
+const patientFailures = 8
+
+// at is the verdict on the n-th call if the fault is at the k-th.
+func (f diskFault) at(k, n int) diskVerdict {
+	switch {
+	case f.lasting && n >= k+patientFailures:
+		return diskVerdict{kill: true}
+	case n == k, f.lasting && n > k:
+		return diskVerdict{errno: f.errno, kill: f.before || f.after, first: f.after}
+	}
+	return diskVerdict{}
+}
+
+// runWatched starts an agent with a watch over its state directory.
+func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process, *diskWatch) {
+	w.t.Helper()
+	watch := &diskWatch{dir: filepath.Join(w.dir, "state"), judge: judge}
+	return watched(w.t, watch, "compute-agent", "run", "--config", w.config), watch
+}
+
+// TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes or syncs something of the
+// agent's state, it is killed before or after it, or the call fails. Whenever one looks, the node has the old shape or the new one,
+// and every consumer holds what it held; the next start completes what was begun, and what the journal says is so.
+func TestReshapeUnderDiskFaults(t *testing.T) {
+	start := prepare(t)
+	clean, _ := start.again(t)
+	agent, watch := clean.runWatched(func(int, diskEvent) diskVerdict { return diskVerdict{} })
+	agent.awaitAny(passDone)
+	events := watch.seen()
+	agent.stop()
+	want := clean.look().timeless()
+	ops := inWords(events)
+	syncs, renames := strings.Count(strings.Join(ops, "\n"), "fsync "), strings.Count(strings.Join(ops, "\n"), "rename ")
+	if syncs < 4 || renames < 2 { // the journal's two entries, each synced with its directory
+		t.Fatalf("a start that reshapes makes %d syncs and %d renames of its state: %v", syncs, renames, ops)
+	}
+	t.Logf("%d calls: %s", len(ops), strings.Join(ops, ", "))
+	for k, op := range ops {
+		k++
+		for i, what := range diskFaults {
+			if *faults != "all" && (k+3*i)%4 != 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
+				t.Parallel()
+				w, _ := start.again(t)
+				w.breakDiskAt(k, what, start, want)
+			})
+		}
+	}
+}
+
+// someUUID is what the names of events have instead of a uuid.
+var someUUID = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z2-7]{26}`)
+
+func inWords(events []diskEvent) []string {
+	var ops []string
+	for _, e := range events {
+		ops = append(ops, someUUID.ReplaceAllString(e.String(), "#"))
+	}
+	return ops
+}
+
+// breakDiskAt starts an agent whose k-th call meets a fault, and then one that meets none.
+func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
+	t := w.t
+	t.Helper()
+	agent, watch := w.runWatched(func(n int, _ diskEvent) diskVerdict { return what.at(k, n) })
+	agent.awaitAny(passDone)
+	if n := len(watch.seen()); n < k {
+		t.Fatalf("the agent made %d calls only", n)
+	}
+	select {
+	case <-agent.done:
+		if (what.before || what.after) && agent.code != -1 {
+			t.Errorf("the agent ended with %d", agent.code)
+		}
+	default:
+		agent.stop()
+	}
+	w.recover(start, want)
+}
+
+// recover looks at what a fault has left, and starts the agent again.
+func (w *world) recover(start before, want picture) {
+	t := w.t
+	t.Helper()
+	if err := between(start.picture, w.look()); err != nil {
+		t.Errorf("after the fault: %v", err)
+	}
+	w.settle()
+	after := w.look()
+	if diff := cmp.Diff(want, after.timeless()); diff != "" {
+		t.Errorf("after the next start: %s", diff)
+	}
+	if n := w.settle(); n != 0 {
+		t.Errorf("%d writes at the start after that", n)
+	}
+	w.checkJournal()
+}
+
+// TestFirstStartUnderDiskFaults: a host that has no state yet is never without an identity that it has told Placement, and never
+// gets two.
+func TestFirstStartUnderDiskFaults(t *testing.T) {
+	server := openPlacement(t, t.TempDir())
+	t.Cleanup(func() { check(t, server.Close()) })
+	url := serve(t, server.Handler())
+	newHost := func(t *testing.T, name string) *world {
+		w := newWorld(t, url)
+		w.write(`nodes = [{name = "`+name+`", inventories = {VCPU = {total = 8}}}]`, "")
+		return w
+	}
+	clean := newHost(t, "clean")
+	agent, watch := clean.runWatched(func(int, diskEvent) diskVerdict { return diskVerdict{} })
+	agent.awaitAny(passDone)
+	ops := inWords(watch.seen())
+	agent.stop()
+	if !slices.Contains(ops, "link "+resourcetracker.IdentityFile) {
+		t.Fatalf("a first start makes no identity: %v", ops)
+	}
+	t.Logf("%d calls: %s", len(ops), strings.Join(ops, ", "))
+	for k, op := range ops {
+		k++
+		for i, what := range diskFaults {
+			if *faults != "all" && (k+3*i)%5 != 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
+				t.Parallel()
+				name := fmt.Sprintf("cn-%d-%d", k, i)
+				w := newHost(t, name)
+				agent, watch := w.runWatched(func(n int, _ diskEvent) diskVerdict { return what.at(k, n) })
+				agent.awaitAny(passDone)
+				if n := len(watch.seen()); n < k {
+					t.Fatalf("the agent made %d calls only", n)
+				}
+				_ = agent.cmd.Process.Kill()
+				agent.exit()
+				told := w.uuidOf(name)
+				w.settle()
+				id, err := os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))
+				check(t, err)
+				now := w.uuidOf(name)
+				if now != strings.TrimSpace(string(id)) || told != "" && now != told {
+					t.Errorf("Placement was told %q, and says %q; the identity is %q", told, now, id)
+				}
+				if n := w.settle(); n != 0 {
+					t.Errorf("%d writes at the start after that", n)
+				}
+			})
+		}
+	}
+}
+
+// uuidOf is the uuid of a provider, or "".
+func (w *world) uuidOf(name string) string {
+	w.t.Helper()
+	var list struct {
+		Providers []struct{ UUID string } `json:"resource_providers"`
+	}
+	w.must("GET", "/resource_providers?name="+name, nil, &list)
+	if len(list.Providers) == 0 {
+		return ""
+	}
+	return list.Providers[0].UUID
+}

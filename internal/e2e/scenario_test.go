@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+var updateScenarios = flag.Bool("update-scenarios", false, "write what the bundled Placement answers into testdata/scenarios, to be read before it is believed")
+
+// TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A scenario is a list of steps, each
+// a line that begins with ">" and the lines up to the next empty one:
+//
+//	> others              what somebody else writes to Placement: providers in the notation, "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
+//	> meanwhile           the same, at the moment at which the agent is about to send its next write
+//	> driver [careless]   what the driver says from now on: providers, and "move", "home", "strict", "reshape", "rename" (see dictate)
+//	> start               the agent starts; what follows is what it wrote and read, and how it went
+//	> pass                the agent, already up, makes a pass
+//	> later               as pass, when its view of the tree is old enough to be verified
+//	> tree                what Placement says then
+//	> quiet               nothing is to do: a pass makes no request, and another start no write
+//	> new state           the agent's state directory is lost, but for its identity
+//
+// What start, pass and tree say is compared; a flag of the test writes it anew. Whatever they do, no consumer may hold more or less than before.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	check(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no scenarios")
+	}
+	for kind, empty := range placements(t) {
+		for _, file := range files {
+			t.Run(kind+"/"+strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+				want, err := os.ReadFile(file)
+				check(t, err)
+				p := newPlay(t, empty(t))
+				got := p.run(string(want))
+				if *updateScenarios && kind == "ours" {
+					check(t, os.WriteFile(file, []byte(got), 0o600))
+				} else if diff := cmp.Diff(string(want), got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// play is a scenario under way.
+type play struct {
+	*world
+	driver    *dictated
+	meanwhile []string
+	names     map[string]string // of consumers and aggregates, by uuid
+
+	// The agent that is up.
+	client  *reportclient.Client
+	journal *journal.Journal
+	wire    *observedWire
+	err     error // of the last turn
+	now     time.Duration
+}
+
+func newPlay(t *testing.T, url string) *play {
+	w := newWorld(t, url)
+	w.uuids["cn1"] = nodeUUID
+	return &play{world: w, names: map[string]string{}}
+}
+
+// run plays a scenario and returns it with what happened.
+func (p *play) run(text string) string {
+	p.t.Helper()
+	var out []string
+	for block := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n\n") {
+		lines := strings.Split(block, "\n")
+		at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, ">") })
+		if at < 0 {
+			out = append(out, block)
+			continue
+		}
+		step, body := strings.TrimSpace(lines[at][1:]), lines[at+1:]
+		if said, speaks := p.step(step, body); speaks {
+			body = said
+		}
+		out = append(out, strings.Join(append(lines[:at+1:at+1], body...), "\n"))
+		if p.t.Failed() {
+			p.t.Logf("at: > %s", step)
+		}
+	}
+	return strings.Join(out, "\n\n") + "\n"
+}
+
+// step makes one step. speaks: what it returns is to be what the scenario says.
+func (p *play) step(step string, body []string) (said []string, speaks bool) {
+	p.t.Helper()
+	switch step {
+	case "others":
+		p.others(body)
+	case "meanwhile":
+		p.meanwhile = body
+	case "driver", "driver careless":
+		d, err := dictate(body, step != "driver", p.driver)
+		check(p.t, err)
+		p.driver = d
+		for _, provider := range d.providers {
+			p.nameFor(provider.aggregates...)
+		}
+	case "start":
+		p.boot()
+		return p.turn(false), true
+	case "pass":
+		return p.turn(true), true
+	case "later":
+		p.now += time.Hour
+		return p.turn(true), true
+	case "tree":
+		p.look()
+		return p.look().draw(p.names), true
+	case "quiet":
+		p.checkQuiet()
+	case "new state":
+		check(p.t, os.RemoveAll(p.state()))
+	default:
+		p.t.Fatalf("there is no step %q", step)
+	}
+	return nil, false
+}
+
+func (p *play) state() string { return filepath.Join(p.dir, "state") }
+
+// boot makes an agent that knows nothing but its state directory.
+func (p *play) boot() {
+	p.t.Helper()
+	check(p.t, os.MkdirAll(p.state(), 0o700))
+	p.journal = journal.New(p.state())
+	_, err := p.journal.Load()
+	check(p.t, err)
+	p.wire = &observedWire{asks: make(chan chan struct{})}
+	begin := time.Now()
+	p.client, err = reportclient.New(reportclient.Config{
+		URL: p.url, Transport: p.wire, RefreshInterval: time.Minute, ReshapeLog: p.journal, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
+		Now: func() time.Time { return begin.Add(p.now) }, Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
+	})
+	check(p.t, err)
+}
+
+// turn is one turn of the agent: at start-up, or, running, later.
+func (p *play) turn(running bool) []string {
+	p.t.Helper()
+	before, meanwhile := p.look().Holding, false
+	placement := &erring{Client: p.client}
+	tracker := resourcetracker.New(resourcetracker.Config{
+		Name: "dictated", Driver: p.driver, Placement: placement, Identity: nodeUUID, Journal: p.journal, Records: ownership.Open(p.state()), Running: running,
+		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: patience, BackoffMin: time.Hour, BackoffMax: time.Hour},
+		Logger:  zerolog.New(zerolog.NewTestWriter(p.t)).Level(zerolog.WarnLevel), Rand: func() float64 { return 0 },
+	})
+	ctx, stop := context.WithCancel(p.t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- tracker.Run(ctx) }()
+	p.wire.hold(p.meanwhile != nil)
+	var err error
+	for waiting := true; waiting; {
+		select {
+		case goOn := <-p.wire.asks:
+			p.others(p.meanwhile)
+			p.meanwhile, meanwhile = nil, true
+			close(goOn)
+		case <-tracker.Ready():
+			stop()
+			err, waiting = <-ended, false
+		case err = <-ended:
+			waiting = false
+		case <-timeout():
+			p.t.Fatalf("the turn does not end within %v", patience)
+		}
+	}
+	after := p.look().Holding
+	if diff := cmp.Diff(before.sums(p.driver.renames), after.sums(p.driver.renames)); diff != "" && !meanwhile {
+		p.t.Errorf("the agent has changed what consumers hold: %s", diff)
+	}
+	return append(p.wire.told(p.uuids), p.outcome(tracker, err, placement.err)...)
+}
+
+// outcome is how a turn went, in words that do not change with the prose of errors.
+func (p *play) outcome(tracker *resourcetracker.Tracker, fatal, applied error) []string {
+	p.err = errors.Join(fatal, applied)
+	status := tracker.Status()
+	var out []string
+	for _, node := range status.Nodes {
+		for _, n := range []struct {
+			what  string
+			items []string
+		}{{"kept for others", node.Kept}, {"retiring", node.Retiring}, {"against it", node.Offenders}} {
+			if len(n.items) > 0 {
+				out = append(out, fmt.Sprintf("%s: %s", n.what, strings.Join(p.mentioned(n.items), " ")))
+			}
+		}
+		p.err = errors.Join(p.err, errors.New(node.Error))
+	}
+	verdict := string(status.State)
+	if fatal != nil {
+		verdict = "fatal"
+	}
+	for _, kind := range []struct {
+		name string
+		err  error
+	}{
+		{"conflict", reportclient.ErrConflict}, {"inventory in use", reportclient.ErrInventoryInUse}, {"provider in use", reportclient.ErrProviderInUse},
+		{"duplicate", reportclient.ErrDuplicate}, {"invalid", reportclient.ErrInvalid}, {"identity", reportclient.ErrIdentity}, {"reshape refused", reportclient.ErrReshapeRefused},
+	} {
+		if errors.Is(applied, kind.err) || errors.Is(fatal, kind.err) {
+			verdict += ", " + kind.name
+		}
+	}
+	return append(out, verdict)
+}
+
+// mentioned are the known names and uuids that texts mention, so that a scenario need not repeat their prose.
+func (p *play) mentioned(texts []string) []string {
+	all := strings.Join(texts, "\n")
+	found := map[string]bool{}
+	for id, name := range p.names {
+		if strings.Contains(all, id) {
+			found[name] = true
+		}
+	}
+	for name, id := range p.uuids {
+		if strings.Contains(all, id) || slices.Contains(strings.FieldsFunc(all, func(r rune) bool { return strings.ContainsRune(" \n,:;()'\"", r) }), name) {
+			found[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// checkQuiet: what is said is so.
+func (p *play) checkQuiet() {
+	p.t.Helper()
+	if said := p.turn(true); len(said) == 0 || said[0] != "no request" {
+		p.t.Errorf("a pass over a tree that is as it should be: %q", said)
+	}
+	before := p.look()
+	p.boot()
+	for _, line := range p.turn(false) {
+		if method, _, _ := strings.Cut(line, " "); method == http.MethodPut || method == http.MethodPost || method == http.MethodDelete {
+			p.t.Errorf("a start on a tree that is as it should be: %s", line)
+		}
+	}
+	if diff := cmp.Diff(before, p.look()); diff != "" {
+		p.t.Errorf("a start on a tree that is as it should be: %s", diff)
+	}
+}
+
+// erring keeps what went wrong.
+type erring struct {
+	*reportclient.Client
+	err error
+}
+
+func (c *erring) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
+	c.err = c.Client.Apply(ctx, root, plan)
+	return c.err
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The conditions of the agent as a whole.
+const (
+	NoDriver           Code = "no-driver"
+	Starting           Code = "starting"
+	RestartNeeded      Code = "restart-needed"
+	ReloadRefused      Code = "reload-refused"
+	StateNotWritable   Code = "state-directory-not-writable"
+	JournalUnreadable  Code = "journal-unreadable"
+	JournalDamaged     Code = "journal-entry-damaged"
+	ProviderConfigFile Code = "provider-config-invalid"
+)
+
+// The conditions of a driver and its process.
+const (
+	DriverDisabled     Code = "driver-disabled"
+	DriverRefused      Code = "driver-configuration-refused"
+	DriverNotReady     Code = "driver-not-ready"
+	DriverFails        Code = "driver-fails"
+	PluginDown         Code = "plugin-down"
+	PluginDegraded     Code = "plugin-degraded"
+	PluginQuarantined  Code = "plugin-quarantined"
+	PluginIncompatible Code = "plugin-incompatible"
+)
+
+// The conditions of a node.
+const (
+	PlacementUnreachable Code = "placement-unreachable"
+	PlacementUnexpected  Code = "placement-unexpected"
+	PlacementTooOld      Code = "placement-too-old"
+	CredentialsRefused   Code = "credentials-refused"
+	IdentityRefused      Code = "identity-refused"
+	ReshapeRefused       Code = "reshape-refused"
+	ReshapeHeld          Code = "reshape-held"
+	ReshapeLate          Code = "reshape-needs-restart"
+	WriteConflict        Code = "write-conflict"
+	InventoryInUse       Code = "inventory-in-use"
+	PassFails            Code = "pass-fails"
+	SyncOld              Code = "sync-old"
+	DriftFound           Code = "drift-found"
+	ForeignKept          Code = "foreign-items-kept"
+	ProviderConfigIdle   Code = "provider-config-ignored"
+	InventoryRetiring    Code = "inventory-retiring"
+	NodeDisabled         Code = "node-disabled"
+	NodeOrphaned         Code = "node-orphaned"
+)
+
+// stale is what most conditions of a node mean.
+const stale = "Guests run on. Placement says what the last good pass left, so the scheduler goes on with that: what has changed on the machine since is not heard of."
+
+var definitions = []Definition{
+	{
+		Code: NoDriver, Severity: Critical, Title: "no driver is configured",
+		Meaning: "Nothing is reported of this host. What Placement says of it stays as it was.",
+		Remedy:  "add a table such as [drivers.libvirt] to the configuration, and reload",
+	},
+	{
+		Code: Starting, Severity: Info, Title: "the first pass has not ended yet",
+		Meaning: "Placement says what the agent left there when it ran last.",
+		Remedy:  "wait; tracker.startup_deadline says how long systemd does",
+	},
+	{
+		Code: RestartNeeded, Severity: Info, Title: "a changed setting waits for a restart",
+		Meaning: "The agent works with the former value.",
+		Remedy:  "systemctl restart compute-agent, when it suits; guests are not affected",
+	},
+	{
+		Code: ReloadRefused, Severity: Warning, Title: "the configuration on disk is invalid",
+		Meaning: "The agent works with the former one, and would not start with this one.",
+		Remedy:  "`compute-agent config check` shows what is wrong; mend it, then systemctl reload compute-agent",
+	},
+	{
+		Code: StateNotWritable, Severity: Critical, Title: "the state directory cannot be written to",
+		Meaning: "Nothing may be written to Placement that must be remembered: no reshape takes place, and no new provider is made.",
+		Remedy:  "make room, or give agent.state_dir to the agent's user; `compute-agent doctor` looks at it",
+	},
+	{
+		Code: JournalUnreadable, Severity: Critical, Title: "the journal of reshapes cannot be read",
+		Meaning: "It is not known whether a reshape was left half-way, so no pass is made. Guests run on, and Placement says what it said.",
+		Remedy:  "mend the directory reshapes in agent.state_dir, then restart; `compute-agent doctor` looks at it",
+	},
+	{
+		Code: JournalDamaged, Severity: Info, Title: "an entry of the journal of reshapes is damaged",
+		Meaning: "That reshape is over, and cannot be shown or undone any more. Nothing else depends on it.",
+		Remedy:  "move the file away to have this gone, then restart",
+	},
+	{
+		Code: ProviderConfigFile, Severity: Warning, Title: "provider.yaml is invalid",
+		Meaning: "What it asked for when it was last valid stays in force.",
+		Remedy:  "`compute-agent config check` shows what is wrong; mend it, then systemctl reload compute-agent",
+	},
+	{
+		Code: DriverDisabled, Severity: Info, Title: "the driver was taken out of the configuration",
+		Meaning: "What it last reported stays in Placement, and guests can still be scheduled there.",
+		Remedy:  "put it back; or, if it is gone for good, remove its nodes from Placement",
+	},
+	{
+		Code: DriverRefused, Severity: Warning, Title: "the driver does not take its new configuration",
+		Meaning: "The former one stays in force.",
+		Remedy:  "mend [drivers.NAME.config], then systemctl reload compute-agent",
+	},
+	{
+		Code: DriverNotReady, Severity: Warning, Title: "the driver cannot tell yet what the machine gives",
+		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Remedy: "the driver's own message says what it waits for; `compute-agent doctor` looks at the usual causes",
+	},
+	{
+		Code: DriverFails, Severity: Warning, Title: "the driver does not say which nodes there are",
+		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Remedy: "the driver's own message says why; `compute-agent doctor` looks at the usual causes",
+	},
+	{
+		Code: PluginDown, Severity: Warning, Title: "the driver's process is down and is started again",
+		Meaning: stale, TimeToVisible: 15 * time.Second,
+		Remedy: "the log of the agent has what it said before it ended",
+	},
+	{
+		Code: PluginDegraded, Severity: Warning, Title: "the driver's process does not answer its health check, or says that it is not well",
+		Meaning: stale, TimeToVisible: 15 * time.Second,
+		Remedy: "the driver's own message says what keeps it; the process is killed and started again if it stays silent",
+	},
+	{
+		Code: PluginQuarantined, Severity: Critical, Title: "the driver's process crashed too often and is left alone for a while",
+		Meaning: stale,
+		Remedy:  "mend the cause, then systemctl reload compute-agent tries at once",
+	},
+	{
+		Code: PluginIncompatible, Severity: Critical, Title: "the driver is made for another version of the agent",
+		Meaning: stale,
+		Remedy:  "install a driver made for this agent",
+	},
+	{
+		Code: PlacementUnreachable, Severity: Warning, Title: "Placement cannot be reached",
+		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Remedy: "check that Placement runs and that [placement_client] url is right; `compute-agent doctor` looks at both. The agent tries again by itself",
+	},
+	{
+		Code: PlacementUnexpected, Severity: Critical, Title: "what answers is not Placement",
+		Meaning: stale,
+		Remedy:  "check [placement_client] url",
+	},
+	{
+		Code: PlacementTooOld, Severity: Critical, Title: "Placement is too old",
+		Meaning: stale,
+		Remedy:  "upgrade the Placement service",
+	},
+	{
+		Code: CredentialsRefused, Severity: Critical, Title: "Placement does not accept the agent's credentials",
+		Meaning: stale,
+		Remedy:  "check the credentials in [placement_client]; Placement wants the role admin or service",
+	},
+	{
+		Code: IdentityRefused, Severity: Critical, Title: "Placement knows this node as another",
+		Meaning: "Nothing is written for the node, so that no other node's providers are. Guests run on.",
+		Remedy:  "see docs/operators.md, \"Identity\"",
+	},
+	{
+		Code: ReshapeRefused, Severity: Critical, Title: "the reshape that the driver needs is refused",
+		Meaning: "Nothing has moved, and guests are not affected. The node is not kept true until this is solved.",
+		Remedy:  "`compute-agent plan --reshape` shows what the driver wants, and all that stands against it",
+	},
+	{
+		Code: ReshapeHeld, Severity: Critical, Title: "the node is held: the reshape that the driver needs is refused",
+		Meaning: "Nothing has moved, guests are not affected, and nothing is written for the node until somebody asks.",
+		Remedy:  "solve what is listed; then `compute-agent refresh` tries again",
+	},
+	{
+		Code: ReshapeLate, Severity: Warning, Title: "the driver needs a reshape, which takes place when the agent starts",
+		Meaning: stale,
+		Remedy:  "systemctl restart compute-agent; `compute-agent plan --reshape` shows before what moves where",
+	},
+	{
+		Code: WriteConflict, Severity: Warning, Title: "somebody else writes to the node's providers again and again",
+		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Remedy: "look in Placement's log for who writes to them; the agent tries again by itself",
+	},
+	{
+		Code: InventoryInUse, Severity: Warning, Title: "guests use what the driver no longer reports",
+		Meaning: "Everything else of the node is kept true. These guests run on.",
+		Remedy:  "`openstack resource provider show --allocations UUID` names them; move or delete them",
+	},
+	{
+		Code: PassFails, Severity: Warning, Title: "the pass fails",
+		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Remedy: "the text says what failed; `compute-agent doctor` looks at the usual causes",
+	},
+	{
+		Code: SyncOld, Severity: Critical, Title: "Placement has not been known to be right for long",
+		Meaning: stale,
+		Remedy:  "the other conditions of this node say why; without any, look for a pass that hangs in the log",
+	},
+	{
+		Code: DriftFound, Severity: Info, Title: "somebody else has changed what this agent wrote",
+		Meaning: "The agent puts back what the machine gives, and leaves what an operator may set.",
+		Remedy:  "look in Placement's log for who it was, if that is not known",
+	},
+	{
+		Code: ForeignKept, Severity: Info, Title: "the driver would take away what others wrote; it stays",
+		Meaning: "Nothing: what others wrote is counted on by them.",
+		Remedy:  "remove it in Placement, if nobody needs it",
+	},
+	{
+		Code: ProviderConfigIdle, Severity: Warning, Title: "entries of provider.yaml have no effect",
+		Meaning: "The scheduler does not see what they ask for.",
+		Remedy:  "take the entries out, or mend what stands against them; then systemctl reload compute-agent",
+	},
+	{
+		Code: InventoryRetiring, Severity: Info, Title: "what the machine no longer has is still allocated",
+		Meaning: "It stays in Placement until its guests are gone, closed for new ones.",
+		Remedy:  "move or delete these guests, if it must go sooner",
+	},
+	{
+		Code: NodeDisabled, Severity: Info, Title: "the node is disabled",
+		Meaning: "Nothing new is scheduled to it. Its guests run on.",
+		Remedy:  "`compute-agent enable`, when it may be used again",
+	},
+	{
+		Code: NodeOrphaned, Severity: Warning, Title: "the driver no longer names the node",
+		Meaning: "Its providers stay in Placement, and guests may still be scheduled to it.",
+		Remedy:  "`compute-agent node` shows and removes nodes that are gone for good",
+	},
+}
+
+// Definitions returns all of them: the agent's, the drivers' and the nodes'.
+func Definitions() []Definition { return slices.Clone(definitions) }
+
+// Define returns the definition of a code. It panics for a code that has none.
+func Define(code Code) Definition {
+	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Code == code })
+	if i < 0 {
+		panic(fmt.Sprintf("health: no definition of %q", code))
+	}
+	return definitions[i]
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+)
+
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// lines says a report in short.
+func lines(r health.Report) []string {
+	out := []string{}
+	for _, c := range r.Conditions {
+		out = append(out, fmt.Sprintf("%s %s since %s", c.Subject, c.Code, c.Since.Format("15:04:05")))
+	}
+	for _, c := range r.Appeared {
+		out = append(out, fmt.Sprintf("+ %s %s", c.Subject, c.Code))
+	}
+	for _, c := range r.Gone {
+		out = append(out, fmt.Sprintf("- %s %s", c.Subject, c.Code))
+	}
+	return out
+}
+
+// TestTracker is a story: what is found when, and what is said of it.
+func TestTracker(t *testing.T) {
+	refused := health.Finding{Code: health.CredentialsRefused, Subject: health.Node("cn1"), Text: "401"}
+	away := health.Finding{Code: health.PlacementUnreachable, Subject: health.Node("cn1"), Text: "connection refused"}
+	disabled := health.Finding{Code: health.NodeDisabled, Subject: health.Node("cn1")}
+	elsewhere := health.Finding{Code: health.CredentialsRefused, Subject: health.Node("cn2")}
+	var tracker health.Tracker
+	now := noon
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		found []health.Finding
+		want  []string
+	}{
+		{"all is well", 0, nil, []string{}},
+		{"what takes no time to be visible is there at once", time.Minute, []health.Finding{disabled, refused},
+			[]string{"node cn1 credentials-refused since 12:01:00", "node cn1 node-disabled since 12:01:00", "+ node cn1 credentials-refused", "+ node cn1 node-disabled"}},
+		{"and is told once; the worst is first; nodes have their own", time.Minute, []health.Finding{disabled, refused, elsewhere},
+			[]string{"node cn1 credentials-refused since 12:01:00", "node cn2 credentials-refused since 12:02:00", "node cn1 node-disabled since 12:01:00", "+ node cn2 credentials-refused"}},
+		{"until it is over", time.Minute, []health.Finding{disabled},
+			[]string{"node cn1 node-disabled since 12:01:00", "- node cn1 credentials-refused", "- node cn2 credentials-refused"}},
+		{"a flicker is not shown", time.Minute, []health.Finding{away}, []string{"- node cn1 node-disabled"}},
+		{"also not for the second time, right after", 20 * time.Second, nil, []string{}},
+		{"it begins anew", time.Second, []health.Finding{away}, []string{}},
+		{"until it lasts; then it counts from its beginning", 30 * time.Second, []health.Finding{away, away},
+			[]string{"node cn1 placement-unreachable since 12:04:21", "+ node cn1 placement-unreachable"}},
+		{"and goes without delay", time.Second, nil, []string{"- node cn1 placement-unreachable"}},
+	} {
+		now = now.Add(step.after)
+		if d := cmp.Diff(step.want, lines(tracker.Observe(now, step.found))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, d)
+		}
+	}
+}
+
+func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
+	var tracker health.Tracker
+	details := []string{"one"}
+	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.Node("cn1"), Text: "no room", Details: details, Remedy: "make room"}}).Conditions[0]
+	details[0] = "changed by the caller"
+	def := health.Define(health.ReshapeHeld)
+	want := health.Condition{
+		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no room", Details: []string{"one"},
+		Meaning: def.Meaning, Remedy: "make room", Since: noon,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if s := got.String(); s != "node cn1: "+def.Title+": no room" {
+		t.Error(s)
+	}
+	agent := tracker.Observe(noon, []health.Finding{{Code: health.NoDriver, Subject: health.Agent}}).Conditions[0]
+	if s := agent.String(); s != "no driver is configured" || agent.Remedy != health.Define(health.NoDriver).Remedy {
+		t.Error(s, agent.Remedy)
+	}
+	if w := health.Worst([]health.Condition{{Severity: health.Info}, agent}); w != health.Critical {
+		t.Error(w)
+	}
+	if w := health.Worst(nil); w != "" {
+		t.Error(w)
+	}
+}
+
+// TestEveryChangeIsToldOnce: whatever flickers, what appeared and is not gone is what is there.
+func TestEveryChangeIsToldOnce(t *testing.T) {
+	codes := health.Definitions()
+	rapid.Check(t, func(t *rapid.T) {
+		var tracker health.Tracker
+		now := noon
+		there := map[string]bool{}
+		name := func(c health.Condition) string { return string(c.Code) + string(c.Subject) }
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			var found []health.Finding
+			for range rapid.IntRange(0, 4).Draw(t, "found") {
+				found = append(found, health.Finding{
+					Code:    rapid.SampledFrom(codes[:6]).Draw(t, "code").Code,
+					Subject: rapid.SampledFrom([]health.Subject{health.Agent, health.Node("cn1")}).Draw(t, "subject"),
+				})
+				found = append(found, health.Finding{Code: rapid.SampledFrom([]health.Code{health.PluginDown, health.PlacementUnreachable}).Draw(t, "slow"), Subject: health.Agent})
+			}
+			report := tracker.Observe(now, found)
+			for _, c := range report.Appeared {
+				if there[name(c)] {
+					t.Fatalf("%s appeared twice", name(c))
+				}
+				there[name(c)] = true
+			}
+			for _, c := range report.Gone {
+				if !there[name(c)] {
+					t.Fatalf("%s is gone without having been there", name(c))
+				}
+				delete(there, name(c))
+			}
+			if len(report.Conditions) != len(there) {
+				t.Fatalf("%v are there, told were %v", report.Conditions, there)
+			}
+			for _, c := range report.Conditions {
+				if !there[name(c)] || now.Sub(c.Since) < health.Define(c.Code).TimeToVisible {
+					t.Fatalf("%s too early, or untold", name(c))
+				}
+			}
+		}
+	})
+}
+
+func TestDefinitions(t *testing.T) {
+	seen := map[health.Code]bool{}
+	for _, d := range health.Definitions() {
+		if seen[d.Code] {
+			t.Errorf("%s is defined twice", d.Code)
+		}
+		seen[d.Code] = true
+		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Remedy == "" || !strings.HasSuffix(d.Meaning, ".") {
+			t.Errorf("%+v is not whole", d)
+		}
+		if !d.Severity.Worse("") {
+			t.Errorf("%s: severity %q", d.Code, d.Severity)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a code without a definition passed")
+		}
+	}()
+	health.Define("no-such-code")
+}
+
+// TestDocumentation: docs/operators.md has this table, word for word.
+func TestDocumentation(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- conditions: begin -->\n", "<!-- conditions: end -->"
+	_, rest, found := strings.Cut(string(doc), begin)
+	table, _, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("docs/operators.md has no table between %q and %q", begin, end)
+	}
+	var want strings.Builder
+	want.WriteString("| code | severity | what is so | what it means | what to do |\n|---|---|---|---|---|\n")
+	for _, d := range health.Definitions() {
+		severity := string(d.Severity)
+		if d.TimeToVisible > 0 {
+			severity += fmt.Sprintf(", after %d s", int(d.TimeToVisible.Seconds()))
+		}
+		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Remedy)
+	}
+	if d := cmp.Diff(want.String(), table); d != "" {
+		t.Errorf("docs/operators.md, between the marks (-want +got):\n%s", d)
+	}
+}
+
+// BenchmarkObserve is what each look at the agent costs, with a thousand nodes in trouble.
+func BenchmarkObserve(b *testing.B) {
+	var tracker health.Tracker
+	found := make([]health.Finding, 0, 1000)
+	for i := range 1000 {
+		found = append(found, health.Finding{Code: health.CredentialsRefused, Subject: health.Node(fmt.Sprintf("cn%d", i)), Text: "401"})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Observe(noon, found)
+	}
+}

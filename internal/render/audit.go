@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+)
+
+// Audit prints what does not fit together between allocations and guests, and what was done about orphaned allocations.
+func Audit(w io.Writer, r audit.Report) error {
+	p := &printer{w: w}
+	for _, n := range r.Nodes {
+		p.auditHead(n)
+		for _, o := range n.Orphans {
+			p.orphan(o)
+		}
+		for _, g := range n.Unaccounted {
+			p.unaccounted(g)
+		}
+		for _, o := range n.Overcommitted {
+			p.line("  over-committed: %s on %s: %d allocated, capacity %d (total %d, reserved %d, allocation_ratio %s)",
+				o.Class, o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
+		}
+	}
+	p.auditRefused(r)
+	return p.err
+}
+
+func (p *printer) auditHead(n audit.Node) {
+	id := n.Node
+	if n.UUID != "" {
+		id += " (" + n.UUID + ")"
+	}
+	switch found := len(n.Orphans) + len(n.Unaccounted) + len(n.Overcommitted); {
+	case n.Error != "":
+		p.line("%s: cannot be compared: %s", id, n.Error)
+	case found == 0:
+		p.line("%s: %s and %s, nothing to report", id, count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"))
+	default:
+		p.line("%s: %s and %s, %s", id, count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), count(int64(found), "finding"))
+	}
+}
+
+func (p *printer) auditRefused(r audit.Report) {
+	if r.Refused != "" {
+		p.line("refused: %s", r.Refused)
+	}
+}
+
+func (p *printer) orphan(o audit.Orphan) {
+	p.line("  orphaned: consumer %s is no guest and holds %s", o.Consumer, holds(o.Here))
+	if len(o.Elsewhere) > 0 {
+		p.line("    elsewhere  %s", holds(o.Elsewhere))
+	}
+	age := "not known when"
+	if !o.Written.IsZero() {
+		age = fmt.Sprintf("%s (%s ago)", when(o.Written), o.Age.Round(time.Second))
+	}
+	p.line("    written    %s, for project %s, user %s", age, printable(o.ProjectID), printable(o.UserID))
+	switch {
+	case o.Seen == nil:
+		p.line("    as guest   never seen here")
+	case o.Seen.Gone.IsZero():
+		p.line("    as guest   first seen here %s, gone since just now", when(o.Seen.First))
+	default:
+		p.line("    as guest   first seen here %s, gone since %s", when(o.Seen.First), when(o.Seen.Gone))
+	}
+	p.done(o.Done, o.Problem, o.Kept, "deleted", "--heal deletes it")
+	if !o.Done.Mended() {
+		p.line("    look       %s", o.Look)
+	}
+}
+
+func (p *printer) unaccounted(g audit.Guest) {
+	name := g.UUID
+	if g.Name != "" {
+		name += " (" + printable(g.Name) + ")"
+	}
+	switch {
+	case len(g.Differences) > 0:
+		p.line("  differs: guest %s", name)
+		for _, d := range g.Differences {
+			p.line("    %s on %s: the driver says %d, Placement says %d", d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
+		}
+	case len(g.Elsewhere) > 0:
+		p.line("  unaccounted: guest %s holds nothing here", name)
+		p.line("    elsewhere  %s", holds(g.Elsewhere))
+	default:
+		p.line("  unaccounted: guest %s holds nothing", name)
+	}
+	if g.Has != nil && len(g.Differences) == 0 {
+		p.line("    has        %s", holds(g.Has))
+	}
+	p.done(g.Done, g.Problem, g.Kept, "mended", "`compute-agent allocations heal` makes its allocations")
+}
+
+// done says what became of a finding, or what could.
+func (p *printer) done(outcome audit.Outcome, problem, kept, verb, remedy string) {
+	switch {
+	case outcome == audit.Failed:
+		p.line("    failed     %s", problem)
+	case outcome != "":
+		p.line("    %s", outcome)
+	case kept != "":
+		p.line("    not %s: %s", verb, kept)
+	default:
+		p.line("    remedy     %s", remedy)
+	}
+}
+
+// Healed prints what was done for guests without allocations.
+func Healed(w io.Writer, r audit.Report) error {
+	p := &printer{w: w}
+	rows := [][]string{{"node", "guest", "name", "allocations", "outcome"}}
+	for _, n := range r.Nodes {
+		if n.Error != "" {
+			p.line("%s: cannot be compared: %s", n.Node, n.Error)
+		}
+		for _, g := range n.Unaccounted {
+			if len(g.Differences) > 0 {
+				continue
+			}
+			outcome := string(g.Done)
+			switch {
+			case g.Done == audit.Failed:
+				outcome += ": " + g.Problem
+			case g.Done == "" && g.Kept != "":
+				outcome = "left out: " + g.Kept
+			case g.Done == "":
+				outcome = "left out"
+			}
+			rows = append(rows, []string{n.Node, g.UUID, printable(g.Name), holds(g.Has), outcome})
+		}
+	}
+	if len(rows) > 1 {
+		for _, row := range leftColumns(rows) {
+			p.line("%s", row)
+		}
+	} else if r.Refused == "" {
+		p.line("Every guest holds something: there is nothing to make.")
+	}
+	p.auditRefused(r)
+	return p.err
+}
+
+// holds lists amounts.
+func holds(shares []audit.Share) string {
+	if len(shares) == 0 {
+		return nothing
+	}
+	out := make([]string, 0, len(shares))
+	for _, s := range shares {
+		out = append(out, fmt.Sprintf("%s %d on %s", s.Class, s.Amount, provider(s.Name, s.Provider)))
+	}
+	return strings.Join(out, ", ")
+}
+
+func provider(name, uuid string) string {
+	if name == "" {
+		return uuid
+	}
+	return name
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// maxOwner bounds the ids of projects and users, and names of guests, in bytes: Placement stores that many characters.
+const maxOwner = 255
+
+// agentTraits are the agent's to set, whatever a driver is capable of.
+var agentTraits = []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"}
+
+// checkShape checks the answer to Configure.
+func checkShape(version int32, capabilities []string) error {
+	switch announced := slices.Contains(capabilities, wire.CapabilityShapes); {
+	case version < 0 || version > wire.MaxShape:
+		return fmt.Errorf("shape version %d: must be 1 to %d, or 0 for none", version, wire.MaxShape)
+	case version > 0 && !announced:
+		return fmt.Errorf("shape version %d, and the plugin does not announce the capability %q", version, wire.CapabilityShapes)
+	}
+	return nil
+}
+
+// checkCapabilities checks the traits that came with an answer to UpdateProviderTree. Nil stands for a plugin that tells none.
+func checkCapabilities(traits map[string]bool, capabilities []string) (map[string]bool, error) {
+	switch {
+	case !slices.Contains(capabilities, wire.CapabilityCapabilities):
+		if len(traits) > 0 {
+			return nil, fmt.Errorf("it holds capability traits, and the plugin does not announce the capability %q", wire.CapabilityCapabilities)
+		}
+		return nil, nil
+	case traits == nil:
+		return map[string]bool{}, nil
+	case len(traits) > maxSymbolsOfProvider:
+		return nil, fmt.Errorf("%d capability traits, at most %d are allowed", len(traits), maxSymbolsOfProvider)
+	}
+	for _, trait := range slices.Sorted(maps.Keys(traits)) {
+		if err := providertree.ValidateTrait(trait); err != nil {
+			return nil, fmt.Errorf("capability: %w", err)
+		}
+		if slices.Contains(agentTraits, trait) {
+			return nil, fmt.Errorf("capability: trait %s is the agent's own, not a driver's to report", trait)
+		}
+	}
+	return traits, nil
+}
+
+// checkGuests turns the answer to Guests into a list, or refuses it: allocations may be deleted because a guest is not in it, so one
+// entry that cannot be read makes all of it useless.
+//
+// Cost: O(guests and what they have).
+func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Guest, error) {
+	if n := len(msgs); n > wire.MaxGuests {
+		return nil, fmt.Errorf("%d guests, at most %d are allowed", n, wire.MaxGuests)
+	}
+	out := make([]plugins.Guest, 0, len(msgs))
+	seen := make(map[string]int, len(msgs))
+	for i, m := range msgs {
+		g, err := toGuest(tree, m)
+		if err != nil {
+			return nil, fmt.Errorf("guest %d (uuid %q, name %q): %w", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100), err)
+		}
+		if first, twice := seen[g.UUID]; twice {
+			return nil, fmt.Errorf("guests %d and %d are both %s: each is to be listed once", first, i, g.UUID)
+		}
+		seen[g.UUID] = i
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+func toGuest(tree *providertree.Tree, m *driverv1.Guest) (plugins.Guest, error) {
+	g := plugins.Guest{Name: clip(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId()}
+	var err error
+	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
+		return g, err
+	}
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner {
+		return g, fmt.Errorf("the id of its project or user is longer than %d bytes", maxOwner)
+	}
+	if m.GetResources() == nil {
+		return g, nil
+	}
+	if g.Resources, err = wire.ToResources(m.GetResources().GetResources()); err != nil {
+		return g, err
+	}
+	for _, provider := range slices.Sorted(maps.Keys(g.Resources)) {
+		switch {
+		case !tree.Exists(provider):
+			return g, fmt.Errorf("it has resources of provider %s, which is not in the tree", provider)
+		case len(g.Resources[provider]) == 0:
+			return g, errors.New("it has no resources of provider " + provider + ", which is listed all the same")
+		}
+	}
+	return g, nil
+}

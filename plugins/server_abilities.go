@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// shapeVersion is the number of the driver's shape, 0 without one.
+func (s *server) shapeVersion() (int32, error) {
+	shaper, ok := s.driver.(Shaper)
+	if !ok {
+		return 0, nil
+	}
+	version := shaper.ShapeVersion()
+	if version < 0 || version > MaxShape {
+		return 0, fmt.Errorf("the driver says that the version of its shape is %d: must be 1 to %d, or 0 for none", version, MaxShape)
+	}
+	return int32(version), nil
+}
+
+// ReshapeStep lets the driver make the next shape of a copy of the tree.
+func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
+	shaper, ok := s.driver.(Shaper)
+	if !ok {
+		return nil, lacks("number the shapes of its trees")
+	}
+	tree, given, err := received(req.GetTree(), req.GetAllocations())
+	if err != nil {
+		return nil, err
+	}
+	if given == nil {
+		given = providertree.Allocations{}
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.turn.give()
+	version, err := s.shapeVersion()
+	if err != nil {
+		return nil, err
+	}
+	from := req.GetFromShape()
+	if from < 0 || from >= version {
+		return nil, status.Errorf(codes.InvalidArgument, "there is no step from shape %d: the steps of this driver are those from 0 to %d", from, version-1)
+	}
+	edited, err := shaper.Reshape(ctx, tree, req.GetNode(), int(from), given)
+	switch {
+	case errors.Is(err, ErrReshapeNeeded):
+		return nil, fmt.Errorf("the driver answered a step of a reshape (from shape %d) with ErrReshapeNeeded: it must make the step, or answer ReshapeFailed: %s", from, err)
+	case err != nil:
+		return nil, err
+	case edited == nil:
+		edited = given
+	}
+	reply := &driverv1.ReshapeStepResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited)}
+	reply.ClassRenames, err = s.renames()
+	return reply, err
+}
+
+// renames are what the driver declares of the reshape that it has just made.
+func (s *server) renames() (ClassRenames, error) {
+	renamer, ok := s.driver.(Renamer)
+	if !ok {
+		return nil, nil
+	}
+	renames := ClassRenames(renamer.ClassRenames())
+	if err := renames.Validate(); err != nil {
+		return nil, fmt.Errorf("the renames of resource classes that the driver declares: %w", err)
+	}
+	return renames, nil
+}
+
+// capabilityTraits are what the driver says that guests can do on a node.
+func (s *server) capabilityTraits(node string) map[string]bool {
+	if reporter, ok := s.driver.(CapabilityReporter); ok {
+		return reporter.Capabilities(node)
+	}
+	return nil
+}
+
+// Guests asks the driver for the guests of a node.
+func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
+	lister, ok := s.driver.(GuestLister)
+	if !ok {
+		return nil, lacks("list guests")
+	}
+	tree, _, err := received(req.GetTree(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.turn.give()
+	guests, err := lister.Guests(ctx, tree, req.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	out := &driverv1.GuestsResponse{Guests: make([]*driverv1.Guest, 0, len(guests))}
+	for _, g := range guests {
+		m := &driverv1.Guest{Uuid: utf8(g.UUID), Name: utf8(g.Name), ProjectId: utf8(g.ProjectID), UserId: utf8(g.UserID)}
+		if g.Resources != nil {
+			m.Resources = &driverv1.GuestResources{Resources: wire.FromResources(g.Resources)}
+		}
+		out.Guests = append(out.Guests, m)
+	}
+	return out, nil
+}
+
+// NodeDeleted asks the driver whether a node is gone for good.
+func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest) (*driverv1.NodeDeletedResponse, error) {
+	checker, ok := s.driver.(NodeChecker)
+	if !ok {
+		return nil, lacks("tell whether a node is gone for good")
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.turn.give()
+	deleted, err := checker.NodeDeleted(ctx, Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.NodeDeletedResponse{Deleted: deleted}, nil
+}
+
+// received is what the agent sent, as values.
+func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	t, err := wire.ToTree(tree)
+	if err != nil {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "the tree that the agent sent: %v", err)
+	}
+	given, err := wire.ToAllocations(allocations)
+	if err != nil {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "the allocations that the agent sent: %v", err)
+	}
+	return t, given, nil
+}
+
+func lacks(ability string) error { return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability) }
+
+// utf8 makes a hypervisor's text fit for protobuf.
+func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

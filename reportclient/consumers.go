@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// ErrNoRoom: what a consumer is to hold does not fit into an inventory, or the inventory is not there (409
+// placement.undefined_code of PUT /allocations).
+var ErrNoRoom = errors.New("placement says that it does not fit")
+
+// Consumer is all that one consumer holds, wherever that is.
+type Consumer struct {
+	UUID              string
+	ProjectID, UserID string
+	// Generation is nil for a consumer that Placement does not know (any more).
+	Generation *int64
+	// Resources are amounts by uuid of the provider and by class: also on other hosts and on sharing providers.
+	Resources map[string]map[string]int64
+	// Written is when what it holds was last written (Placement rewrites all of it each time), to the second; zero if Placement
+	// does not say. Age is how long ago that was, by Placement's own clock where it tells the time.
+	Written time.Time
+	Age     time.Duration
+}
+
+// Gone says that the consumer holds nothing any more.
+func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
+
+// Held is one resource provider of a compute node, with who holds what of it.
+type Held struct {
+	UUID, Name  string
+	Inventories providertree.Inventories
+	// Allocations are amounts by consumer and by class.
+	Allocations map[string]map[string]int64
+}
+
+// Used is how much of each class is allocated.
+func (h Held) Used() map[string]int64 {
+	used := map[string]int64{}
+	for _, amounts := range h.Allocations {
+		for class, n := range amounts {
+			used[class] += n
+		}
+	}
+	return used
+}
+
+// Holdings are all allocations on one compute node.
+type Holdings struct {
+	// Providers are the root and all below it, by name.
+	Providers []Held
+	// Consumers are those that hold something of Providers, with all that they hold, by uuid.
+	Consumers map[string]Consumer
+}
+
+// Holdings reads what is allocated of a compute node, of every resource provider and every class, whoever made them. A node
+// that Placement does not know has none. A consumer that lets go of the node while it is read is left out; otherwise it is no
+// snapshot: the generation of each consumer says whether what it holds is still the same when something is written.
+//
+// Cost: one GET, two for each provider, and one for each consumer. Nothing is cached.
+func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
+	out := Holdings{Consumers: map[string]Consumer{}}
+	if err := c.checkServer(ctx); err != nil {
+		return out, err
+	}
+	var list wire.ResourceProviders
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?in_tree="+url.QueryEscape(root), nil, &list); err != nil {
+		return out, err
+	}
+	found := map[string]bool{}
+	for _, rp := range list.ResourceProviders {
+		held, err := c.held(ctx, rp)
+		if err != nil {
+			return out, err
+		}
+		out.Providers = append(out.Providers, held)
+		for consumer := range held.Allocations {
+			found[consumer] = true
+		}
+	}
+	slices.SortFunc(out.Providers, func(a, b Held) int { return strings.Compare(a.Name, b.Name) })
+	for _, uuid := range slices.Sorted(maps.Keys(found)) {
+		consumer, err := c.Consumer(ctx, uuid)
+		if err != nil {
+			return out, err
+		}
+		if slices.ContainsFunc(out.Providers, func(p Held) bool { return len(consumer.Resources[p.UUID]) > 0 }) {
+			out.Consumers[uuid] = consumer
+			continue
+		}
+		for _, p := range out.Providers {
+			delete(p.Allocations, uuid)
+		}
+	}
+	return out, nil
+}
+
+// held reads one provider's inventories and allocations.
+func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, error) {
+	uuid, err := providertree.CanonicalUUID(rp.UUID)
+	if err != nil {
+		return Held{}, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, rp.Name, err)
+	}
+	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: map[string]map[string]int64{}}
+	var inventories wire.Inventories
+	var allocations wire.ProviderAllocations
+	path := "/resource_providers/" + uuid
+	err = c.transport.do(ctx, http.MethodGet, path+"/inventories", nil, &inventories)
+	if err == nil {
+		err = c.transport.do(ctx, http.MethodGet, path+"/allocations", nil, &allocations)
+	}
+	if errors.Is(err, ErrNotFound) {
+		return out, fmt.Errorf("%w: resource provider %s was deleted while its tree was read: %w", ErrConflict, rp.Name, err)
+	}
+	if err != nil {
+		return out, err
+	}
+	for class, inv := range inventories.Inventories {
+		out.Inventories[class] = fromWire(inv)
+	}
+	for consumer, a := range allocations.Allocations {
+		consumer, err = providertree.CanonicalUUID(consumer)
+		if err != nil {
+			return out, fmt.Errorf("%w: a consumer of resource provider %s: %w", ErrUnexpected, rp.Name, err)
+		}
+		out.Allocations[consumer] = a.Resources
+	}
+	return out, nil
+}
+
+// datedAllocations is an answer with what its headers say of its age.
+type datedAllocations struct {
+	wire.ConsumerAllocations
+	modified, date time.Time // zero: not told
+}
+
+// readHeader implements [headed].
+func (d *datedAllocations) readHeader(h http.Header) {
+	d.modified, d.date = time.Time{}, time.Time{}
+	if t, err := http.ParseTime(h.Get("Last-Modified")); err == nil {
+		d.modified = t
+	}
+	if t, err := http.ParseTime(h.Get("Date")); err == nil {
+		d.date = t
+	}
+}
+
+// Consumer reads all that a consumer holds. One that Placement does not know comes back as one that holds nothing, without
+// an owner and a generation: Placement makes no difference there.
+//
+// The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on. One GET.
+func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
+	var in datedAllocations
+	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
+		return Consumer{}, err
+	}
+	out := Consumer{UUID: uuid, Resources: make(map[string]map[string]int64, len(in.Allocations))}
+	for provider, a := range in.Allocations {
+		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
+			provider = canonical
+		}
+		out.Resources[provider] = a.Resources
+	}
+	if out.Gone() {
+		return out, nil
+	}
+	out.ProjectID, out.UserID, out.Generation, out.Written = in.ProjectID, in.UserID, in.ConsumerGeneration, in.modified
+	if !out.Written.IsZero() {
+		now := in.date
+		if now.IsZero() {
+			now = c.transport.now()
+		}
+		out.Age = now.Sub(out.Written)
+	}
+	return out, nil
+}
+
+// DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest. It happens only if nobody has
+// written to the consumer since it was read; a consumer that held nothing else is gone then. changed is false if it holds
+// nothing of ours, and nothing was sent.
+//
+// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds elsewhere does not fit there any more.
+func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
+	rest := map[string]wire.ProviderAllocation{}
+	for provider, amounts := range consumer.Resources {
+		if !slices.Contains(ours, provider) {
+			rest[provider] = wire.ProviderAllocation{Resources: amounts}
+		}
+	}
+	switch {
+	case len(rest) == len(consumer.Resources):
+		return false, nil
+	case consumer.Generation == nil:
+		return false, fmt.Errorf("%w: consumer %s has no generation, so it cannot be told whether it changes meanwhile", ErrUnexpected, consumer.UUID)
+	}
+	return true, c.putAllocations(ctx, consumer, rest)
+}
+
+// CreateAllocations gives a consumer that holds nothing what is said here: its generation must be nil. Whether there is room is
+// for Placement to say.
+//
+// Errors: [ErrConflict] if the consumer holds something by now, [ErrNoRoom] if there is no room, [ErrInvalid] for a provider or
+// class that Placement does not know.
+func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
+	if consumer.Generation != nil || consumer.Gone() {
+		return fmt.Errorf("consumer %s: allocations are created only where there are none, and not without content", consumer.UUID)
+	}
+	all := map[string]wire.ProviderAllocation{}
+	for provider, amounts := range consumer.Resources {
+		all[provider] = wire.ProviderAllocation{Resources: amounts}
+	}
+	return c.putAllocations(ctx, consumer, all)
+}
+
+func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all map[string]wire.ProviderAllocation) error {
+	err := c.transport.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer.UUID), wire.ConsumerAllocations{
+		Allocations: all, ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
+	}, noContent{})
+	var refused *RequestError
+	if errors.As(err, &refused) && errors.Is(refused.Kind, ErrConflict) && refused.Code == string(wire.CodeUndefined) {
+		refused.Kind = ErrNoRoom
+	}
+	return err
+}

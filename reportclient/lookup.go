@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// FindByName returns the uuid of the resource provider of a name; ok is false if there is none. One GET, nothing is cached.
+func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok bool, err error) {
+	if err := c.checkServer(ctx); err != nil {
+		return "", false, err
+	}
+	var list wire.ResourceProviders
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?name="+url.QueryEscape(name), nil, &list); err != nil {
+		return "", false, err
+	}
+	for _, rp := range list.ResourceProviders {
+		if rp.Name != name { // databases that compare names without regard to case
+			continue
+		}
+		uuid, err := providertree.CanonicalUUID(rp.UUID)
+		if err != nil {
+			return "", false, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, name, err)
+		}
+		return uuid, true, nil
+	}
+	return "", false, nil
+}
+
+// TreeOf reads the whole tree in which a provider stands, as it is: whoever's it is, whatever its name, from Placement and
+// not from what is known of it. Sharing providers that are not part of it are left out.
+//
+// Errors: [ErrNotFound] if Placement has no such provider; [ErrConflict] if it was written to while it was read.
+//
+// Cost: one GET, and three for each provider.
+func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
+	if err := c.checkServer(ctx); err != nil {
+		return nil, err
+	}
+	path := "/resource_providers?in_tree=" + url.QueryEscape(uuid)
+	var list wire.ResourceProviders
+	if err := c.transport.do(ctx, http.MethodGet, path, nil, &list); err != nil {
+		return nil, err
+	}
+	if len(list.ResourceProviders) == 0 {
+		return nil, &RequestError{Method: http.MethodGet, Path: path, Status: http.StatusOK, Kind: ErrNotFound, Detail: "there is no resource provider " + uuid}
+	}
+	providers := make([]providertree.Provider, 0, len(list.ResourceProviders))
+	for _, rp := range list.ResourceProviders {
+		p, err := c.fill(ctx, &node{}, rp)
+		if err != nil {
+			return nil, err
+		}
+		providers = append(providers, p)
+	}
+	tree := &providertree.Tree{}
+	if err := tree.Populate(providers); err != nil {
+		return nil, fmt.Errorf("%w: the tree of %s makes no sense: %w", ErrUnexpected, uuid, err)
+	}
+	if !tree.Exists(uuid) {
+		return nil, fmt.Errorf("%w: the tree of %s does not hold it", ErrUnexpected, uuid)
+	}
+	return tree, nil
+}
+
+// ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET, nothing is cached.
+func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]map[string]int64, error) {
+	var out wire.ProviderAllocations
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
+		return nil, err
+	}
+	consumers := make(map[string]map[string]int64, len(out.Allocations))
+	for consumer, a := range out.Allocations {
+		consumers[consumer] = a.Resources
+	}
+	return consumers, nil
+}
+
+// RenameProvider gives a provider, as it was read before, another name. One that has it already is left alone, so that it
+// can be repeated.
+//
+// Placement takes no generation with a new name. So the provider is read once more right before; if its name or generation
+// is not the one that was read before, nothing is written.
+//
+// Errors: [ErrConflict] then; [ErrDuplicate] if another provider has the name; [ErrNotFound].
+//
+// Cost: one GET and one PUT.
+func (c *Client) RenameProvider(ctx context.Context, before providertree.Provider, name string) error {
+	path := "/resource_providers/" + before.UUID
+	var now wire.ResourceProvider
+	if err := c.transport.do(ctx, http.MethodGet, path, nil, &now); err != nil {
+		return err
+	}
+	switch {
+	case now.Name == name:
+		return nil
+	case now.Name != before.Name || now.Generation != before.Generation:
+		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+	}
+	var out wire.ResourceProvider
+	if err := c.transport.do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
+		return err
+	}
+	if out.Name != name {
+		return &RequestError{Method: http.MethodPut, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: fmt.Sprintf("its name is %q after that, not %q", out.Name, name)}
+	}
+	return nil
+}
+
+// RemoveProvider deletes a provider that was read before, if it is still as it was then and nobody holds anything of it. One
+// that is gone already is no error.
+//
+// Placement takes no generation with a DELETE either, and itself refuses to delete what has allocations or children: those
+// that come between the last look and the DELETE stop it. What can be lost is an edit of inventory, traits or aggregates in
+// that moment, and those go with the provider anyway.
+//
+// Errors: [ErrConflict] if it changed; [ErrProviderInUse].
+//
+// Cost: two GETs and one DELETE.
+func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provider) error {
+	path := "/resource_providers/" + before.UUID
+	var now wire.ResourceProvider
+	err := c.transport.do(ctx, http.MethodGet, path, nil, &now)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if now.Name != before.Name || now.Generation != before.Generation {
+		return &RequestError{Method: http.MethodDelete, Path: path, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+	}
+	consumers, err := c.ConsumersOf(ctx, before.UUID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if len(consumers) > 0 {
+		return &RequestError{Method: http.MethodDelete, Path: path, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers hold something of it by now", len(consumers))}
+	}
+	if err := c.transport.do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Forget drops what is known of a compute node's tree: the next Tree reads it whole.
+func (c *Client) Forget(root string) {
+	n := c.node(root)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tree, n.stale = nil, nil
+	n.known.Store(nil)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Input is what is known of one node.
+type Input struct {
+	Node   plugins.Node
+	Driver string
+	// Holdings is what Placement says, Guests all that the driver lists.
+	Holdings reportclient.Holdings
+	Guests   []plugins.Guest
+	// Others are the guests that hold nothing on this node, as Placement has them, by uuid.
+	Others map[string]reportclient.Consumer
+	// Siblings are the guests of this host's other nodes, with the name of their node.
+	Siblings map[string]string
+	// Seen is what the agent remembers of guests on any node of this host.
+	Seen map[string]resourcetracker.Sighting
+	Now  time.Time
+}
+
+// Proof is what it takes to delete an orphaned allocation.
+type Proof struct {
+	// MinAge is how long ago the allocation must have been written, and the guest must have gone.
+	MinAge time.Duration
+	// Named are consumers of which a person says that they were guests here and are no more.
+	Named map[string]bool
+}
+
+// Owner stands for the owner of a guest of whom the hypervisor does not know one; "" stands for nobody.
+type Owner struct{ ProjectID, UserID string }
+
+// Compare says what does not fit together. Of the findings, Kept says whether they can be mended.
+//
+// Cost: O(allocations + guests).
+func Compare(in Input, proof Proof, owner Owner) Node {
+	c := comparison{in: in, names: map[string]string{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{}}
+	for _, p := range in.Holdings.Providers {
+		c.names[p.UUID] = p.Name
+	}
+	for _, g := range in.Guests {
+		c.guests[g.UUID] = g
+		for _, amounts := range g.Resources {
+			for class := range amounts {
+				c.classes[class] = true
+			}
+		}
+	}
+	out := Node{
+		Node: in.Node.Name, UUID: in.Node.UUID, Driver: in.Driver, Guests: len(in.Guests), Consumers: len(in.Holdings.Consumers),
+		Orphans: []Orphan{}, Unaccounted: []Guest{}, Overcommitted: overcommitted(in.Holdings.Providers),
+		Providers: []string{},
+	}
+	for _, p := range in.Holdings.Providers {
+		out.Providers = append(out.Providers, p.UUID)
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(in.Holdings.Consumers)) {
+		if _, guest := c.guests[uuid]; !guest {
+			out.Orphans = append(out.Orphans, c.orphan(in.Holdings.Consumers[uuid], proof))
+		}
+	}
+	for _, g := range in.Guests {
+		if found, wrong := c.guest(g, owner); wrong {
+			out.Unaccounted = append(out.Unaccounted, found)
+		}
+	}
+	slices.SortFunc(out.Unaccounted, func(a, b Guest) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID)) })
+	return out
+}
+
+type comparison struct {
+	in      Input
+	names   map[string]string // of the node's providers, by uuid
+	guests  map[string]plugins.Guest
+	classes map[string]bool // those that the driver speaks of for any guest
+}
+
+func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
+	o := Orphan{
+		Consumer: held.UUID, ProjectID: held.ProjectID, UserID: held.UserID, Written: held.Written, Age: held.Age,
+		GuestOf: c.in.Siblings[held.UUID], Look: "openstack resource provider allocation show " + held.UUID, held: held,
+	}
+	o.Here, o.Elsewhere = c.split(held.Resources)
+	if s, seen := c.in.Seen[held.UUID]; seen {
+		o.Seen = &Seen{s.First, s.Gone}
+	}
+	o.Kept = c.keep(o, held, proof)
+	return o
+}
+
+// keep says what is missing for an orphan to be taken for forgotten.
+func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) string {
+	switch {
+	case o.GuestOf != "":
+		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be on its way", o.GuestOf)
+	case o.Seen == nil && !proof.Named[o.Consumer]:
+		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or not Nova's at all"
+	case o.Seen != nil && (o.Seen.Gone.IsZero() || c.in.Now.Sub(o.Seen.Gone) < proof.MinAge):
+		return fmt.Sprintf("it was a guest here less than %v ago: it may be back soon", proof.MinAge)
+	case held.Written.IsZero():
+		return "Placement does not say how old the allocation is"
+	case held.Age < proof.MinAge:
+		return fmt.Sprintf("the allocation was written less than %v ago: the guest may be about to come", proof.MinAge)
+	case held.Generation == nil:
+		return "Placement gives it no generation, so it cannot be told whether somebody writes to it meanwhile"
+	}
+	return ""
+}
+
+// guest reports whether there is something wrong with a guest's allocations.
+func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool) {
+	held, here := c.in.Holdings.Consumers[g.UUID]
+	if !here {
+		held = c.in.Others[g.UUID]
+	}
+	found = Guest{UUID: g.UUID, Name: g.Name, ProjectID: cmp.Or(g.ProjectID, owner.ProjectID), UserID: cmp.Or(g.UserID, owner.UserID), Has: c.shares(g.Resources), Differences: []Difference{}, listed: g}
+	found.Here, found.Elsewhere = c.split(held.Resources)
+	if here {
+		found.Kept = "it holds something, and what is there is not changed: find out which of the two is right"
+		found.Differences = c.differences(g, held)
+		return found, len(found.Differences) > 0
+	}
+	if g.Resources != nil && len(g.Resources) == 0 {
+		return found, false // it has nothing, and holds nothing
+	}
+	switch {
+	case !held.Gone():
+		found.Kept = "it holds something elsewhere: it may be on its way, or was evacuated and is still here"
+	case g.Resources == nil:
+		found.Kept = "the driver does not know what it has"
+	case found.ProjectID == "" || found.UserID == "":
+		found.Kept = "the driver does not know whose it is (--incomplete-project and --incomplete-user can stand for that)"
+	}
+	return found, true
+}
+
+// differences lists amounts of which the driver says something else than Placement. Of classes that it speaks of for no guest at
+// all it knows nothing (a network's bandwidth, say), and of a guest of which it does not know what it has neither.
+func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []Difference {
+	out := []Difference{}
+	if g.Resources == nil {
+		return out
+	}
+	providers := maps.Clone(c.names)
+	for uuid := range g.Resources { // a sharing provider may be among them
+		providers[uuid] = c.names[uuid]
+	}
+	for uuid, name := range providers {
+		for class := range c.classes {
+			if has, holds := g.Resources[uuid][class], held.Resources[uuid][class]; has != holds {
+				out = append(out, Difference{Provider: uuid, Name: name, Class: class, Driver: has, Placement: holds})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Difference) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
+	})
+	return out
+}
+
+// split tells what is held on this node from the rest.
+func (c comparison) split(resources map[string]map[string]int64) (here, elsewhere []Share) {
+	here, elsewhere = []Share{}, []Share{}
+	for _, s := range c.shares(resources) {
+		if _, ours := c.names[s.Provider]; ours {
+			here = append(here, s)
+		} else {
+			elsewhere = append(elsewhere, s)
+		}
+	}
+	return here, elsewhere
+}
+
+func (c comparison) shares(resources map[string]map[string]int64) []Share {
+	if resources == nil {
+		return nil
+	}
+	out := []Share{}
+	for provider, amounts := range resources {
+		for class, n := range amounts {
+			out = append(out, Share{Provider: provider, Name: c.names[provider], Class: class, Amount: n})
+		}
+	}
+	slices.SortFunc(out, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
+	})
+	return out
+}
+
+// overcommitted lists inventories of which more is allocated than there is, and classes that are allocated without inventory.
+func overcommitted(providers []reportclient.Held) []Overcommitted {
+	out := []Overcommitted{}
+	for _, p := range providers {
+		used := p.Used()
+		for _, class := range slices.Sorted(maps.Keys(used)) {
+			inv := p.Inventories[class]
+			var capacity int64
+			ratio := inv.AllocationRatio
+			if ratio == reportclient.ZeroRatio {
+				ratio = 0
+			}
+			if inv.Total > 0 {
+				capacity = inv.Capacity()
+			}
+			if used[class] > capacity {
+				out = append(out, Overcommitted{
+					Provider: p.UUID, Name: p.Name, Class: class, Total: inv.Total, Reserved: inv.Reserved, AllocationRatio: ratio, Capacity: capacity, Used: used[class],
+				})
+			}
+		}
+	}
+	return out
+}

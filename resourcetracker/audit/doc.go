@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit compares who holds allocations on a compute node with the guests that its driver lists. It is pure: what
+// Placement and the driver say comes in, a report goes out, and with it, of each finding, whether it could be mended and why
+// not.
+//
+//	what Placement says ([reportclient.Holdings]) ─┐
+//	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ Node: orphaned allocations, guests, over-committed inventories
+//	what the agent remembers ([Sighting])         ─┘
+//
+// An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no reason to delete it: the
+// consumer may be a migration, whose uuid no hypervisor knows; a guest that is about to be built; or something that Nova does
+// not know of. So it is taken for forgotten only with proof, all of which must hold:
+//
+//   - every driver of the host has listed its guests just now, completely, and none of them is this consumer;
+//   - the agent has seen the driver list this very consumer before, or a person says that it is gone;
+//   - it has been gone from the list, and the allocation has not been written, for a while ([Proof].MinAge): a guest that is
+//     rebooted hard is not defined for a moment, and one that comes back from another host is given its allocation
+//     before it arrives;
+//   - nobody writes to the consumer meanwhile (its generation).
+//
+// A guest without allocations gets them only if the driver knows all that it has and whose it is, and only if it holds nothing
+// anywhere: while it moves between hosts, what it holds is elsewhere. Amounts that differ are told and never changed:
+// Placement has what the scheduler decided, and which of the two is right is for a person to find out.
+package audit

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// Report is what an audit found on the nodes of a host.
+type Report struct {
+	Nodes []Node `json:"nodes"`
+	// Refused says why nothing (more) was written that was to be: somebody who must be asked could not tell.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Node is what was found on one compute node.
+type Node struct {
+	Node   string `json:"node"`
+	UUID   string `json:"uuid"`
+	Driver string `json:"driver"`
+	// Providers are the uuids of its resource providers.
+	Providers []string `json:"resource_provider_uuids"`
+	// Guests and Consumers are how many were compared.
+	Guests    int `json:"guests"`
+	Consumers int `json:"consumers"`
+	// Orphans hold something here and are no guests.
+	Orphans []Orphan `json:"orphaned_allocations"`
+	// Unaccounted are guests that hold nothing here, or something else than the driver says.
+	Unaccounted   []Guest         `json:"unaccounted_guests"`
+	Overcommitted []Overcommitted `json:"overcommitted_inventories"`
+	// Error says why this node could not be compared; nothing else is there then.
+	Error string `json:"error,omitempty"`
+}
+
+// Share is an amount that is held.
+type Share struct {
+	// Provider is the uuid; Name is "" for one that is not of this node.
+	Provider string `json:"resource_provider_uuid"`
+	Name     string `json:"resource_provider,omitempty"`
+	Class    string `json:"resource_class"`
+	Amount   int64  `json:"amount"`
+}
+
+// Orphan is a consumer that holds something here and is no guest of this node.
+type Orphan struct {
+	Consumer  string `json:"consumer_uuid"`
+	ProjectID string `json:"project_id"`
+	UserID    string `json:"user_id"`
+	// Here and Elsewhere are what it holds on this node and on all other providers.
+	Here      []Share `json:"here"`
+	Elsewhere []Share `json:"elsewhere"`
+	// Written is when what it holds was last written; zero: not known. Age is how long ago that was.
+	Written time.Time     `json:"written,omitzero"`
+	Age     time.Duration `json:"age_ns"`
+	// Seen is what the agent remembers of it as a guest; nil: it never saw it.
+	Seen *Seen `json:"seen_as_guest,omitempty"`
+	// GuestOf is the node of this host on which it is a guest now, if it is on another.
+	GuestOf string `json:"guest_of,omitempty"`
+	// Kept says why it is not deleted; "": nothing stands against that.
+	Kept string `json:"kept_because,omitempty"`
+	// Done is what became of it, where something was to be done.
+	Done Outcome `json:"outcome,omitempty"`
+	// Problem is the error of an outcome that is one.
+	Problem string `json:"problem,omitempty"`
+	// Look is a command that shows what Placement has of it.
+	Look string `json:"look"`
+
+	held reportclient.Consumer
+}
+
+// Held is the consumer as it was compared, for [reportclient.Client.DeleteOurPart].
+func (o Orphan) Held() reportclient.Consumer { return o.held }
+
+// Seen is when a consumer was a guest.
+type Seen struct {
+	First time.Time `json:"first"`
+	Gone  time.Time `json:"gone,omitzero"`
+}
+
+// Guest is a guest whose allocations are not what the driver says that it has.
+type Guest struct {
+	UUID      string `json:"uuid"`
+	Name      string `json:"name,omitempty"`
+	ProjectID string `json:"project_id,omitempty"`
+	UserID    string `json:"user_id,omitempty"`
+	// Has is what the driver says, nil if it does not know. Here and Elsewhere are what it holds.
+	Has       []Share `json:"has"`
+	Here      []Share `json:"here"`
+	Elsewhere []Share `json:"elsewhere"`
+	// Differences are amounts of which driver and Placement say different things; none for a guest that holds nothing here.
+	Differences []Difference `json:"differences"`
+	// Kept says why no allocations are made for it; "": nothing stands against that.
+	Kept    string  `json:"kept_because,omitempty"`
+	Done    Outcome `json:"outcome,omitempty"`
+	Problem string  `json:"problem,omitempty"`
+
+	listed plugins.Guest
+}
+
+// Still says whether the driver lists the guest as it was compared; now is nil if it does not list it any more.
+func (g Guest) Still(now *plugins.Guest) error {
+	switch {
+	case now == nil:
+		return errors.New("it is no guest of this node by now")
+	case !maps.EqualFunc(now.Resources, g.listed.Resources, maps.Equal):
+		return errors.New("the driver says by now that it has something else")
+	}
+	return nil
+}
+
+// Wanted are the allocations to make for it, for [reportclient.Client.CreateAllocations].
+func (g Guest) Wanted() reportclient.Consumer {
+	return reportclient.Consumer{UUID: g.UUID, ProjectID: g.ProjectID, UserID: g.UserID, Resources: g.listed.Resources}
+}
+
+// Difference is an amount of which driver and Placement say different things.
+type Difference struct {
+	Provider  string `json:"resource_provider_uuid"`
+	Name      string `json:"resource_provider,omitempty"`
+	Class     string `json:"resource_class"`
+	Driver    int64  `json:"driver"`
+	Placement int64  `json:"placement"`
+}
+
+// Overcommitted is an inventory of which more is allocated than there is.
+type Overcommitted struct {
+	Provider        string  `json:"resource_provider_uuid"`
+	Name            string  `json:"resource_provider"`
+	Class           string  `json:"resource_class"`
+	Total           int64   `json:"total"`
+	Reserved        int64   `json:"reserved"`
+	AllocationRatio float64 `json:"allocation_ratio"`
+	Capacity        int64   `json:"capacity"`
+	Used            int64   `json:"used"`
+}
+
+// Outcome is what became of a finding that was to be mended.
+type Outcome string
+
+// The outcomes.
+const (
+	Deleted     Outcome = "deleted"
+	WouldDelete Outcome = "would be deleted"
+	Created     Outcome = "created"
+	WouldCreate Outcome = "would be created"
+	Failed      Outcome = "failed"
+)
+
+// Mended says that there is nothing left to do about it.
+func (o Outcome) Mended() bool { return o == Deleted || o == Created }
+
+// Clean says that nothing was found that still is to be looked at, on any node, and that every node could be compared.
+func (r Report) Clean() bool {
+	for _, n := range r.Nodes {
+		if !n.clean() {
+			return false
+		}
+	}
+	return true
+}
+
+// Accounted says that every guest holds something, and that every node could be compared. Over a dry run that would make
+// something, too.
+func (r Report) Accounted() bool {
+	for _, n := range r.Nodes {
+		for _, g := range n.Unaccounted {
+			if len(g.Differences) == 0 && !g.Done.Mended() && g.Done != WouldCreate {
+				return false
+			}
+		}
+		if n.Error != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func (n Node) clean() bool {
+	for _, o := range n.Orphans {
+		if !o.Done.Mended() {
+			return false
+		}
+	}
+	for _, g := range n.Unaccounted {
+		if !g.Done.Mended() {
+			return false
+		}
+	}
+	return len(n.Overcommitted) == 0 && n.Error == ""
+}

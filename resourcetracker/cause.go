@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// Cause is the kind of a failure, by which programs tell failures apart. People read its error.
+type Cause string
+
+// The causes of failed passes.
+const (
+	// CauseUnavailable: Placement cannot be reached, or has no answer.
+	CauseUnavailable Cause = "placement-unavailable"
+	// CauseCredentials: Placement does not accept who we are, or there is nothing to prove it with.
+	CauseCredentials Cause = "credentials-refused"
+	// CauseIdentity: Placement has this name or uuid for another node.
+	CauseIdentity Cause = "identity-refused"
+	// CauseTooOld: Placement does not know the microversion that the agent needs.
+	CauseTooOld Cause = "placement-too-old"
+	// CauseUnexpected: what answers is not Placement.
+	CauseUnexpected Cause = "placement-unexpected"
+	// CauseConflict: somebody else writes to the same providers, again and again.
+	CauseConflict Cause = "conflict"
+	// CauseInUse: guests use what the driver no longer reports.
+	CauseInUse Cause = "in-use"
+	// CauseNotReady: the driver cannot tell yet.
+	CauseNotReady Cause = "driver-not-ready"
+	// CauseReshapeLate: the driver needs a reshape, which takes place at start-up only.
+	CauseReshapeLate Cause = "reshape-late"
+	// CauseReshapeRefused: the reshape must not be written.
+	CauseReshapeRefused Cause = "reshape-refused"
+	// CauseState: the state directory cannot be written to.
+	CauseState Cause = "state-directory"
+	// CauseOther is every other one; most are the driver's.
+	CauseOther Cause = "other"
+)
+
+// kindOf sorts an error of a pass. What a person must mend comes before what mends itself where both are joined.
+func kindOf(err error) Cause {
+	var refused *ReshapeError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &refused):
+		return CauseReshapeRefused
+	case errors.Is(err, reportclient.ErrIdentity):
+		return CauseIdentity
+	case errors.Is(err, reportclient.ErrRefused):
+		return CauseCredentials
+	case errors.Is(err, reportclient.ErrTooOld):
+		return CauseTooOld
+	case errors.Is(err, reportclient.ErrUnavailable):
+		return CauseUnavailable
+	case errors.Is(err, reportclient.ErrUnexpected):
+		return CauseUnexpected
+	case errors.Is(err, reportclient.ErrInventoryInUse), errors.Is(err, reportclient.ErrProviderInUse):
+		return CauseInUse
+	case errors.Is(err, reportclient.ErrConflict):
+		return CauseConflict
+	case errors.Is(err, plugins.ErrNotReady):
+		return CauseNotReady
+	case errors.Is(err, plugins.ErrReshapeNeeded):
+		return CauseReshapeLate
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return CauseState
+	}
+	return CauseOther
+}

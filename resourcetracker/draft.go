@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// draft is what a pass over one node works out, layer upon layer, before anything is written.
+type draft struct {
+	node plugins.Node
+	// known is what Placement says, base what the driver is given of it, answer what the driver makes of that, and desired
+	// what Placement shall say: the answer with everybody else's items and the agent's own.
+	known, base, answer, desired *providertree.Tree
+	// record is what this agent made Placement say until now, next what it will have made it say.
+	record, next *ownership.Record
+	// before and after are the allocations around a reshape; nil in any other pass.
+	before, after providertree.Allocations
+	renames       plugins.ClassRenames
+	// shape is the version that the tree has afterwards; 0: the driver does not number its shapes.
+	shape int
+	// What people should know: what the driver may not take away and may not make, what provider.yaml may not set or has no provider for,
+	// and what stays for the guests that use it.
+	kept      []ownership.Kept
+	refused   []string
+	conflicts []string
+	retiring  []ownership.Retiring
+	drift     []string
+}
+
+// stepDriver is the step that fails most often.
+const stepDriver = "asking the driver for the provider tree"
+
+// compute works out what Placement should say of a node: with allocations, if that takes a reshape and one is allowed.
+func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeState, mayReshape bool) (draft, error) {
+	d := draft{node: node}
+	err := t.observe(ctx, StepRead, node.Name, func(ctx context.Context) (err error) {
+		d.known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
+		return err
+	})
+	if err != nil {
+		return d, &passError{step: "reading from Placement", err: err}
+	}
+	if d.record, err = t.recordOf(ctx, state, d); err != nil {
+		return d, err
+	}
+	d.drift = d.record.Drift(d.known)
+	d.base = ownership.Strip(d.known, d.record)
+	if d, err = t.ask(ctx, d, mayReshape); err != nil {
+		return d, err
+	}
+	err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.guardAnswer() })
+	if err != nil {
+		return d, err
+	}
+	if d, err = t.merge(ctx, state, d); err != nil {
+		return d, err
+	}
+	if d.before != nil {
+		err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.check() })
+		if err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// ask gets the driver's answer: in one call, or, if inventory in use must move, in those that move it.
+func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, error) {
+	from, to, err := t.shapes(ctx, d)
+	if err != nil {
+		return d, err
+	}
+	d.shape = to
+	if from < to && (mayReshape || from > 0) {
+		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
+		d, err := t.chain(ctx, d, from, to, mayReshape)
+		end(err)
+		return d, err
+	}
+	err = t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
+		d.answer, _, err = t.config.Driver.UpdateProviderTree(ctx, d.base.Clone(), d.node.Name, nil)
+		return err
+	})
+	var failed *plugins.ReshapeFailed
+	switch {
+	case errors.Is(err, plugins.ErrReshapeNeeded):
+		needed := err
+		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
+		d, err := t.reshape(ctx, d, needed, mayReshape)
+		end(err)
+		return d, err
+	case errors.As(err, &failed):
+		return d, cannotMove(failed, err)
+	case err != nil:
+		return d, &passError{step: stepDriver, err: err}
+	}
+	if from < to { // nobody knows what shape it had, and nothing of it moves
+		d.shape = 0
+	}
+	return d, nil
+}
+
+// guardAnswer looks at the driver's answer as it came. That of a reshape is judged as a whole, later.
+func (d draft) guardAnswer() error {
+	if d.before != nil {
+		if d.answer.Exists(d.node.UUID) {
+			return nil
+		}
+		d.desired = d.answer // there is nothing to lay anything upon
+		return d.check()
+	}
+	if err := guard(d.base, d.answer, d.node); err != nil {
+		return &passError{step: "checking the driver's provider tree", err: err}
+	}
+	return nil
+}

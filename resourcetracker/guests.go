@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// GuestsDir is the directory below the state directory that [SeenGuests] keeps its files in.
+const GuestsDir = "guests"
+
+// sightingKept is how long a guest that is gone is remembered.
+const sightingKept = 30 * 24 * time.Hour
+
+// Sighting is what an agent remembers of a guest that its driver has listed on a node.
+type Sighting struct {
+	// First is when it was listed first.
+	First time.Time `json:"first_seen"`
+	// Gone is when it was first found to be listed no more; zero while it is listed. One that comes back is not gone.
+	Gone time.Time `json:"gone_since,omitzero"`
+}
+
+// SeenGuests remembers which guests the driver has listed on each node, over restarts. That a consumer was once a guest here,
+// and is none any more, is what tells an allocation that was forgotten from one of somebody unknown.
+//
+// Each node has a file, replaced whole and synced, and only when a guest comes or goes, or when one that went 30 days ago is
+// forgotten. The directory must belong to this process alone. Methods may be called at any time from any goroutine.
+type SeenGuests struct {
+	dir string
+
+	mu    sync.Mutex
+	nodes map[string]map[string]Sighting // by root, by guest; what the files hold
+}
+
+// seenVersion is the format of the files.
+const seenVersion = 1
+
+type seenFile struct {
+	Version int                 `json:"version"`
+	Root    string              `json:"root_provider_uuid"`
+	Guests  map[string]Sighting `json:"guests"`
+}
+
+// OpenSeenGuests returns what is remembered in a state directory. Nothing is read or made yet.
+func OpenSeenGuests(stateDir string) *SeenGuests {
+	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]map[string]Sighting{}}
+}
+
+// Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error that names it: it is not
+// replaced before somebody has moved it away, since it holds what cannot be found out anew.
+func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, err := s.load(root)
+	return maps.Clone(known), err
+}
+
+// Note remembers the complete list of a node's guests at a time. Without anything new it writes nothing.
+//
+// Cost: O(guests); a file written and two syncs when something is new.
+func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, err := s.load(root)
+	if err != nil {
+		return err
+	}
+	now = now.UTC().Truncate(time.Second)
+	next := make(map[string]Sighting, len(guests))
+	for _, g := range guests {
+		sighting, seen := known[g.UUID]
+		if !seen {
+			sighting.First = now
+		}
+		sighting.Gone = time.Time{}
+		next[g.UUID] = sighting
+	}
+	for uuid, sighting := range known {
+		if _, listed := next[uuid]; listed {
+			continue
+		}
+		if sighting.Gone.IsZero() {
+			sighting.Gone = now
+		}
+		if now.Sub(sighting.Gone) <= sightingKept {
+			next[uuid] = sighting
+		}
+	}
+	if maps.Equal(known, next) {
+		return nil
+	}
+	if err := s.save(root, next); err != nil {
+		return fmt.Errorf("remembering the guests of node %s: %w", root, err)
+	}
+	s.nodes[root] = next
+	return nil
+}
+
+func (s *SeenGuests) path(root string) string { return filepath.Join(s.dir, root+".json") }
+
+// load reads a node's file once. s.mu is held.
+func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
+	if known, loaded := s.nodes[root]; loaded {
+		return known, nil
+	}
+	if canonical, err := providertree.CanonicalUUID(root); err != nil || canonical != root {
+		return nil, fmt.Errorf("the guests of node %q: its uuid is none", root)
+	}
+	content, err := os.ReadFile(s.path(root))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var f seenFile
+	if err == nil {
+		err = json.Unmarshal(content, &f)
+	}
+	switch {
+	case err != nil:
+	case f.Version > seenVersion:
+		err = fmt.Errorf("it has version %d, and this program knows %d: a newer one was here", f.Version, seenVersion)
+	case f.Version < 1 || f.Root != root:
+		err = fmt.Errorf("it is about node %q", f.Root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the agent remembers only the guests that it sees from then on", s.path(root), err)
+	}
+	s.nodes[root] = f.Guests
+	return f.Guests, nil
+}
+
+// save replaces a node's file: old or new, never part of one.
+func (s *SeenGuests) save(root string, guests map[string]Sighting) error {
+	content, err := json.MarshalIndent(seenFile{Version: seenVersion, Root: root, Guests: guests}, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	tmp := s.path(root) + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(content, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(tmp, s.path(root))
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// NodeGuests is a node with the guests that its driver lists.
+type NodeGuests struct {
+	Node plugins.Node
+	// Guests are all of them; nil with an Err.
+	Guests []plugins.Guest
+	Err    error
+}
+
+// Guests asks the driver for the guests of every node, between two passes. The error is about the driver as a whole; one that
+// cannot list guests gives [plugins.ErrUnsupported].
+//
+// Cost: two calls of the driver for one node, and what reading its tree costs.
+func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
+	lister, ok := t.config.Driver.(plugins.GuestLister)
+	if !ok {
+		return nil, fmt.Errorf("driver %s cannot list guests: %w", t.config.Name, plugins.ErrUnsupported)
+	}
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer t.end()
+	nodes, err := t.availableNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]NodeGuests, 0, len(nodes))
+	for _, node := range nodes {
+		g := NodeGuests{Node: node}
+		g.Guests, g.Err = t.guestsOf(ctx, lister, node)
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+func (t *Tracker) guestsOf(ctx context.Context, lister plugins.GuestLister, node plugins.Node) ([]plugins.Guest, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+	defer cancel()
+	tree, err := t.config.Placement.Tree(ctx, node.UUID, node.Name)
+	if err != nil {
+		return nil, &passError{step: "reading from Placement", err: err}
+	}
+	guests, err := lister.Guests(ctx, tree, node.Name)
+	if err != nil {
+		return nil, &passError{step: "asking the driver for its guests", err: err}
+	}
+	return guests, nil
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+const seenRoot = "aaaaaaaa-0000-4000-8000-000000000001"
+
+func named(uuids ...string) []plugins.Guest {
+	out := []plugins.Guest{}
+	for _, u := range uuids {
+		out = append(out, plugins.Guest{UUID: u})
+	}
+	return out
+}
+
+// TestSeenGuests is the life of two guests, with a restart between any two looks.
+func TestSeenGuests(t *testing.T) {
+	dir := t.TempDir()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	hour := func(n int) time.Time { return start.Add(time.Duration(n) * time.Hour) }
+	for _, step := range []struct {
+		hour   int
+		listed []string
+		want   map[string]resourcetracker.Sighting
+		writes bool
+	}{
+		{0, nil, nil, false},
+		{1, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, true},
+		{2, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, false},
+		{3, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)}, "b": {First: hour(3)}}, true},
+		{4, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)}, "b": {First: hour(3)}}, false},
+		{5, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, true},
+		{5 + 30*24, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, false},
+		{6 + 30*24, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, true},
+	} {
+		path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
+		before, _ := os.Stat(path)
+		if err := resourcetracker.OpenSeenGuests(dir).Note(seenRoot, named(step.listed...), hour(step.hour)); err != nil {
+			t.Fatal(err)
+		}
+		after, _ := os.Stat(path)
+		if wrote := !os.SameFile(before, after) && after != nil; wrote != step.writes {
+			t.Errorf("hour %d: written %v, want %v", step.hour, wrote, step.writes)
+		}
+		got, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(step.want, got); d != "" {
+			t.Errorf("hour %d (-want +got):\n%s", step.hour, d)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, resourcetracker.GuestsDir, "*"))
+	if err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestSeenGuestsAreNotForgotten: whatever comes and goes, who was listed within the last 30 days is remembered as listed or
+// gone, and memory and disk say the same.
+func TestSeenGuestsAreNotForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "seen")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		s, now := resourcetracker.OpenSeenGuests(dir), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		lastListed := map[string]time.Time{}
+		for range rapid.IntRange(1, 12).Draw(t, "looks") {
+			now = now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "hours")) * time.Hour)
+			listed := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).Draw(t, "guests")
+			if err := s.Note(seenRoot, named(listed...), now); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range listed {
+				lastListed[g] = now
+			}
+			got, err := s.Of(seenRoot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
+			if err != nil || cmp.Diff(got, again) != "" {
+				t.Fatalf("%v, %s", err, cmp.Diff(got, again))
+			}
+			for g, last := range lastListed {
+				sighting, remembered := got[g]
+				if now.Sub(last) <= 30*24*time.Hour && !remembered {
+					t.Fatalf("%s, listed at %v, is forgotten at %v", g, last, now)
+				}
+				if remembered && sighting.Gone.IsZero() != last.Equal(now) {
+					t.Fatalf("%s, listed at %v, at %v: %+v", g, last, now, sighting)
+				}
+			}
+		}
+	})
+}
+
+// TestSeenGuestsRefusesWhatItCannotRead: the file is named and left alone.
+func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
+	for name, content := range map[string]string{
+		"nothing": "", "no JSON": "{", "of the future": fmt.Sprintf(`{"version": 2, "root_provider_uuid": %q}`, seenRoot), "another node's": `{"version": 1, "root_provider_uuid": "x"}`, "no version": "{}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := resourcetracker.OpenSeenGuests(dir)
+			if _, err := s.Of(seenRoot); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("reading: %v", err)
+			}
+			if err := s.Note(seenRoot, named("a"), time.Now()); err == nil {
+				t.Error("it was replaced")
+			}
+			if got, err := os.ReadFile(path); err != nil || string(got) != content {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	if _, err := resourcetracker.OpenSeenGuests(t.TempDir()).Of("../x"); err == nil {
+		t.Error("a path is no uuid")
+	}
+}

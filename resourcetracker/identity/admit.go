@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Admit says whether the agent may make a node in a Placement that does not know it. Nodes that Placement knows are none of
+// its business. known is what Placement says, guests the driver's [plugins.GuestLister]; nil: the driver has none.
+//
+// Errors: an [*Error] if Placement did know the node once, or if the driver finds guests on it: the URL leads to a wrong
+// Placement, or that one has lost its database. Others if the driver cannot tell what guests there are.
+//
+// Cost: nothing if Placement knows the node; else one call of the driver.
+func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister) error {
+	root, ok := known.Provider(node.UUID)
+	if !ok || root.Generation != providertree.NoGeneration {
+		return nil
+	}
+	s.mu.Lock()
+	granted, before, reported := s.standing(node)
+	s.mu.Unlock()
+	if granted {
+		return nil
+	}
+	if reported != "" {
+		return &Error{
+			Problem: fmt.Sprintf("this Placement does not know node %s (%s), which has been reported as %s since %s: either the URL leads to a wrong "+
+				"Placement, or it has lost its database, or somebody deleted the node there", node.Name, node.UUID, reported, before.Since.UTC().Format("2006-01-02")),
+			Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if the node shall be made anew, without the allocations of "+
+				"the guests that run on it, `compute-agent adopt --as-new --node %s` (then `compute-agent allocations heal`)", node.Name),
+		}
+	}
+	if guests == nil {
+		return nil
+	}
+	list, err := guests.Guests(ctx, known.Clone(), node.Name)
+	switch {
+	case errors.Is(err, plugins.ErrUnsupported):
+		return nil
+	case err != nil:
+		return fmt.Errorf("node %s is new to Placement, and whether guests run on it cannot be told: %w", node.Name, err)
+	case len(list) == 0:
+		return nil
+	}
+	return &Error{
+		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, and the driver finds %d guests on it, such as %s: what they use would be reported as free; "+
+			"either the URL leads to a wrong Placement, or it has lost its database", node.Name, node.UUID, len(list), describe(list[0])),
+		Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests are none of Placement's, or their allocations "+
+			"shall be made afterwards, `compute-agent adopt --as-new --node %s`", node.Name),
+	}
+}
+
+// standing says what is known of a node: that it may be made anew; or as what it was reported. s.mu is held.
+func (s *State) standing(node plugins.Node) (granted bool, before Node, reported string) {
+	if s.record == nil {
+		return false, Node{}, ""
+	}
+	if slices.Contains(s.record.AsNew, node.Name) {
+		return true, Node{}, ""
+	}
+	if before, ok := s.record.Nodes[node.UUID]; ok {
+		return false, before, before.Name
+	}
+	for id, before := range s.record.Nodes {
+		if before.Name == node.Name {
+			return false, before, id
+		}
+	}
+	return false, Node{}, ""
+}
+
+func describe(g plugins.Guest) string {
+	if g.Name == "" {
+		return g.UUID
+	}
+	return fmt.Sprintf("%.80s (%s)", g.Name, g.UUID)
+}

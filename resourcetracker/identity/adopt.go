@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Assume makes the state file say what a person says that this host is: after compute_id was exchanged, or the host was
+// renamed. What was reported under the former uuid is forgotten: it is not this host's.
+func (s *State) Assume(self Self) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.record; r != nil && r.UUID == self.UUID && r.Host == self.Host && (self.Machine == "" || r.Machine == self.Machine) {
+		return nil
+	}
+	return s.change(func(r *Record) {
+		if r.UUID != self.UUID {
+			delete(r.Nodes, r.UUID)
+		}
+		r.UUID, r.Host = self.UUID, self.Host
+		if self.Machine != "" {
+			r.Machine = self.Machine
+		}
+	})
+}
+
+// AllowAsNew lets the agent make nodes, by name, in a Placement that does not know them, until it does.
+func (s *State) AllowAsNew(names ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return fmt.Errorf("this agent has never been started on this state directory (%s): there is nothing that keeps it from reporting a node as new", s.path)
+	}
+	all := append(slices.Clone(s.record.AsNew), names...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if slices.Equal(all, s.record.AsNew) {
+		return nil
+	}
+	return s.change(func(r *Record) { r.AsNew = all })
+}
+
+// BeginRename notes, before the first provider is renamed, what a node is called and shall be called. It is still noted after
+// a crash, so that the renaming can go on.
+func (s *State) BeginRename(root, from, to string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record != nil && s.record.Renaming != nil {
+		if r := s.record.Renaming; r.Root == root && r.From == from && r.To == to {
+			return nil
+		}
+		return fmt.Errorf("another renaming, of %s to %s, has not come to its end", s.record.Renaming.From, s.record.Renaming.To)
+	}
+	return s.change(func(r *Record) {
+		if r.UUID == "" { // no agent was started here yet
+			r.UUID, r.Host = root, to
+		}
+		r.Renaming = &Renaming{Root: root, From: from, To: to, Begun: s.now().UTC()}
+	})
+}
+
+// EndRename notes that all providers are renamed, and that the host is what it is found to be.
+func (s *State) EndRename(self Self) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.change(func(r *Record) {
+		if r.Renaming != nil {
+			if node, ok := r.Nodes[r.Renaming.Root]; ok {
+				node.Name = r.Renaming.To
+				r.Nodes[r.Renaming.Root] = node
+			}
+		}
+		if r.UUID != self.UUID {
+			delete(r.Nodes, r.UUID)
+		}
+		r.Renaming, r.UUID, r.Host = nil, self.UUID, self.Host
+		if self.Machine != "" {
+			r.Machine = self.Machine
+		}
+	})
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import "github.com/compute-agent/compute-agent/reportclient"
+
+// Error is a refusal: the agent might report as somebody else, or to somebody else. Nothing was written. It is a
+// [reportclient.ErrIdentity], as is what Placement itself holds against an identity.
+type Error struct {
+	// Problem says what was found where, Remedy names the ways out.
+	Problem, Remedy string
+}
+
+func (e *Error) Error() string { return e.Problem + "; what to do: " + e.Remedy }
+
+// Unwrap makes it a [reportclient.ErrIdentity].
+func (e *Error) Unwrap() error { return reportclient.ErrIdentity }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// FileName is the state file below the agent's state directory.
+const FileName = "identity.json"
+
+// version is of the file's format.
+const version = 1
+
+// maxFile bounds what is read of the file: 10,000 nodes are about 2 MiB.
+const maxFile = 64 << 20
+
+// Record is what the state file says.
+type Record struct {
+	Version int `json:"version"`
+	// UUID is that of the host's own compute node, as compute_id has it.
+	UUID string `json:"uuid"`
+	// Host is the name of the host (agent.host), Machine the hash of the machine's id or "" if it has none.
+	Host    string `json:"host"`
+	Machine string `json:"machine_id,omitempty"`
+	// Created is when the file was first written.
+	Created time.Time `json:"created"`
+	// Nodes are those that Placement is known to have had, by the uuid of their root provider.
+	Nodes map[string]Node `json:"nodes,omitempty"`
+	// AsNew are names of nodes that may be made anew in a Placement that does not know them, until it does.
+	AsNew []string `json:"as_new,omitempty"`
+	// Renaming is under way, or broke off.
+	Renaming *Renaming `json:"renaming,omitempty"`
+}
+
+// Node is a compute node that was reported.
+type Node struct {
+	Name   string    `json:"name"`
+	Driver string    `json:"driver,omitempty"`
+	Since  time.Time `json:"since"`
+}
+
+// Renaming is a change of a node's name, and of its providers' names, that has been begun.
+type Renaming struct {
+	Root  string    `json:"root"`
+	From  string    `json:"from"`
+	To    string    `json:"to"`
+	Begun time.Time `json:"begun"`
+}
+
+// read returns nil if there is no file.
+func read(path string) (*Record, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var r Record
+	err = json.Unmarshal(content, &r)
+	if err == nil {
+		err = r.validate()
+	}
+	if err != nil {
+		return nil, &Error{
+			Problem: fmt.Sprintf("%s says whose state directory this is, and cannot be read: %v", path, err),
+			Remedy: "if you know that it is this host's, move the file away: the next start makes a new one from compute_id; " +
+				"if it is of a newer version of the agent, run that one",
+		}
+	}
+	return &r, nil
+}
+
+func (r *Record) validate() error {
+	if r.Version != version {
+		return fmt.Errorf("it is of version %d, and this agent knows version %d", r.Version, version)
+	}
+	uuids := []string{r.UUID}
+	for id := range r.Nodes {
+		uuids = append(uuids, id)
+	}
+	if r.Renaming != nil {
+		uuids = append(uuids, r.Renaming.Root)
+	}
+	for _, id := range uuids {
+		if canonical, err := providertree.CanonicalUUID(id); err != nil || canonical != id {
+			return fmt.Errorf("%.80q is no uuid in its usual form", id)
+		}
+	}
+	if r.Host == "" {
+		return errors.New("it names no host")
+	}
+	return nil
+}
+
+// write replaces the file whole: written beside, synced, renamed into place, and the directory synced.
+func write(path string, r *Record) (err error) {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path)) // one process has the state directory at a time
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(content, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

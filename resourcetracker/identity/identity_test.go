@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+)
+
+const (
+	mine     = "aaaaaaaa-0000-4000-8000-000000000001"
+	other    = "aaaaaaaa-0000-4000-8000-000000000002"
+	machineA = "0123456789abcdef0123456789abcdef"
+	machineB = "ffffffffffffffffffffffffffffffff"
+)
+
+var cn1 = plugins.Node{UUID: mine, Name: "cn1"}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, dir string) *identity.State {
+	t.Helper()
+	s, err := identity.Open(dir)
+	check(t, err)
+	return s
+}
+
+// TestSettle is the table in the package's documentation.
+func TestSettle(t *testing.T) {
+	first := identity.Self{UUID: mine, Host: "cn1", Machine: machineA}
+	for name, c := range map[string]struct {
+		before   identity.Self // of the former start; zero: this is the first
+		reported bool
+		renaming bool
+		now      identity.Self
+		refused  []string // parts of the refusal, "" if it goes on
+		note     string
+	}{
+		"the first start":                 {now: first},
+		"nothing changed":                 {before: first, reported: true, now: first},
+		"compute_id was exchanged":        {before: first, now: identity.Self{UUID: other, Host: "cn1", Machine: machineA}, refused: []string{other, mine, "exchanged", "adopt --uuid " + other, "adopt --uuid " + mine}},
+		"reinstalled, or other hardware":  {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1", Machine: machineB}, note: "reinstalled"},
+		"the machine has lost its id":     {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1"}},
+		"the machine has got an id":       {before: identity.Self{UUID: mine, Host: "cn1"}, reported: true, now: first},
+		"renamed":                         {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"host cn1", "calls itself cn2", "cn1 (" + mine + ")", `agent.host = "cn1"`, "adopt --rename"}},
+		"renamed before it was reported":  {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, note: "reported nothing"},
+		"a copy on another machine":       {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"another machine", "a copy", "empty "}},
+		"a copy of a host never reported": {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"a copy"}},
+		"renamed or a copy, who knows":    {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2"}, refused: []string{"cannot be told", "adopt --rename", "empty "}},
+		"a renaming that broke off":       {before: first, reported: true, renaming: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"did not come to its end", "adopt --rename --node cn2 --uuid " + mine}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.before.UUID != "" {
+				s := open(t, dir)
+				_, err := s.Settle(c.before)
+				check(t, err)
+				if c.reported {
+					check(t, s.Reported(cn1, "fake"))
+				}
+				if c.renaming {
+					check(t, s.BeginRename(mine, "cn1", "cn2"))
+				}
+			}
+			before, _ := os.ReadFile(filepath.Join(dir, identity.FileName))
+			note, err := open(t, dir).Settle(c.now)
+			if !strings.Contains(note, c.note) || (c.note == "") != (note == "") {
+				t.Errorf("note %q, want %q", note, c.note)
+			}
+			if c.refused != nil {
+				refused(t, err, c.refused...)
+				if after, _ := os.ReadFile(filepath.Join(dir, identity.FileName)); string(after) != string(before) {
+					t.Errorf("a refusal wrote:\n%s\nnow:\n%s", before, after)
+				}
+				return
+			}
+			check(t, err)
+			r, ok := open(t, dir).Record()
+			machine := c.now.Machine
+			if machine == "" {
+				machine = c.before.Machine
+			}
+			if !ok || r.UUID != c.now.UUID || r.Host != c.now.Host || r.Machine != machine || r.Created.IsZero() {
+				t.Errorf("the file says %+v", r)
+			}
+		})
+	}
+}
+
+func refused(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	var e *identity.Error
+	if !errors.As(err, &e) || !errors.Is(err, reportclient.ErrIdentity) {
+		t.Fatalf("not refused: %v", err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not said: %v", part, err)
+		}
+	}
+}
+
+// TestFirstStart: only the first start may make a new identity.
+func TestFirstStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		found   string // a file in the state directory
+		refused string
+	}{
+		"nothing is there":         {},
+		"only a lock":              {found: "agent.lock"},
+		"an empty journal":         {found: "reshapes/"},
+		"the record of a node":     {found: "nodes/" + mine + ".json", refused: "not the first start"},
+		"a reshape in the journal": {found: "reshapes/000001-" + mine + ".json", refused: "not the first start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.found != "" {
+				path := filepath.Join(dir, c.found)
+				check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				if strings.HasSuffix(c.found, "/") {
+					check(t, os.MkdirAll(path, 0o700))
+				} else {
+					check(t, os.WriteFile(path, nil, 0o600))
+				}
+			}
+			err := open(t, dir).CheckFirstStart("nodes")
+			if c.refused == "" {
+				check(t, err)
+				return
+			}
+			refused(t, err, c.refused, filepath.Join(dir, c.found), "adopt --uuid")
+		})
+	}
+	t.Run("its own file", func(t *testing.T) {
+		dir := t.TempDir()
+		_, err := open(t, dir).Settle(identity.Self{UUID: mine, Host: "cn1"})
+		check(t, err)
+		refused(t, open(t, dir).CheckFirstStart("nodes"), mine, "adopt --uuid "+mine)
+	})
+}
+
+// guests is a driver that lists some, or cannot.
+type guests struct {
+	list []plugins.Guest
+	err  error
+}
+
+func (g guests) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
+	return g.list, g.err
+}
+
+func TestAdmit(t *testing.T) {
+	running := guests{list: []plugins.Guest{{UUID: other, Name: "db1"}, {UUID: mine}}}
+	for name, c := range map[string]struct {
+		known    bool // Placement knows the node
+		reported plugins.Node
+		asNew    string
+		guests   plugins.GuestLister
+		refused  []string
+		err      error
+	}{
+		"Placement knows it":                          {known: true, reported: cn1, guests: running},
+		"new, without guests":                         {guests: guests{}},
+		"new, of a driver that lists none":            {},
+		"new, of a driver that cannot list any":       {guests: guests{err: plugins.ErrUnsupported}},
+		"new, with guests":                            {guests: running, refused: []string{"2 guests", "db1 (" + other + ")", "adopt --as-new --node cn1"}},
+		"new, with guests, and that is meant":         {guests: running, asNew: "cn1"},
+		"new, with guests, and another is meant":      {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
+		"new, and whether there are guests is open":   {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
+		"known once":                                  {reported: cn1, refused: []string{"does not know node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
+		"known once, under another uuid":              {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
+		"known once, under another name":              {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},
+		"known once, and it is meant to be made anew": {reported: cn1, asNew: "cn1", guests: running},
+		"another was known":                           {reported: plugins.Node{UUID: other, Name: "cn2"}, guests: guests{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
+			check(t, err)
+			if c.reported.UUID != "" {
+				check(t, s.Reported(c.reported, "fake"))
+			}
+			if c.asNew != "" {
+				check(t, s.AllowAsNew(c.asNew))
+			}
+			tree := &providertree.Tree{}
+			check(t, tree.AddRoot(mine, "cn1"))
+			if c.known {
+				check(t, tree.SetGeneration(mine, 0))
+			}
+			err = s.Admit(t.Context(), cn1, tree, c.guests)
+			switch {
+			case c.refused != nil:
+				refused(t, err, c.refused...)
+			case c.err != nil:
+				var e *identity.Error
+				if !errors.Is(err, c.err) || errors.As(err, &e) {
+					t.Errorf("%v, want %v and no refusal", err, c.err)
+				}
+			default:
+				check(t, err)
+			}
+		})
+	}
+}
+
+// TestAsNewIsForOnce: as soon as Placement has the node, it is known there again.
+func TestAsNewIsForOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := s.AllowAsNew("cn1"); err == nil {
+		t.Error("allowed on a host that was never started")
+	}
+	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
+	check(t, err)
+	check(t, s.Reported(cn1, "fake"))
+	check(t, s.AllowAsNew("cn1"))
+	check(t, s.Reported(cn1, "fake"))
+	unborn := &providertree.Tree{}
+	check(t, unborn.AddRoot(mine, "cn1"))
+	refused(t, open(t, dir).Admit(t.Context(), cn1, unborn, nil), "does not know node")
+}
+
+// TestReportedIsQuiet: a node that is noted costs no write.
+func TestReportedIsQuiet(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := s.Reported(cn1, "fake"); err == nil {
+		t.Error("noted before the identity was settled")
+	}
+	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
+	check(t, err)
+	check(t, s.Reported(cn1, "fake"))
+	check(t, os.Remove(filepath.Join(dir, identity.FileName)))
+	check(t, s.Reported(cn1, "fake"))
+	_, err = s.Settle(identity.Self{UUID: mine, Host: "cn1"})
+	check(t, err)
+	if _, err := os.Stat(filepath.Join(dir, identity.FileName)); !os.IsNotExist(err) {
+		t.Errorf("it was written again: %v", err)
+	}
+}
+
+// TestRenaming: what was begun is remembered, and its end makes the host who it is now.
+func TestRenaming(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})
+	check(t, err)
+	check(t, s.Reported(cn1, "fake"))
+	check(t, s.BeginRename(mine, "cn1", "cn2"))
+	check(t, s.BeginRename(mine, "cn1", "cn2"))
+	if err := open(t, dir).BeginRename(mine, "cn1", "cn3"); err == nil {
+		t.Error("two renamings at once")
+	}
+	now := identity.Self{UUID: mine, Host: "cn2", Machine: machineB}
+	check(t, open(t, dir).EndRename(now))
+	s = open(t, dir)
+	_, err = s.Settle(now)
+	check(t, err)
+	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAssume: what was reported under the former identity is not this host's any more.
+func TestAssume(t *testing.T) {
+	s := open(t, t.TempDir())
+	check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1"}))
+	check(t, s.Reported(cn1, "fake"))
+	check(t, s.Reported(plugins.Node{UUID: other, Name: "cn2"}, "fake"))
+	third := "aaaaaaaa-0000-4000-8000-000000000003"
+	check(t, s.Assume(identity.Self{UUID: third, Host: "cn1"}))
+	r, _ := s.Record()
+	if _, still := r.Nodes[mine]; still || r.Nodes[other].Name != "cn2" || r.UUID != third {
+		t.Errorf("%+v", r)
+	}
+	check(t, s.ForgetNode(other))
+	check(t, s.ForgetNode(other))
+	if r, _ := s.Record(); len(r.Nodes) != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDamagedFile: what cannot be understood is refused, and left as it is.
+func TestDamagedFile(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty":                                 "",
+		"cut short":                             `{"version": 1, "uuid": "aaaaaaaa-`,
+		"a newer version":                       `{"version": 2, "uuid": "` + mine + `", "host": "cn1"}`,
+		"no uuid":                               `{"version": 1, "uuid": "cn1", "host": "cn1"}`,
+		"a uuid as Placement does not write it": `{"version": 1, "uuid": "` + strings.ToUpper(mine) + `", "host": "cn1"}`,
+		"no host":                               `{"version": 1, "uuid": "` + mine + `"}`,
+		"a node that is none":                   `{"version": 1, "uuid": "` + mine + `", "host": "cn1", "nodes": {"cn2": {"name": "cn2"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), identity.FileName)
+			check(t, os.WriteFile(path, []byte(content), 0o600))
+			_, err := identity.Open(filepath.Dir(path))
+			refused(t, err, path, "move the file away")
+			if after, _ := os.ReadFile(path); string(after) != content {
+				t.Errorf("it was changed to %q", after)
+			}
+		})
+	}
+}
+
+// TestMachine: the hash is what `systemd-id128 machine-id --app-specific=5b0c1f0e8a2d4d399d6bf1f2a6c0b7e4` prints on a machine of
+// this id.
+func TestMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		content, want string
+		fails         bool
+	}{
+		"an id":         {content: machineA + "\n", want: "01b561b606a2482ab3d35cacb6fc5c22"},
+		"empty":         {content: "\n"},
+		"uninitialized": {content: "uninitialized\n"},
+		"nonsense":      {content: "localhost\n", fails: true},
+		"too short":     {content: "0123\n", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "machine-id")
+			check(t, os.WriteFile(path, []byte(c.content), 0o444))
+			got, err := identity.Machine(path)
+			if (err != nil) != c.fails || got != c.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	if got, err := identity.Machine(filepath.Join(t.TempDir(), "none")); got != "" || err != nil {
+		t.Errorf("a machine without the file: %q, %v", got, err)
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// State is the state file of one agent, which alone has the state directory. Its methods may be called from several
+// goroutines.
+type State struct {
+	path string
+	now  func() time.Time
+
+	mu     sync.Mutex
+	record *Record // nil: there is no file yet
+}
+
+// Open reads the state file below a state directory. That there is none is no error; one that cannot be read is an [*Error],
+// and is never replaced.
+func Open(dir string) (*State, error) {
+	path := filepath.Join(dir, FileName)
+	r, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return &State{path: path, now: time.Now, record: r}, nil
+}
+
+// Record returns a copy of what the file says; ok is false if there is none yet.
+func (s *State) Record() (r Record, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return Record{}, false
+	}
+	return s.record.clone(), true
+}
+
+func (r Record) clone() Record {
+	r.Nodes, r.AsNew = maps.Clone(r.Nodes), slices.Clone(r.AsNew)
+	if r.Renaming != nil {
+		renaming := *r.Renaming
+		r.Renaming = &renaming
+	}
+	return r
+}
+
+// change writes a changed record, and keeps it only if it was written. s.mu is held.
+func (s *State) change(edit func(*Record)) error {
+	r := Record{Version: version, Created: s.now().UTC()}
+	if s.record != nil {
+		r = s.record.clone()
+	}
+	edit(&r)
+	if err := write(s.path, &r); err != nil {
+		return fmt.Errorf("keeping whose state directory this is: %w", err)
+	}
+	s.record = &r
+	return nil
+}
+
+// CheckFirstStart is asked when there is no compute_id: only the first start may make one. recordsDir is the directory of the
+// nodes' records below the state directory.
+//
+// Errors: an [*Error] if the state directory shows that this is not the first start.
+func (s *State) CheckFirstStart(recordsDir string) error {
+	dir := filepath.Dir(s.path)
+	if r, ok := s.Record(); ok {
+		return &Error{
+			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s says that it was %s", s.path, r.UUID),
+			Remedy: fmt.Sprintf("put it back: `compute-agent adopt --uuid %s`; if this is to be a host that Placement has never seen, empty %s first",
+				r.UUID, dir),
+		}
+	}
+	for _, found := range []string{filepath.Join(dir, recordsDir), filepath.Join(dir, journal.DirName)} {
+		files, err := os.ReadDir(found)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if len(files) == 0 {
+			continue
+		}
+		return &Error{
+			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s shows that this is not the first start", filepath.Join(found, files[0].Name())),
+			Remedy: "put it back: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
+				"(openstack resource provider list --name HOST); if this is to be a host that Placement has never seen, empty " + dir + " first",
+		}
+	}
+	return nil
+}
+
+// Self is what an agent finds itself to be when it starts.
+type Self struct {
+	// UUID is from compute_id, Host is agent.host, Machine the hash of the machine's id or "".
+	UUID, Host, Machine string
+}
+
+// Settle compares what the agent finds itself to be with what the state file says, and brings the file up to date where the
+// difference is harmless; note says, for the log, what that was. Without a file, one is made.
+//
+// Errors: an [*Error] if the agent must not go on. Nothing is written then.
+//
+// Cost: nothing is written if nothing changed.
+func (s *State) Settle(self Self) (note string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return "", s.change(func(r *Record) { r.UUID, r.Host, r.Machine = self.UUID, self.Host, self.Machine })
+	}
+	note, err = judge(*s.record, self, s.path)
+	if err != nil {
+		return "", err
+	}
+	machine := self.Machine
+	if machine == "" {
+		machine = s.record.Machine // one boot without it must not make a copy elsewhere look right
+	}
+	if s.record.Host == self.Host && s.record.Machine == machine {
+		return note, nil
+	}
+	return note, s.change(func(r *Record) { r.Host, r.Machine = self.Host, machine })
+}
+
+// judge is the table in the package's documentation. Pure.
+func judge(r Record, self Self, path string) (note string, err error) {
+	host, machine := r.Host == self.Host, r.Machine == self.Machine
+	unknown := r.Machine == "" || self.Machine == ""
+	old := r.reportedAs()
+	switch {
+	case r.Renaming != nil:
+		return "", &Error{
+			Problem: fmt.Sprintf("%s says that the node %s was being renamed to %s, since %s, and that did not come to its end", path,
+				r.Renaming.From, r.Renaming.To, r.Renaming.Begun.UTC().Format(time.RFC3339)),
+			Remedy: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` goes on where it broke off", r.Renaming.To, r.Renaming.Root),
+		}
+	case r.UUID != self.UUID:
+		return "", &Error{
+			Problem: fmt.Sprintf("compute_id says that this host is %s, and %s that it was %s: the file was exchanged", self.UUID, path, r.UUID),
+			Remedy: fmt.Sprintf("if that is meant, `compute-agent adopt --uuid %s`; if not, put the old one back: `compute-agent adopt --uuid %s`",
+				self.UUID, r.UUID),
+		}
+	case host && (machine || unknown):
+		return "", nil
+	case host:
+		return "The machine's id is not that of the last start, and the host's name is: this host was reinstalled, or moved to another machine, " +
+			"with its state directory. If two machines of this name run now, stop one: both write to the same resource providers.", nil
+	case !machine && !unknown:
+		return "", &Error{
+			Problem: fmt.Sprintf("%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path, r.Host, self.Host),
+			Remedy: fmt.Sprintf("to make this a host of its own, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
+				"if this is %s on new hardware and under a new name, `compute-agent adopt --rename`", filepath.Dir(path), r.Host),
+		}
+	case unknown:
+		return "", &Error{
+			Problem: fmt.Sprintf("%s was written on host %s, and this is %s; whether it is the same machine cannot be told, since %s has no id", path,
+				r.Host, self.Host, MachineFile),
+			Remedy: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or give it its old name back (agent.host = %q); if this state directory "+
+				"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)", r.Host, filepath.Dir(path)),
+		}
+	case old == "":
+		return fmt.Sprintf("This host was %s at its last start. It has reported nothing under that name, so nothing is to be renamed.", r.Host), nil
+	}
+	return "", &Error{
+		Problem: fmt.Sprintf("%s says that this machine is host %s, and it calls itself %s now; Placement knows %s", path, r.Host, self.Host, old),
+		Remedy: fmt.Sprintf("give the host its old name back (agent.host = %q), or, if it was renamed for good and has no guests that Nova knows under the old "+
+			"name, `compute-agent adopt --rename`", r.Host),
+	}
+}
+
+// reportedAs names the nodes that were reported, or is "".
+func (r Record) reportedAs() string {
+	var names []string
+	for _, id := range slices.Sorted(maps.Keys(r.Nodes)) {
+		names = append(names, fmt.Sprintf("%s (%s)", r.Nodes[id].Name, id))
+	}
+	const most = 3
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Reported notes that Placement has a node.
+//
+// Cost: a look into a map, and for a node that is new or has another name a file.
+func (s *State) Reported(node plugins.Node, driver string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return errors.New("a node was reported before the host's identity was settled")
+	}
+	known, ok := s.record.Nodes[node.UUID]
+	asNew := slices.Contains(s.record.AsNew, node.Name)
+	if ok && known.Name == node.Name && known.Driver == driver && !asNew {
+		return nil
+	}
+	return s.change(func(r *Record) {
+		if r.Nodes == nil {
+			r.Nodes = map[string]Node{}
+		}
+		if !ok {
+			known.Since = s.now().UTC()
+		}
+		known.Name, known.Driver = node.Name, driver
+		r.Nodes[node.UUID] = known
+		r.AsNew = slices.DeleteFunc(r.AsNew, func(name string) bool { return name == node.Name })
+	})
+}
+
+// ForgetNode drops a node whose providers are deleted.
+func (s *State) ForgetNode(root string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return nil
+	}
+	if _, ok := s.record.Nodes[root]; !ok {
+		return nil
+	}
+	return s.change(func(r *Record) { delete(r.Nodes, root) })
+}

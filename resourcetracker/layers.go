@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// merge lays the agent's and the operator's items upon the driver's answer, and puts back what was not the driver's to take
+// away. What goes while guests use it is kept, closed for new ones, until it is free.
+//
+// Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each generation of it.
+func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, error) {
+	operator, conflicts := t.operatorLayer(d)
+	agent, unsupported := t.agentLayer(state, d)
+	result, err := ownership.Merge(ownership.Input{
+		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base, Answer: d.answer, Record: d.record,
+		Layers: []ownership.Layer{agent, operator}, Reshape: d.before != nil, Created: d.record.Created || unborn(d.known, d.node.UUID),
+	})
+	if err != nil {
+		return d, &passError{step: "merging what the driver says with what others say", err: err}
+	}
+	d.desired, d.next = result.Tree, result.Record
+	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool { // what the agent says itself was not put back for another's sake
+		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID && slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol)
+	})
+	d.next.Shape = d.record.Shape
+	if d.shape > 0 {
+		d.next.Shape = d.shape
+	}
+	for _, c := range result.Conflicts {
+		if c.Owner == ownership.Driver {
+			d.refused = append(d.refused, c.String())
+		} else {
+			conflicts = append(conflicts, t.conflictText(c))
+		}
+	}
+	d.conflicts = conflicts
+	if _, err := d.desired.RemoveTraits(d.node.UUID, unsupported...); err != nil {
+		return d, err
+	}
+	return t.retire(ctx, state, d)
+}
+
+// agentLayer is what the agent itself says of a node's root, and the traits that must not be on it whoever set them: what the
+// driver says the node is not capable of, and, right after an operator enabled the node, that it is disabled.
+func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, unsupported []string) {
+	traits := []string{TraitComputeNode, TraitOwnerNova}
+	if t.config.Disabled != nil {
+		if _, disabled := t.config.Disabled(d.node); disabled {
+			traits = append(traits, TraitStatusDisabled)
+		} else if state.enabling {
+			unsupported = append(unsupported, TraitStatusDisabled)
+		}
+	}
+	if reporter, ok := t.config.Driver.(CapabilityReporter); ok {
+		capabilities := reporter.Capabilities(d.node.Name)
+		for _, trait := range slices.Sorted(maps.Keys(capabilities)) {
+			if capabilities[trait] {
+				traits = append(traits, trait)
+			} else {
+				unsupported = append(unsupported, trait)
+			}
+		}
+	}
+	traits = append(traits, t.shapeTraits(d)...)
+	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
+}
+
+// operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries for providers that are not
+// there are told, and take effect when they are.
+func (t *Tracker) operatorLayer(d draft) (ownership.Layer, []string) {
+	layer := ownership.Layer{Owner: ownership.Operator}
+	if t.config.ProviderConfig == nil {
+		return layer, nil
+	}
+	config := t.config.ProviderConfig()
+	if config == nil {
+		return layer, nil
+	}
+	layer, unmatched := config.Layer(d.answer, d.node.UUID)
+	texts := make([]string, 0, len(unmatched))
+	for _, u := range unmatched {
+		texts = append(texts, u.Where+": "+u.Reason)
+	}
+	return layer, texts
+}
+
+// conflictText says which entry of provider.yaml is left out, and why.
+func (t *Tracker) conflictText(c ownership.Conflict) string {
+	where := ""
+	if t.config.ProviderConfig != nil {
+		where = t.config.ProviderConfig().Where(c.Provider, c.Name, c.Symbol)
+	}
+	if where == "" {
+		where = "provider.yaml"
+	}
+	return fmt.Sprintf("%s: %s on %s has no effect: %s", where, c.Symbol, c.Name, c.Problem)
+}
+
+func unborn(tree *providertree.Tree, root string) bool {
+	p, found := tree.Provider(root)
+	return !found || p.Generation == providertree.NoGeneration
+}
+
+// retire keeps what guests use of what would go.
+func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft, error) {
+	shrinking := ownership.Shrinking(d.known, d.desired)
+	if len(shrinking) == 0 {
+		return d, nil
+	}
+	var usages map[string]map[string]int64
+	var may func(provider, class string) bool
+	if d.before != nil { // the driver has moved what is allocated, or the guard says so; only what the operator set may stay behind
+		usages = usage(d.after)
+		may = func(provider, class string) bool {
+			return d.record.Providers[provider].Inventories[class].Owner == ownership.Operator
+		}
+	} else {
+		var err error
+		if usages, err = t.usages(ctx, state, d.known, shrinking); err != nil {
+			return d, &passError{step: "asking Placement whether what goes is still used", err: err}
+		}
+	}
+	desired, retiring, err := ownership.Retire(d.known, d.desired, usages, may)
+	if err != nil {
+		return d, &passError{step: "keeping what is still used", err: err}
+	}
+	d.desired, d.retiring = desired, retiring
+	d.next = d.next.Exact(d.record, d.desired)
+	return d, nil
+}
+
+// used is how much of a provider was allocated at one of its generations: every allocation raises the generation.
+type used struct {
+	generation int64
+	amounts    map[string]int64
+}
+
+// usages reads how much is allocated of some providers, unless that is known for the generation that they have.
+func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (map[string]map[string]int64, error) {
+	out := make(map[string]map[string]int64, len(providers))
+	fresh := make(map[string]used, len(providers))
+	for _, uuid := range providers {
+		p, _ := known.Provider(uuid)
+		if p.Generation == providertree.NoGeneration {
+			continue
+		}
+		u, cached := state.used[uuid]
+		if !cached || u.generation != p.Generation {
+			amounts, err := t.config.Placement.Usages(ctx, uuid)
+			if err != nil {
+				return nil, err
+			}
+			u = used{generation: p.Generation, amounts: amounts}
+		}
+		fresh[uuid], out[uuid] = u, u.amounts
+	}
+	state.used = fresh
+	return out, nil
+}

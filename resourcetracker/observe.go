@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import "context"
+
+// Step is a part of a pass that is worth timing.
+type Step string
+
+// The steps. All but StepPass are parts of one.
+const (
+	// StepPass is one pass over one node, all tries included.
+	StepPass Step = "pass"
+	// StepRead is reading the tree from Placement.
+	StepRead Step = "read"
+	// StepDriver is a call of the driver.
+	StepDriver Step = "driver"
+	// StepGather is gathering all allocations for a reshape.
+	StepGather Step = "gather"
+	// StepReshape is a reshape from the driver's wish to its check: gathering, the driver's calls and the guard.
+	StepReshape Step = "reshape"
+	// StepGuard is checking what the driver answered.
+	StepGuard Step = "guard"
+	// StepApply is writing to Placement.
+	StepApply Step = "apply"
+)
+
+// Event is something worth counting.
+type Event string
+
+// The events.
+const (
+	// EventConflict: somebody else wrote to the same providers, and the pass was computed anew.
+	EventConflict Event = "conflict"
+	// EventDrift: Placement says something else than what the agent wrote last.
+	EventDrift Event = "drift"
+	// EventWrite: a write to Placement was done.
+	EventWrite Event = "write"
+)
+
+// Observer is told what a tracker does, for metrics and traces. Its methods are called from the tracker's loop and must not
+// block.
+type Observer interface {
+	// Begin notes that a step begins. The step goes on with the context that it returns, and calls end with its outcome.
+	Begin(ctx context.Context, step Step, driver, node string) (stepCtx context.Context, end func(err error))
+	// Count notes n events.
+	Count(event Event, driver, node string, n int)
+}
+
+// unobserved is the observer of a tracker that has none.
+type unobserved struct{}
+
+func (unobserved) Begin(ctx context.Context, _ Step, _, _ string) (context.Context, func(error)) {
+	return ctx, func(error) {}
+}
+func (unobserved) Count(Event, string, string, int) {}
+
+// observe times one step of a pass over a node.
+func (t *Tracker) observe(ctx context.Context, step Step, node string, do func(ctx context.Context) error) error {
+	ctx, end := t.config.Observer.Begin(ctx, step, t.config.Name, node)
+	err := do(ctx)
+	end(err)
+	return err
+}
+
+func (t *Tracker) count(event Event, node string, n int) {
+	if n > 0 {
+		t.config.Observer.Count(event, t.config.Name, node, n)
+	}
+}

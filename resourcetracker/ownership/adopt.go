@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Adopt returns the record for a tree that is in Placement before the agent has a record: one that Nova wrote, or an agent
+// that lost its state. Bare is what the driver answers about an empty node, a root alone with the same uuid and name: so
+// what is in it is what the driver itself says.
+//
+// The driver's are
+//
+//   - the root, and the providers of its tree that bare has too, by uuid or else by name;
+//   - on each of these: the resource classes that bare has on any provider (a class that moves from the root to children is on
+//     the root still), the traits and aggregates that bare has on that one provider;
+//   - on the root: all standard resource classes, of which nobody but the driver can have been the author.
+//
+// Everything else is somebody else's. Values are recorded as they are in Placement. A nil bare is an answer without anything
+// but the root. Cost: O(size of both trees).
+func Adopt(root, node, driver string, known, bare *providertree.Tree) *Record {
+	r := &Record{Root: root, Node: node, Driver: driver, Providers: map[string]Provider{}}
+	if known == nil || !known.Exists(root) {
+		return r
+	}
+	if bare == nil {
+		bare = &providertree.Tree{}
+	}
+	counterpart, classes := map[string]providertree.Provider{}, map[string]bool{}
+	for p := range bare.All() {
+		for class := range p.Inventories {
+			classes[class] = true
+		}
+		if known.Exists(p.UUID) {
+			counterpart[p.UUID] = p
+		}
+	}
+	// By uuid first: a name that passed to another provider must not hide it.
+	for p := range bare.All() {
+		if namesake, found := known.ProviderByName(p.Name); found && !known.Exists(p.UUID) {
+			if _, taken := counterpart[namesake.UUID]; !taken {
+				counterpart[namesake.UUID] = p
+			}
+		}
+	}
+	for _, uuid := range known.Subtree(root) {
+		said, found := counterpart[uuid]
+		if !found && uuid != root {
+			continue
+		}
+		p, _ := known.Provider(uuid)
+		o := ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		for class := range p.Inventories {
+			if classes[class] || uuid == root && !providertree.IsCustom(class) {
+				o.inventories[class] = Driver
+			}
+		}
+		for _, trait := range said.Traits {
+			o.traits[trait] = Driver
+		}
+		for _, aggregate := range said.Aggregates {
+			o.aggregates[aggregate] = Driver
+		}
+		r.note(p, o)
+	}
+	return r
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Drift returns what Placement says otherwise than what was last applied, because somebody else changed it: one sentence
+// each, sorted, for people. What others added is no drift. Of a record that is pending nothing can be told.
+//
+// Cost: O(items of the record); when nothing drifted, nothing is formatted.
+func (r *Record) Drift(known *providertree.Tree) []string {
+	if r == nil || r.Pending {
+		return nil
+	}
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for uuid, p := range r.Providers {
+		now, found := known.Provider(uuid)
+		if !found {
+			say("Resource provider %s (%s) is gone.", p.Name, uuid)
+			continue
+		}
+		if p.Owner != "" && now.Name != p.Name {
+			say("Resource provider %s (%s) was renamed to %s.", p.Name, uuid, now.Name)
+		}
+		if p.Owner != "" && now.ParentUUID != p.Parent {
+			say("Resource provider %s (%s) was moved from below %s to below %s.", p.Name, uuid, placeName(p.Parent), placeName(now.ParentUUID))
+		}
+		for class, stock := range p.Inventories {
+			inv, found := now.Inventories[class]
+			switch {
+			case !found:
+				say("Resource provider %s (%s) has no inventory of %s any more.", p.Name, uuid, class)
+			case !inv.Equal(stock.Inventory):
+				say("Resource provider %s (%s): the inventory of %s was changed: %s.", p.Name, uuid, class, changedFields(stock.Inventory, inv))
+			}
+		}
+		for trait := range p.Traits {
+			if !now.HasTrait(trait) {
+				say("Resource provider %s (%s) has lost the trait %s.", p.Name, uuid, trait)
+			}
+		}
+		for aggregate := range p.Aggregates {
+			if _, found := slices.BinarySearch(now.Aggregates, aggregate); !found {
+				say("Resource provider %s (%s) was taken out of the aggregate %s.", p.Name, uuid, aggregate)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func placeName(parent string) string {
+	if parent == "" {
+		return "nothing"
+	}
+	return parent
+}
+
+// changedFields names what differs between two inventories that are not equal.
+func changedFields(was, is providertree.Inventory) string {
+	a, b := was.Normalize(), is.Normalize()
+	out := ""
+	add := func(field string, was, is any, differ bool) {
+		if !differ {
+			return
+		}
+		if out != "" {
+			out += ", "
+		}
+		out += fmt.Sprintf("%s from %v to %v", field, was, is)
+	}
+	add("total", a.Total, b.Total, a.Total != b.Total)
+	add("reserved", a.Reserved, b.Reserved, a.Reserved != b.Reserved)
+	add("min_unit", a.MinUnit, b.MinUnit, a.MinUnit != b.MinUnit)
+	add("max_unit", a.MaxUnit, b.MaxUnit, a.MaxUnit != b.MaxUnit)
+	add("step_size", a.StepSize, b.StepSize, a.StepSize != b.StepSize)
+	add("allocation_ratio", a.AllocationRatio, b.AllocationRatio, a.AllocationRatio != b.AllocationRatio)
+	return out
+}

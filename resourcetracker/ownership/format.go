@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// version is of the files' format. An older agent refuses a newer one: it would lose what it does not know.
+const version = 1
+
+// The file: JSON, with Placement's names for what Placement has.
+type (
+	fileRecord struct {
+		Version   int                     `json:"version"`
+		Root      string                  `json:"root"`
+		Node      string                  `json:"node"`
+		Driver    string                  `json:"driver"`
+		Created   bool                    `json:"created"`
+		Pending   bool                    `json:"pending,omitempty"`
+		Shape     int                     `json:"shape"`
+		Providers map[string]fileProvider `json:"providers"`
+	}
+	fileProvider struct {
+		Name        string               `json:"name"`
+		Parent      string               `json:"parent_provider_uuid,omitempty"`
+		Owner       Owner                `json:"owner,omitempty"`
+		Inventories map[string]fileStock `json:"inventories,omitempty"`
+		Traits      map[string]Owner     `json:"traits,omitempty"`
+		Aggregates  map[string]Owner     `json:"aggregates,omitempty"`
+	}
+	fileStock struct {
+		Owner           Owner   `json:"owner"`
+		Total           int64   `json:"total"`
+		Reserved        int64   `json:"reserved"`
+		MinUnit         int64   `json:"min_unit"`
+		MaxUnit         int64   `json:"max_unit"`
+		StepSize        int64   `json:"step_size"`
+		AllocationRatio float64 `json:"allocation_ratio"`
+	}
+)
+
+// encode returns a record as it is kept in its file: the same record gives the same bytes.
+func encode(r *Record) ([]byte, error) {
+	f := fileRecord{Version: version, Root: r.Root, Node: r.Node, Driver: r.Driver, Created: r.Created, Pending: r.Pending, Shape: r.Shape, Providers: make(map[string]fileProvider, len(r.Providers))}
+	for uuid, p := range r.Providers {
+		fp := fileProvider{Name: p.Name, Parent: p.Parent, Owner: p.Owner, Traits: p.Traits, Aggregates: p.Aggregates}
+		for class, stock := range p.Inventories {
+			i := stock.Inventory.Normalize()
+			put(&fp.Inventories, class, fileStock{stock.Owner, i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio})
+		}
+		f.Providers[uuid] = fp
+	}
+	content, err := json.MarshalIndent(f, "", "  ")
+	return append(content, '\n'), err
+}
+
+// decode is the reverse of encode. Whatever it is given, it returns a record that keeps all rules, or an error that is
+// [ErrDamaged] or [ErrNewer].
+func decode(content []byte) (*Record, error) {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	switch {
+	case head.Version > version:
+		return nil, fmt.Errorf("%w: it is of version %d of its format, and this agent knows them up to %d", ErrNewer, head.Version, version)
+	case head.Version < 1:
+		return nil, fmt.Errorf("%w: it does not name the version of its format", ErrDamaged)
+	}
+	var f fileRecord
+	dec := json.NewDecoder(bytes.NewReader(content))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows the record", ErrDamaged)
+	}
+	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Shape: f.Shape, Providers: make(map[string]Provider, len(f.Providers))}
+	for uuid, fp := range f.Providers {
+		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
+		for class, s := range fp.Inventories {
+			put(&p.Inventories, class, Stock{s.Owner, providertree.Inventory{
+				Total: s.Total, Reserved: s.Reserved, MinUnit: s.MinUnit, MaxUnit: s.MaxUnit, StepSize: s.StepSize, AllocationRatio: s.AllocationRatio,
+			}})
+		}
+		r.Providers[uuid] = p
+	}
+	if err := r.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return r, nil
+}
+
+// maxProblems bounds how much is said of one file.
+const maxProblems = 10
+
+// validate reports the rules that a record breaks, the first few of them, in a fixed order.
+func (r *Record) validate() error {
+	var errs []error
+	add := func(err error) {
+		if err != nil && len(errs) < maxProblems {
+			errs = append(errs, err)
+		}
+	}
+	add(checkRoot(r.Root))
+	add(providertree.ValidateProviderName(r.Node))
+	if r.Shape < 0 {
+		add(fmt.Errorf("shape %d is negative", r.Shape))
+	}
+	for _, uuid := range sortedKeys(r.Providers) {
+		p := r.Providers[uuid]
+		for _, err := range p.problems(uuid) {
+			add(fmt.Errorf("resource provider %q: %w", clip(uuid), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p Provider) problems(uuid string) (errs []error) {
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	add(checkUUID(uuid))
+	if p.Parent != "" {
+		add(checkUUID(p.Parent))
+	}
+	add(providertree.ValidateProviderName(p.Name))
+	if p.Owner != "" {
+		add(p.Owner.check())
+	}
+	for _, class := range sortedKeys(p.Inventories) {
+		add(p.Inventories[class].Owner.check())
+		add(providertree.Inventories{class: p.Inventories[class].Inventory}.Validate())
+	}
+	for _, trait := range sortedKeys(p.Traits) {
+		add(p.Traits[trait].check())
+		add(providertree.ValidateTrait(trait))
+	}
+	for _, aggregate := range sortedKeys(p.Aggregates) {
+		add(p.Aggregates[aggregate].check())
+		add(checkUUID(aggregate))
+	}
+	return errs
+}
+
+func checkUUID(s string) error {
+	if canonical, err := providertree.CanonicalUUID(s); err != nil || canonical != s {
+		return fmt.Errorf("%q is not a uuid in canonical form", clip(s))
+	}
+	return nil
+}
+
+func (o Owner) check() error {
+	switch o {
+	case Driver, Operator, Agent:
+		return nil
+	}
+	return fmt.Errorf("%q is not an owner", clip(string(o)))
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Nova's marks on child providers of a compute node that are its own.
+const (
+	traitManagedPCIDevice = "COMPUTE_MANAGED_PCI_DEVICE"
+	traitOwnerNova        = "OWNER_NOVA"
+)
+
+// marked reports whether a child provider of the node carries a mark of Nova's. A mark that is ours says nothing: else a driver
+// could mark what it wants to remove. Nova also puts OWNER_NOVA on the providers of others that provider.yaml speaks of, so it
+// says nothing there either.
+func (m *merger) marked(was providertree.Provider) bool {
+	if !m.inNode[was.UUID] || was.ParentUUID == "" {
+		return false
+	}
+	has := func(trait string) bool {
+		return was.HasTrait(trait) && m.in.Record.provider(was.UUID).Traits[trait] == ""
+	}
+	return has(traitManagedPCIDevice) || has(traitOwnerNova) && !m.named[was.UUID]
+}
+
+// merged is a provider that was there and that the driver answers with.
+func (m *merger) merged(was, now providertree.Provider) *entry {
+	record := m.in.Record.provider(was.UUID)
+	e := &entry{Provider: now, ours: ours{owner: record.Owner}}
+	if was.UUID == m.in.Root {
+		e.owner = Driver
+	}
+	e.Generation = was.Generation
+	if !m.mine(was) {
+		if now.Name != was.Name {
+			e.Name = was.Name
+			m.keep(was, KindProvider, "", "renamed")
+		}
+		if now.ParentUUID != was.ParentUUID {
+			e.ParentUUID = was.ParentUUID
+			m.keep(was, KindProvider, "", "moved")
+		}
+	}
+	mayDrop := m.in.Reshape && m.inNode[was.UUID] && m.mine(was)
+	m.mergeInventories(e, was, record, mayDrop)
+	e.Traits, e.traits = m.mergeSet(was, KindTrait, was.Traits, now.Traits, record.Traits)
+	e.Aggregates, e.aggregates = m.mergeSet(was, KindAggregate, was.Aggregates, now.Aggregates, record.Aggregates)
+	return e
+}
+
+// mergeInventories merges the resource classes of a provider. The entry holds the driver's.
+func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Provider, mayDrop bool) {
+	e.inventories = make(map[string]Owner, len(e.Inventories))
+	for class, inv := range e.Inventories {
+		before, there := was.Inventories[class]
+		if !there || !before.Equal(inv) || record.Inventories[class].Owner == Driver {
+			e.inventories[class] = Driver
+		}
+	}
+	for class, inv := range was.Inventories {
+		if _, stays := e.Inventories[class]; stays || mayDrop || record.Inventories[class].Owner == Driver {
+			continue
+		}
+		m.keep(was, KindInventory, class, "removed")
+		e.Inventories[class] = inv
+	}
+}
+
+// mergeSet merges traits or aggregates, which come and are returned sorted.
+func (m *merger) mergeSet(was providertree.Provider, kind Kind, before, now []string, record map[string]Owner) ([]string, map[string]Owner) {
+	owners := make(map[string]Owner, len(now))
+	for _, item := range now {
+		if _, there := slices.BinarySearch(before, item); !there || record[item] == Driver {
+			owners[item] = Driver
+		}
+	}
+	var back []string
+	for _, item := range before {
+		if _, stays := slices.BinarySearch(now, item); !stays && record[item] != Driver {
+			m.keep(was, kind, item, "removed")
+			back = append(back, item)
+		}
+	}
+	if len(back) > 0 {
+		now = append(slices.Clip(now), back...)
+		slices.Sort(now)
+	}
+	return now, owners
+}
+
+// made is a provider that the driver makes.
+func (m *merger) made(now providertree.Provider) *entry {
+	e := &entry{Provider: now, ours: ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}}
+	e.Generation = providertree.NoGeneration
+	for class := range now.Inventories {
+		e.inventories[class] = Driver
+	}
+	for _, trait := range now.Traits {
+		e.traits[trait] = Driver
+	}
+	for _, aggregate := range now.Aggregates {
+		e.aggregates[aggregate] = Driver
+	}
+	return e
+}
+
+// remains is what is left of a provider that the driver took away and that stays all the same: without what is the driver's on
+// it. Of one that is only marked, the inventories are the driver's and the rest may be anybody's.
+func (m *merger) remains(was providertree.Provider) *entry {
+	record := m.in.Record.provider(was.UUID)
+	e := &entry{Provider: was, ours: ours{owner: record.Owner}}
+	onlyMarked := record.Owner == "" && m.marked(was)
+	e.Inventories = maps.Clone(was.Inventories) // base is read again if the provider comes back as an ancestor
+	maps.DeleteFunc(e.Inventories, func(class string, _ providertree.Inventory) bool {
+		return onlyMarked || record.Inventories[class].Owner == Driver
+	})
+	e.Traits = others(was.Traits, record.Traits)
+	e.Aggregates = others(was.Aggregates, record.Aggregates)
+	return e
+}
+
+// others are the items that are not the driver's.
+func others(items []string, record map[string]Owner) []string {
+	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return record[item] == Driver })
+}

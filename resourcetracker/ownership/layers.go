@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// lay puts a layer over what is there. What it says of providers that are not there is left out: whose they are to be, nobody
+// knows yet.
+//
+// What somebody else has written is kept and becomes the layer's, so that what Nova wrote for the same provider.yaml is taken
+// over without a write. What is another's of ours stays the other's: for the operator that is a conflict, if it is the driver's
+// or says otherwise; for the agent it does not matter.
+func (m *merger) lay(layer Layer) {
+	for _, uuid := range sortedKeys(layer.Providers) {
+		e := m.entries[uuid]
+		if e == nil {
+			continue
+		}
+		says := layer.Providers[uuid]
+		for class, inv := range says.Inventories {
+			m.layInventory(layer.Owner, e, class, inv)
+		}
+		var add []string
+		for _, trait := range says.Traits {
+			_, there := slices.BinarySearch(e.Traits, trait)
+			switch holder := e.traits[trait]; {
+			case holder == layer.Owner:
+				continue
+			case there && holder == Driver:
+				m.conflict(layer.Owner, e, KindTrait, trait, holder)
+				continue
+			case holder != "":
+				continue // another layer says it, and it can only be said once
+			case !there:
+				add = append(add, trait)
+			}
+			put(&e.traits, trait, layer.Owner)
+		}
+		if len(add) > 0 {
+			e.Traits = append(slices.Clip(e.Traits), add...)
+			slices.Sort(e.Traits)
+		}
+	}
+}
+
+func (m *merger) layInventory(owner Owner, e *entry, class string, inv providertree.Inventory) {
+	there, found := e.Inventories[class]
+	if holder := e.inventories[class]; found && holder != "" {
+		if holder == Driver || !there.Equal(inv) {
+			m.conflict(owner, e, KindInventory, class, holder)
+		}
+		return
+	}
+	put(&e.inventories, class, owner)
+	if found && there.Equal(inv) {
+		return
+	}
+	if e.Inventories == nil {
+		e.Inventories = providertree.Inventories{}
+	}
+	e.Inventories[class] = inv
+}
+
+func (m *merger) conflict(owner Owner, e *entry, kind Kind, symbol string, holder Owner) {
+	if owner == Agent {
+		return
+	}
+	m.conflicts = append(m.conflicts, Conflict{Owner: owner, Provider: e.UUID, Name: e.Name, Kind: kind, Symbol: symbol,
+		Problem: fmt.Sprintf("it is the %s's, which stays", holder)})
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Owner is on whose behalf the agent made Placement say something. "" is somebody else: another service, an administrator.
+type Owner string
+
+// The owners that there are.
+const (
+	// Driver is the virt driver of the node.
+	Driver Owner = "driver"
+	// Operator is the one who wrote provider.yaml.
+	Operator Owner = "operator"
+	// Agent is the agent itself (COMPUTE_NODE, COMPUTE_STATUS_DISABLED, ...).
+	Agent Owner = "agent"
+)
+
+// layered reports whether what the owner has is laid over the driver's tree, so that the driver is not shown it.
+func (o Owner) layered() bool { return o == Operator || o == Agent }
+
+// Record is what this agent has made Placement say of one compute node. What is not in it is somebody else's.
+type Record struct {
+	// Root is the uuid of the compute node, Node its name, Driver the name of the driver that it was last computed for.
+	Root, Node, Driver string
+	// Created says that the root was made by this agent, not found.
+	Created bool
+	// Pending says that Placement may say part of this only: it was being written when the record was saved, see [Record.Union].
+	Pending bool
+	// Shape is the driver's number for the shape of the tree; 0: not known.
+	Shape int
+	// Providers is by uuid. Of a provider of somebody else's it holds the single items on it that are ours.
+	Providers map[string]Provider
+}
+
+// Provider is what is ours of one resource provider.
+type Provider struct {
+	// Name and Parent (a uuid, "" for a root) are as last applied.
+	Name, Parent string
+	// Owner is who made the provider; "": somebody else.
+	Owner Owner
+	// Inventories is by resource class.
+	Inventories map[string]Stock
+	// Traits and Aggregates (uuids) say whose each of them is.
+	Traits, Aggregates map[string]Owner
+}
+
+// Stock is the inventory of one resource class as it was last applied.
+type Stock struct {
+	Owner     Owner
+	Inventory providertree.Inventory
+}
+
+// Clone returns a deep copy; nil stays nil.
+func (r *Record) Clone() *Record {
+	if r == nil {
+		return nil
+	}
+	out := *r
+	out.Providers = make(map[string]Provider, len(r.Providers))
+	for uuid, p := range r.Providers {
+		out.Providers[uuid] = p.clone()
+	}
+	return &out
+}
+
+func (p Provider) clone() Provider {
+	p.Inventories, p.Traits, p.Aggregates = maps.Clone(p.Inventories), maps.Clone(p.Traits), maps.Clone(p.Aggregates)
+	return p
+}
+
+// Equal reports whether both say the same, with inventories compared as [providertree.Inventory.Equal] does. Cost: O(items),
+// nothing is copied.
+func (r *Record) Equal(o *Record) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	return r.Root == o.Root && r.Node == o.Node && r.Driver == o.Driver && r.Created == o.Created && r.Pending == o.Pending && r.Shape == o.Shape &&
+		maps.EqualFunc(r.Providers, o.Providers, Provider.equal)
+}
+
+func (p Provider) equal(o Provider) bool {
+	return p.Name == o.Name && p.Parent == o.Parent && p.Owner == o.Owner &&
+		maps.EqualFunc(p.Inventories, o.Inventories, Stock.equal) && maps.Equal(p.Traits, o.Traits) && maps.Equal(p.Aggregates, o.Aggregates)
+}
+
+func (s Stock) equal(o Stock) bool { return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) }
+
+// Union returns a record of everything that is ours by either; where both speak of one thing, the newer one counts. It is
+// what must be on disk while the agent writes: whatever a crash leaves of the old and the new, it is known to be ours. A record
+// of less must not be saved before every write has succeeded: what is deleted too late would be taken for somebody else's.
+//
+// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they have changed already.
+func (r *Record) Union(newer *Record) *Record {
+	if r == nil || newer == nil {
+		if r == nil {
+			r = newer
+		}
+		return r.Clone()
+	}
+	out := newer.Clone()
+	out.Pending = !r.Equal(newer)
+	out.Created = r.Created || newer.Created
+	out.Shape = min(r.Shape, newer.Shape)
+	for uuid, old := range r.Providers {
+		p, found := out.Providers[uuid]
+		if !found {
+			out.Providers[uuid] = old.clone()
+			continue
+		}
+		if p.Owner == "" {
+			p.Owner = old.Owner
+		}
+		p.Inventories = union(old.Inventories, p.Inventories)
+		p.Traits = union(old.Traits, p.Traits)
+		p.Aggregates = union(old.Aggregates, p.Aggregates)
+		out.Providers[uuid] = p
+	}
+	return out
+}
+
+func union[V any](old, newer map[string]V) map[string]V {
+	if len(old) == 0 {
+		return newer
+	}
+	out := maps.Clone(old)
+	maps.Copy(out, newer)
+	return out
+}
+
+// provider returns what is ours of a provider: nothing, also by no record.
+func (r *Record) provider(uuid string) Provider {
+	if r == nil {
+		return Provider{}
+	}
+	return r.Providers[uuid]
+}
+
+// Exact returns the record of a tree that differs from the one that r was made for because something of it must wait: what
+// [Retire] holds back is still ours by the former record, and is to go one day; what it left out is not there yet.
+//
+// Cost: O(size of the tree).
+func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
+	out := *r
+	out.Pending, out.Providers = false, make(map[string]Provider, len(r.Providers))
+	for p := range tree.All() {
+		now, old := r.provider(p.UUID), former.provider(p.UUID)
+		was := ours{owner: now.Owner, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		if was.owner == "" {
+			was.owner = old.Owner
+		}
+		for class := range p.Inventories {
+			was.inventories[class] = first(now.Inventories[class].Owner, old.Inventories[class].Owner)
+		}
+		for _, trait := range p.Traits {
+			was.traits[trait] = first(now.Traits[trait], old.Traits[trait])
+		}
+		for _, aggregate := range p.Aggregates {
+			was.aggregates[aggregate] = first(now.Aggregates[aggregate], old.Aggregates[aggregate])
+		}
+		out.note(p, was)
+	}
+	return &out
+}
+
+func first(a, b Owner) Owner {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+// ours says whose a provider and the items on it are. Items that it does not name are somebody else's.
+type ours struct {
+	owner                           Owner
+	inventories, traits, aggregates map[string]Owner
+}
+
+// note puts what is ours of a provider, as it stands, into the record: nothing, if nothing is.
+func (r *Record) note(p providertree.Provider, o ours) {
+	out := Provider{Name: p.Name, Parent: p.ParentUUID, Owner: o.owner}
+	for class, inv := range p.Inventories {
+		if owner := o.inventories[class]; owner != "" {
+			put(&out.Inventories, class, Stock{Owner: owner, Inventory: inv})
+		}
+	}
+	for _, trait := range p.Traits {
+		if owner := o.traits[trait]; owner != "" {
+			put(&out.Traits, trait, owner)
+		}
+	}
+	for _, aggregate := range p.Aggregates {
+		if owner := o.aggregates[aggregate]; owner != "" {
+			put(&out.Aggregates, aggregate, owner)
+		}
+	}
+	if out.Owner != "" || len(out.Inventories)+len(out.Traits)+len(out.Aggregates) > 0 {
+		put(&r.Providers, p.UUID, out)
+	}
+}
+
+func put[V any](m *map[string]V, key string, v V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = v
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Claim returns a record in which traits that a provider of known has are an owner's, whoever set them: so the owner can take
+// them away, by not having them in its layer. It is for what an operator asks for expressly, such as enabling a node that
+// somebody else has disabled.
+func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
+	out := r.Clone()
+	p, found := known.Provider(provider)
+	if out == nil || !found {
+		return out
+	}
+	mine := out.provider(provider).clone()
+	mine.Name, mine.Parent = p.Name, p.ParentUUID
+	for _, trait := range traits {
+		if p.HasTrait(trait) {
+			put(&mine.Traits, trait, owner)
+		}
+	}
+	if mine.Owner != "" || len(mine.Inventories)+len(mine.Traits)+len(mine.Aggregates) > 0 {
+		put(&out.Providers, provider, mine)
+	}
+	return out
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Shrinking returns the uuids of the providers that have less in desired than in known: some resource class is gone, or its
+// total is smaller, or the whole provider is gone. Their usages are what [Retire] needs; when nothing shrinks, that is none.
+// They come in the order of known.
+//
+// Cost: O(size of the trees).
+func Shrinking(known, desired *providertree.Tree) []string {
+	var out []string
+	for p := range known.All() {
+		if p.Generation == providertree.NoGeneration {
+			continue // Placement does not have it
+		}
+		for class, inv := range p.Inventories {
+			if now, found := desired.Inventory(p.UUID, class); !found || now.Total < inv.Total {
+				out = append(out, p.UUID)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// Retiring is one thing that is to go, and stays until nothing is allocated of it any more.
+type Retiring struct {
+	// Provider is the uuid, Name the name of the resource provider.
+	Provider, Name string
+	// Class is "" for a provider that stays only because another is below it.
+	Class string
+	// Used is what is allocated, Total what Placement is told instead.
+	Used, Total int64
+	// Gone says that the whole class or provider is to go; else only its total shrinks.
+	Gone bool
+	// Waits names what cannot be made, or renamed, before the provider's name is free; "" if nothing.
+	Waits string
+}
+
+// String is a sentence for people.
+func (r Retiring) String() string {
+	where := fmt.Sprintf("resource provider %s (%s)", r.Name, r.Provider)
+	var out string
+	switch {
+	case r.Class == "":
+		out = fmt.Sprintf("Resource provider %s (%s) is to go, and stays while what is below it does.", r.Name, r.Provider)
+	case r.Gone:
+		out = fmt.Sprintf("The %s of %s is to go, and stays, all of it reserved, until the %d that are allocated are free.", r.Class, where, r.Used)
+	default:
+		out = fmt.Sprintf("The %s of %s is to shrink, and stays at a total of %d while %d are allocated.", r.Class, where, r.Total, r.Used)
+	}
+	if r.Waits != "" {
+		out += " Until then " + r.Waits + " cannot have its name."
+	}
+	return out
+}
+
+// Retire returns desired with all that cannot go yet since it is allocated, and what that is, by provider and class.
+//
+//   - A resource class that goes, on a provider that stays or not, stays: nothing more can be allocated of it (reserved = total),
+//     and the total is what is used.
+//   - A provider that goes stays with these classes, its traits and aggregates, and all its ancestors; of the ancestors that go
+//     too, nothing but name, traits and aggregates. A new provider of the same name waits, with what is below it.
+//   - A total that shrinks below what the usage needs, by ratio and reserved, is raised as far as it needs, never above what it
+//     was.
+//
+// Usages is by provider and class, of the providers that [Shrinking] names; of what it does not have, nothing is allocated. May
+// says which classes are looked at (nil: all). Neither tree is changed; when nothing is held back, desired itself is returned.
+// The record of the result is [Record.Exact].
+//
+// Cost: O(size of the trees), no I/O; see BenchmarkRetire.
+func Retire(known, desired *providertree.Tree, usages map[string]map[string]int64, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
+	r := &retirement{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
+	for p := range known.All() {
+		if p.Generation != providertree.NoGeneration {
+			r.look(p)
+		}
+	}
+	if len(r.retiring) == 0 {
+		return desired, nil, nil
+	}
+	tree, err := r.tree()
+	if err != nil {
+		return nil, nil, fmt.Errorf("holding back what is still allocated: %w", err)
+	}
+	return tree, r.retiring, nil
+}
+
+type retirement struct {
+	known, desired *providertree.Tree
+	usages         map[string]map[string]int64
+	may            func(provider, class string) bool
+
+	held     map[string]providertree.Inventories // what is told instead, by provider
+	gone     []string                            // held providers that desired does not have, in the order of known
+	retiring []Retiring
+}
+
+// look finds what of one provider must stay.
+func (r *retirement) look(p providertree.Provider) {
+	used := r.usages[p.UUID]
+	for _, class := range sortedKeys(p.Inventories) {
+		was := p.Inventories[class]
+		now, stays := r.desired.Inventory(p.UUID, class)
+		if stays && now.Total >= was.Total || r.may != nil && !r.may(p.UUID, class) {
+			continue
+		}
+		n := used[class]
+		var instead providertree.Inventory
+		switch {
+		case n <= 0:
+			continue
+		case !stays:
+			instead = was
+			instead.Total = min(n, providertree.MaxUnit)
+			instead.Reserved = instead.Total
+		case now.Capacity() >= n:
+			continue
+		default:
+			instead = now
+			instead.Total = enough(now, was.Total, n)
+		}
+		if r.held[p.UUID] == nil {
+			r.held[p.UUID] = providertree.Inventories{}
+			if !r.desired.Exists(p.UUID) {
+				r.gone = append(r.gone, p.UUID)
+			}
+		}
+		r.held[p.UUID][class] = instead
+		r.retiring = append(r.retiring, Retiring{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
+	}
+}
+
+// enough returns the least total, up to most, at which an inventory has room for what is used.
+func enough(inv providertree.Inventory, most, used int64) int64 {
+	low, high := inv.Total, most // capacity grows with the total: 31 steps, and none of the rounding of a division
+	for low < high {
+		inv.Total = low + (high-low)/2
+		if inv.Capacity() >= used {
+			high = inv.Total
+		} else {
+			low = inv.Total + 1
+		}
+	}
+	return low
+}
+
+// tree puts what is held into desired.
+func (r *retirement) tree() (*providertree.Tree, error) {
+	if len(r.gone) == 0 {
+		tree := r.desired.Clone()
+		return tree, r.raise(tree)
+	}
+	former := make(map[string]providertree.Provider, r.known.Len())
+	for p := range r.known.All() {
+		former[p.UUID] = p
+	}
+	s := newSettlement(r.desired.Len()+len(r.gone), func(uuid string) (string, string, bool) {
+		p, found := former[uuid]
+		return p.Name, p.ParentUUID, found
+	})
+	wanted := make(map[string]providertree.Provider, r.desired.Len())
+	for p := range r.desired.All() {
+		wanted[p.UUID] = p
+		s.add(p.UUID, p.Name, p.ParentUUID)
+	}
+	for _, uuid := range r.gone {
+		p := former[uuid]
+		s.add(uuid, p.Name, p.ParentUUID)
+	}
+	s.settle()
+	for _, uuid := range s.back {
+		p := former[uuid]
+		r.retiring = append(r.retiring, Retiring{Provider: uuid, Name: p.Name, Gone: true})
+	}
+	r.noteWaiting(s)
+	all := make([]providertree.Provider, 0, len(s.places))
+	for _, uuid := range s.order {
+		at := s.places[uuid]
+		if at == nil {
+			continue
+		}
+		p, found := wanted[uuid]
+		if !found {
+			p = former[uuid]
+			p.Inventories = nil
+		}
+		p.Name, p.ParentUUID = at.name, at.parent
+		all = append(all, p)
+	}
+	tree := &providertree.Tree{}
+	if err := tree.Populate(all); err != nil {
+		return nil, err
+	}
+	return tree, r.raise(tree)
+}
+
+// raise sets the inventories that are held. Providers that wait hold nothing.
+func (r *retirement) raise(tree *providertree.Tree) error {
+	var errs []error
+	for uuid, inventories := range r.held {
+		for class, inv := range inventories {
+			_, err := tree.SetInventory(uuid, class, inv)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// noteWaiting tells of each provider that stays what cannot have its name meanwhile.
+func (r *retirement) noteWaiting(s *settlement) {
+	waits := map[string]string{}
+	for _, y := range slices.Concat(s.waiting, s.renamed) {
+		if y.holder != "" {
+			waits[y.holder] = y.uuid
+		}
+	}
+	for i := range r.retiring {
+		r.retiring[i].Waits = waits[r.retiring[i].Provider]
+	}
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import "github.com/compute-agent/compute-agent/providertree"
+
+// Strip returns the tree that a driver is given: what Placement says, without what the agent laid over the driver's own
+// answer for the operator and for itself. So a driver that hands on what it was given does not make that its own, and what
+// left provider.yaml is gone without anybody having to take it away.
+//
+// Known is not changed; the providers that have nothing of the kind are shared with it. A nil record strips nothing. Cost:
+// O(providers) in pointers and O(layered items).
+func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
+	out := known.Clone()
+	if r == nil {
+		return out
+	}
+	for uuid, p := range r.Providers {
+		if !out.Exists(uuid) {
+			continue
+		}
+		for class, stock := range p.Inventories {
+			if stock.Owner.layered() {
+				_, _ = out.RemoveInventory(uuid, class) // fails only for an unknown provider
+			}
+		}
+		if traits := layered(p.Traits); len(traits) > 0 {
+			_, _ = out.RemoveTraits(uuid, traits...)
+		}
+		if aggregates := layered(p.Aggregates); len(aggregates) > 0 {
+			_, _ = out.RemoveAggregates(uuid, aggregates...)
+		}
+	}
+	return out
+}
+
+func layered(items map[string]Owner) []string {
+	var out []string
+	for item, owner := range items {
+		if owner.layered() {
+			out = append(out, item)
+		}
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providerconfig
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
+	}
+}
+
+// ignorePlaces compares entries by what they say.
+var ignorePlaces = cmpopts.IgnoreFields(Entry{}, "Place", "classAt", "traitAt")
+
+// The directory testdata/broken holds files that are wrong, each in its own way. One Load names everything that is wrong
+// with all of them, and what an entry of one has in common with that of another.
+func TestBrokenFiles(t *testing.T) {
+	c, warnings, err := Load("testdata/broken")
+	if !errors.Is(err, ErrInvalid) || c != nil {
+		t.Fatalf("Load: %v, %v", c, err)
+	}
+	var all Problems
+	if !errors.As(err, &all) {
+		t.Fatalf("%T is not Problems", err)
+	}
+	for _, p := range all {
+		if p.Remedy == "" {
+			t.Errorf("no remedy: %v", p)
+		}
+		if p.Line == 0 {
+			t.Errorf("no line: %v", p)
+		}
+	}
+	var text strings.Builder
+	text.WriteString(err.Error() + "\n\n")
+	for _, w := range warnings {
+		text.WriteString("warning: " + w.String() + "\n")
+	}
+	golden(t, "broken.golden", text.String())
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// recordOf returns what this agent has made Placement say of a node: from memory, from the state directory, or, at the first
+// contact with a node that Placement knows already, by asking the driver what it says of an empty one: that is the driver's,
+// and the rest is somebody else's.
+//
+// Cost: no request; one call of the driver at the first contact.
+func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
+	if state.record != nil {
+		return state.record, nil
+	}
+	record, err := t.loadRecord(d.node)
+	if err != nil {
+		return nil, err
+	}
+	shape, created := record.Shape, record.Created
+	if record.Providers == nil {
+		bare, err := t.bareAnswer(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare)
+		record.Shape, record.Created = shape, created
+	}
+	state.record, state.saved = record, false
+	return record, nil
+}
+
+// loadRecord never returns nil beside a nil error; a node without a record, or with one of another driver, has one without
+// providers.
+func (t *Tracker) loadRecord(node plugins.Node) (*ownership.Record, error) {
+	none := &ownership.Record{Root: node.UUID, Node: node.Name, Driver: t.config.Name}
+	if t.config.Records == nil {
+		return none, nil
+	}
+	record, err := t.config.Records.Load(node.UUID)
+	switch {
+	case err != nil:
+		return nil, &passError{step: "reading what this agent has written before", err: err}
+	case record == nil:
+		return none, nil
+	case record.Driver != t.config.Name:
+		none.Created = record.Created
+		return none, nil
+	}
+	return record, nil
+}
+
+// bareAnswer is what the driver says of the node if Placement has nothing of it but the root.
+func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, error) {
+	bare := &providertree.Tree{}
+	if err := bare.AddRoot(d.node.UUID, d.node.Name); err != nil {
+		return nil, err
+	}
+	if unborn(d.known, d.node.UUID) {
+		return bare, nil
+	}
+	var answer *providertree.Tree
+	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
+		answer, _, err = t.config.Driver.UpdateProviderTree(ctx, bare.Clone(), d.node.Name, nil)
+		return err
+	})
+	var failed *plugins.ReshapeFailed
+	switch {
+	case errors.Is(err, plugins.ErrReshapeNeeded), errors.As(err, &failed):
+		return bare, nil // it says so again when it is asked about the real tree
+	case err != nil:
+		return nil, &passError{step: stepDriver, err: err}
+	}
+	if err := guard(bare, answer, d.node); err != nil {
+		return nil, &passError{step: "checking the driver's provider tree for an empty node", err: err}
+	}
+	return answer, nil
+}
+
+// intend keeps, before anything is written, what is going to be ours besides what is: after a crash half way nothing of it is
+// taken for somebody else's. A pass that writes nothing touches no file.
+func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) error {
+	if plan.Empty() {
+		return nil
+	}
+	return t.save(state, state.record.Union(d.next))
+}
+
+// remember keeps what is ours now that all is written.
+func (t *Tracker) remember(state *nodeState, d draft) error { return t.save(state, d.next) }
+
+func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
+	if state.saved && record.Equal(state.record) {
+		return nil
+	}
+	if t.config.Records != nil {
+		if err := t.config.Records.Save(record); err != nil {
+			return &passError{step: "keeping what is this agent's in Placement", err: fmt.Errorf("the state directory cannot be written: %w", err)}
+		}
+	}
+	state.record, state.saved = record, true
+	return nil
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// Shaper is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.Shaper]. Its methods answer
+// [plugins.ErrUnsupported] if they have not.
+type Shaper interface {
+	ShapeVersion(ctx context.Context) (int, error)
+	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+}
+
+// CapabilityReporter is a [Driver] that says what a node is capable of, see [plugins.CapabilityReporter]. Nil: it does not.
+type CapabilityReporter interface {
+	Capabilities(node string) map[string]bool
+}
+
+// shapes returns the shape that the node's tree has in Placement and the one that the driver makes; 0 and 0 if it does not
+// number them. A tree whose shape nobody recorded, and that is not new, has shape 0.
+//
+// What the state directory says and what the tree itself says (a trait on its root) differ after a crash between two writes, after
+// Placement's database was put back from a copy, and after a reshape was undone. The lower is right then: a step that has been
+// made already changes nothing.
+func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error) {
+	shaper, ok := t.config.Driver.(Shaper)
+	if !ok {
+		return 0, 0, nil
+	}
+	to, err = shaper.ShapeVersion(ctx)
+	switch {
+	case errors.Is(err, plugins.ErrUnsupported):
+		return 0, 0, nil
+	case err != nil:
+		return 0, 0, &passError{step: "asking the driver for the version of its shape", err: err}
+	case unborn(d.known, d.node.UUID):
+		return to, to, nil
+	}
+	from = d.record.Shape
+	if told := t.shapeTold(d.known, d.node.UUID); told > 0 && (from == 0 || told < from) {
+		from = told
+	}
+	if from > to {
+		return from, to, &ReshapeError{
+			Problem: fmt.Sprintf("the provider tree has shape %d, and this driver knows shapes up to %d: it is older than the one that made the tree", from, to),
+			Remedy:  "go forward to the driver that made the tree; or, to stay with this one, have that one start once more, and take its reshape back (`compute-agent reshape history`, `compute-agent reshape undo ID`)",
+		}
+	}
+	return from, to, nil
+}
+
+// shapePrefix begins the trait that says which shape a tree has; the driver's name and the number follow.
+const shapePrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
+
+// shapeTrait is on the root of a tree that this driver has brought into a shape, so that another agent knows it when the state
+// directory is lost.
+func (t *Tracker) shapeTrait(shape int) string { return t.shapeTraitPrefix() + strconv.Itoa(shape) }
+
+func (t *Tracker) shapeTraitPrefix() string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, t.config.Name)
+	return shapePrefix + name + "_"
+}
+
+// shapeTold is the shape that the tree itself tells; the least if it tells several, 0 if none.
+func (t *Tracker) shapeTold(tree *providertree.Tree, root string) int {
+	p, _ := tree.Provider(root)
+	least := 0
+	for _, trait := range p.Traits {
+		number, ours := strings.CutPrefix(trait, t.shapeTraitPrefix())
+		if n, err := strconv.Atoi(number); ours && err == nil && n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// shapeTraits is the trait of the shape that the tree is going to have: on a new tree, on one that is reshaped, and on one that
+// has such a trait. A tree that is adopted as it is needs no write; the state directory knows its shape.
+func (t *Tracker) shapeTraits(d draft) []string {
+	if d.shape > 0 && (unborn(d.known, d.node.UUID) || d.before != nil || t.shapeTold(d.known, d.node.UUID) > 0) {
+		return []string{t.shapeTrait(d.shape)}
+	}
+	return nil
+}
+
+// chain takes a tree from one shape to another, step by step, all in memory: each step is checked by itself, so that it is
+// known which one is wrong, and the last one's tree is the driver's to complete. What comes out is written as one reshape, so
+// that Placement never has a shape between.
+//
+// Cost: one GET per provider and one per consumer, and a call of the driver for each step and one more.
+func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool) (draft, error) {
+	if !allowed {
+		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf("the provider tree has shape %d, and the driver makes shape %d", from, to)}
+		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
+	}
+	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_shape", from).Int("to_shape", to).
+		Msg("The driver makes another shape of provider tree than Placement has. What is allocated is gathered, to move with it.")
+	if err := t.gather(ctx, &d); err != nil {
+		return d, err
+	}
+	tree, allocations := d.base, d.before
+	for step := from; step < to; step++ {
+		next, err := t.step(ctx, d, tree, allocations, step)
+		if err != nil {
+			return d, err
+		}
+		tree, allocations, d.renames = next.desired, next.after, compose(d.renames, next.renames)
+	}
+	return t.askToReshape(ctx, d, tree.Clone(), allocations.Clone())
+}
+
+// step has the driver make one step, and checks it as the reshape that it once was.
+func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, allocations providertree.Allocations, from int) (draft, error) {
+	out := draft{node: d.node, before: allocations}
+	given := allocations.Clone()
+	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
+		out.answer, out.after, err = t.config.Driver.(Shaper).ReshapeStep(ctx, tree.Clone(), d.node.Name, from, given)
+		return err
+	})
+	var failed *plugins.ReshapeFailed
+	switch {
+	case errors.Is(err, plugins.ErrReshapeNeeded):
+		return out, &ReshapeError{
+			Problem: fmt.Sprintf("the driver was given all allocations for the step from shape %d to %d, and says that it needs a reshape", from, from+1), Err: err,
+			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
+		}
+	case errors.As(err, &failed):
+		refused := cannotMove(failed, err)
+		refused.Problem = fmt.Sprintf("step from shape %d to %d: %s", from, from+1, refused.Problem)
+		return out, refused
+	case err != nil:
+		return out, &passError{step: fmt.Sprintf("asking the driver for the step from shape %d to %d", from, from+1), err: err}
+	}
+	if out.after == nil {
+		out.after = given
+	}
+	if renamer, ok := t.config.Driver.(plugins.Renamer); ok {
+		out.renames = renamer.ClassRenames()
+	}
+	// The driver does not see what the operator added; guests may use it, and the guard shall find it.
+	out.base = tree
+	out.known, out.desired = withOperators(tree, d), withOperators(out.answer, d)
+	if err := out.check(); err != nil {
+		var refused *ReshapeError
+		if errors.As(err, &refused) {
+			refused.Problem = fmt.Sprintf("step from shape %d to %d: %s", from, from+1, refused.Problem)
+		}
+		return out, err
+	}
+	out.desired = out.answer
+	return out, nil
+}
+
+// withOperators is a tree with the inventories that the operator added to it.
+func withOperators(tree *providertree.Tree, d draft) *providertree.Tree {
+	out := tree.Clone()
+	for uuid, p := range d.record.Providers {
+		for class, stock := range p.Inventories {
+			inv, there := d.known.Inventory(uuid, class)
+			if stock.Owner == ownership.Operator && there && out.Exists(uuid) {
+				_, _ = out.SetInventory(uuid, class, inv) // it was valid where it comes from
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// threeSteps makes the scene that of a driver whose shapes are 1: VGPU on the root, 2: VGPU on a child, 3: called CUSTOM_GPU_SLICE,
+// 4: below a NUMA cell.
+func threeSteps(s *scene) {
+	vgpus(s)
+	s.records = ownership.Open(s.stateDir())
+	s.driver.shape = 4
+	s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+		if p, _ := tree.Provider(nodeUUID); p.Generation != providertree.NoGeneration && len(p.Inventories) > 0 && !tree.Exists(gpu) {
+			return nil, errors.New("the driver was asked about a tree that no step has been made on")
+		}
+		if !tree.Exists(gpu) {
+			if err := layGPU(tree); err != nil {
+				return nil, err
+			}
+		}
+		_, err1 := tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 8})
+		_, err2 := tree.SetInventory(gpu, "CUSTOM_GPU_SLICE", providertree.Inventory{Total: 4})
+		return allocations, errors.Join(err1, err2)
+	}
+	s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+		switch from {
+		case 0:
+			return allocations, nil, nil
+		case 1:
+			if tree.Exists(gpu) {
+				return allocations, nil, nil
+			}
+			after, err := moveVGPUs(tree, allocations)
+			return after, nil, err
+		case 2:
+			if _, there := tree.Inventory(gpu, "VGPU"); !there {
+				return allocations, nil, nil
+			}
+			_, err1 := tree.RemoveInventory(gpu, "VGPU")
+			_, err2 := tree.SetInventory(gpu, "CUSTOM_GPU_SLICE", providertree.Inventory{Total: 4})
+			after, err3 := plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"}, plugins.Place{Provider: gpu, Class: "CUSTOM_GPU_SLICE"}).Apply(allocations)
+			return after, map[string]string{"VGPU": "CUSTOM_GPU_SLICE"}, errors.Join(err1, err2, err3)
+		case 3:
+			if tree.Exists(numa) {
+				return allocations, nil, nil
+			}
+			err := tree.AddChild(nodeUUID, numa, "cn1_numa0")
+			_, err2 := tree.Move(gpu, numa)
+			return allocations, nil, errors.Join(err, err2)
+		}
+		return nil, nil, fmt.Errorf("there is no step from %d", from)
+	}
+}
+
+const numa = "11111111-0000-4000-8000-0000000000bb"
+
+func layGPU(tree *providertree.Tree) error {
+	return errors.Join(tree.AddChild(nodeUUID, numa, "cn1_numa0"), tree.AddChild(numa, gpu, "cn1_gpu"))
+}
+
+var shapeFour = map[string]map[string]map[string]int64{
+	guest1: {nodeUUID: {"VCPU": 2}, gpu: {"CUSTOM_GPU_SLICE": 2}}, guest2: {gpu: {"CUSTOM_GPU_SLICE": 1}},
+}
+
+func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
+	for _, recorded := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, threeSteps, func(s *scene) {
+				if recorded > 0 {
+					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: recorded, Providers: map[string]ownership.Provider{}}))
+				}
+			})
+			<-s.tracker.Ready()
+			s.checkShape(shapeFour)
+			want := []int{0, 1, 2, 3}[recorded:]
+			if d := cmp.Diff(want, s.driver.steps); d != "" {
+				t.Errorf("steps from (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 {
+				t.Errorf("it took the reshapes %v, and allocations were gathered %d times", s.outcomes(), s.gathered())
+			}
+			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+				t.Errorf("the tree is not of shape 4: %+v", parent)
+			}
+			record, err := s.records.Load(nodeUUID)
+			must(s, err)
+			if record.Shape != 4 || s.tracker.Status().Nodes[0].Shape != 4 {
+				t.Errorf("recorded is shape %d, told %d", record.Shape, s.tracker.Status().Nodes[0].Shape)
+			}
+			writes, calls := s.writes(), len(s.driver.steps)
+			must(s, s.end())
+
+			again := start(t, func(n *scene) {
+				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+			})
+			<-again.tracker.Ready()
+			if s.writes() != writes || len(s.driver.steps) != calls {
+				t.Errorf("the next start wrote %d times and made %d steps", s.writes()-writes, len(s.driver.steps)-calls)
+			}
+		})
+	}
+}
+
+func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps)
+		<-s.tracker.Ready()
+		must(s, s.end())
+		writes := s.writes()
+		s.driver.steps = nil
+		again := start(t, func(n *scene) {
+			n.placement, n.driver, n.records = s.placement, s.driver, ownership.Open(t.TempDir())
+		})
+		<-again.tracker.Ready()
+		if again.writes() != writes || len(s.driver.steps) > 0 {
+			t.Errorf("without its state directory the agent made the steps %v and %d writes, although a trait tells the shape", s.driver.steps, again.writes()-writes)
+		}
+	})
+}
+
+func TestANewNodeIsMadeInTheNewestShape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps, func(s *scene) { s.placement.tree, s.placement.allocations = nil, nil })
+		<-s.tracker.Ready()
+		if len(s.driver.steps) > 0 || s.gathered() > 0 || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+			t.Errorf("steps %v, gathered %d, tree %v", s.driver.steps, s.gathered(), slices.Collect(s.said().All()))
+		}
+	})
+}
+
+func TestTheStepThatIsWrongIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps, func(s *scene) {
+			honest := s.driver.step
+			s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+				after, renames, err := honest(tree, from, allocations)
+				if from == 2 {
+					delete(after, guest2)
+				}
+				return after, renames, err
+			}
+		})
+		err := <-s.ended
+		var fatal *resourcetracker.FatalError
+		var refused *resourcetracker.ReshapeError
+		if !errors.As(err, &fatal) || !fatal.Protects || !errors.As(err, &refused) {
+			t.Fatalf("the start ended with %v", err)
+		}
+		if want := "step from shape 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Offenders) == 0 || refused.Offenders[0].Consumer != guest2 {
+			t.Errorf("refused: %v", refused)
+		}
+		s.checkShape(oldShape)
+	})
+}
+
+func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps)
+		<-s.tracker.Ready()
+		must(s, s.end())
+		s.driver.shape = 2
+		writes := s.writes()
+		old := start(t, func(n *scene) {
+			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+		})
+		err := <-old.ended
+		var fatal *resourcetracker.FatalError
+		if !errors.As(err, &fatal) || !fatal.Protects || s.writes() != writes {
+			t.Fatalf("the start ended with %v, after %d writes", err, s.writes()-writes)
+		}
+
+		// The newer one takes its reshape back, and then the older one starts.
+		s.driver.shape = 4
+		newer := start(t, func(n *scene) {
+			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+		})
+		<-newer.tracker.Ready()
+		history, err := journal.Read(s.stateDir())
+		must(s, err)
+		must(s, newer.tracker.Undo(t.Context(), history, 1))
+		must(s, newer.end())
+		if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 0 && record.Shape != 1 {
+			t.Errorf("after the undo the record says shape %d, %v", record.Shape, err)
+		}
+	})
+}
+
+func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps)
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) { d.shape = 5 })
+		writes, steps := s.writes(), len(s.driver.steps)
+		s.tracker.Refresh("a newer driver")
+		synctest.Wait()
+		n := s.tracker.Status().Nodes[0]
+		if s.writes() != writes || len(s.driver.steps) != steps || n.State != resourcetracker.Degraded || n.Remedy == "" {
+			t.Errorf("%d writes, steps %v, node %+v", s.writes()-writes, s.driver.steps, n)
+		}
+	})
+}

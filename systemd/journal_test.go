@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// journald is a socket that reads entries as journald does.
+type journald struct {
+	t    *testing.T
+	path string
+	conn *net.UnixConn
+}
+
+func startJournald(t *testing.T) *journald {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "journal") // short: it holds a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "socket")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &journald{t: t, path: path, conn: conn}
+}
+
+// next is the next entry, in a datagram or in a file that came with one.
+func (j *journald) next() map[string]string {
+	j.t.Helper()
+	if err := j.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		j.t.Fatal(err)
+	}
+	data, control := make([]byte, 1<<20), make([]byte, 1024)
+	n, nc, _, _, err := j.conn.ReadMsgUnix(data, control)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	data = data[:n]
+	if nc > 0 {
+		messages, err := syscall.ParseSocketControlMessage(control[:nc])
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		fds, err := syscall.ParseUnixRights(&messages[0])
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		seals, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GET_SEALS, 0)
+		if err != nil || seals&unix.F_SEAL_WRITE == 0 {
+			j.t.Errorf("the file is not sealed: %x, %v", seals, err)
+		}
+		f := os.NewFile(uintptr(fds[0]), "entry")
+		if data, err = io.ReadAll(io.NewSectionReader(f, 0, 1<<30)); err != nil {
+			j.t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	fields, err := parseEntry(data)
+	if err != nil {
+		j.t.Fatalf("%v in %q", err, data)
+	}
+	return fields
+}
+
+// parseEntry reads the native protocol; a field that comes twice is joined with a bar.
+func parseEntry(data []byte) (map[string]string, error) {
+	fields := map[string]string{}
+	for len(data) > 0 {
+		line, rest, found := bytes.Cut(data, []byte("\n"))
+		if !found {
+			return nil, errors.New("no line break at the end")
+		}
+		name, value, short := bytes.Cut(line, []byte("="))
+		if !short {
+			if len(rest) < 8 {
+				return nil, errors.New("no length")
+			}
+			size := binary.LittleEndian.Uint64(rest)
+			rest = rest[8:]
+			if uint64(len(rest)) < size+1 || rest[size] != '\n' {
+				return nil, fmt.Errorf("length %d does not fit", size)
+			}
+			value, rest = rest[:size], rest[size+1:]
+		}
+		if old, twice := fields[string(name)]; twice {
+			value = append([]byte(old+"|"), value...)
+		}
+		fields[string(name)] = string(value)
+		data = rest
+	}
+	return fields, nil
+}
+
+func TestJournalEntries(t *testing.T) {
+	server := startJournald(t)
+	var lost bytes.Buffer
+	w, err := NewJournal(server.path, "compute-agent", &lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	log := zerolog.New(w).With().Timestamp().Logger()
+	huge := strings.Repeat("a long tale, ", 100_000)
+	for _, c := range []struct {
+		name string
+		log  func()
+		want map[string]string
+	}{
+		{"a warning with its fields", func() {
+			log.Warn().Str("driver", "libvirt").Str("node", "cn1").Int("failures", 3).Err(errors.New("no route to host")).Msg("The pass failed.")
+		}, map[string]string{"PRIORITY": "4", "MESSAGE": "The pass failed.", "DRIVER": "libvirt", "NODE": "cn1", "FAILURES": "3", "ERROR": "no route to host"}},
+		{"values that are neither text nor numbers", func() {
+			log.Error().Strs("offenders", []string{"a", "b"}).Bool("held", true).Msg("Refused.")
+		}, map[string]string{"PRIORITY": "3", "MESSAGE": "Refused.", "OFFENDERS": `["a","b"]`, "HELD": "true"}},
+		{"line breaks", func() {
+			log.Info().Str("stack", "a=1\nb=2\n").Msg("two\nlines")
+		}, map[string]string{"PRIORITY": "6", "MESSAGE": "two\nlines", "STACK": "a=1\nb=2\n"}},
+		{"names that journald does not take, or takes for its own", func() {
+			log.Debug().Str("_pid", "1").Str("9a", "2").Str("a.b-c", "3").Str("priority", "0").Str(strings.Repeat("n", 70), "4").Send()
+		}, map[string]string{"PRIORITY": "7", "MESSAGE": "", "X__PID": "1", "X_9A": "2", "A_B_C": "3", "X_PRIORITY": "0", strings.Repeat("N", 64): "4"}},
+		{"more than a datagram holds", func() { log.Info().Str("tale", huge).Msg("Long.") }, map[string]string{"PRIORITY": "6", "MESSAGE": "Long.", "TALE": huge}},
+	} {
+		c.log()
+		c.want["SYSLOG_IDENTIFIER"] = "compute-agent"
+		if d := cmp.Diff(c.want, server.next()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+	if lost.Len() > 0 {
+		t.Errorf("not delivered: %s", lost.String())
+	}
+}
+
+// TestJournalIsAway: what journald does not take is not lost.
+func TestJournalIsAway(t *testing.T) {
+	server := startJournald(t)
+	var fallback bytes.Buffer
+	w, err := NewJournal(server.path, "compute-agent", &fallback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	_ = server.conn.Close()
+	log := zerolog.New(w)
+	log.Info().Str("node", "cn1").Msg("Still heard.")
+	if _, err := w.Write([]byte("no JSON\n")); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still heard.\"}\nno JSON\n", fallback.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if _, err := NewJournal(server.path+"-none", "compute-agent", io.Discard); err == nil {
+		t.Error("a journal that is not there was found")
+	}
+}
+
+func TestStderrIsJournal(t *testing.T) {
+	var stderr syscall.Stat_t
+	if err := syscall.Fstat(2, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	for stream, want := range map[string]bool{
+		"": false, "nonsense": false,
+		fmt.Sprintf("%d:%d", stderr.Dev, stderr.Ino):   true,
+		fmt.Sprintf("%d:%d", stderr.Dev, stderr.Ino+1): false,
+	} {
+		t.Setenv("JOURNAL_STREAM", stream)
+		if got := StderrIsJournal(); got != want {
+			t.Errorf("JOURNAL_STREAM=%q: %t", stream, got)
+		}
+	}
+}
+
+// FuzzJournalEntry: whatever is logged, journald reads the same fields.
+func FuzzJournalEntry(f *testing.F) {
+	f.Add("driver", "libvirt", "message")
+	f.Add("_x", "a\nb=c\n", "\n")
+	f.Add("", "\x00", "=")
+	f.Fuzz(func(t *testing.T, name, value, message string) {
+		line, err := json.Marshal(map[string]string{name: value, "message": message, "level": "info"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said map[string]string
+		if err := json.Unmarshal(line, &said); err != nil {
+			t.Fatal(err)
+		}
+		entry, err := encode("x", line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseEntry(entry)
+		if err != nil || got["MESSAGE"] != said["message"] || got["PRIORITY"] == "" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		for name, value := range said { // JSON has its own idea of what is no UTF-8
+			if name != "message" && name != "level" && name != "time" && got[fieldName(name)] != value {
+				t.Fatalf("%q: %q became %q", name, value, got[fieldName(name)])
+			}
+		}
+	})
+}
+
+// BenchmarkJournalEncode is what a log line costs before it is sent.
+func BenchmarkJournalEncode(b *testing.B) {
+	line := []byte(`{"level":"info","driver":"libvirt","node":"cn1","failures":3,"error":"no route to host","message":"The pass failed."}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := encode("compute-agent", line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
