@@ -11,9 +11,9 @@ import (
 // CapabilityReporter is implemented by drivers that tell what guests can do on a node, beside what they can have: the traits that
 // Nova calls compute capabilities, by which its scheduler keeps a guest that needs something from a host that lacks it.
 type CapabilityReporter interface {
-	// Capabilities maps traits to whether the node has them now: COMPUTE_NET_ATTACH_INTERFACE, COMPUTE_VOLUME_MULTI_ATTACH and the
-	// like, standard or CUSTOM_. The agent puts those that are true on the node's root provider, and takes away what it once put
-	// there and is now false or no longer named. Naming one as false is for people who read it, and for the day it becomes true.
+	// Capabilities maps traits to whether the node has them now: COMPUTE_NET_ATTACH_INTERFACE, COMPUTE_RESCUE_BFV and the
+	// like, standard or CUSTOM_. The agent puts those that are true on the node's root provider, and takes those that are false off it,
+	// whoever put them there, as Nova does. One that is not named is left alone, unless the agent put it there when it was named.
 	//
 	// Traits that UpdateProviderTree itself sets need not be repeated. COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's own and
 	// refused.

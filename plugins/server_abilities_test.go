@@ -112,7 +112,9 @@ func TestStepsThatAreRefused(t *testing.T) {
 	if err := step(0); wire.FailureOf(err).Kind != wire.KindOther || !strings.Contains(err.Error(), "it must make the step") {
 		t.Errorf("a step that asks for a reshape: %v", err)
 	}
-	d.step = func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) { panic("oh no") }
+	d.step = func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
+		panic("oh no")
+	}
 	if err := step(0); status.Code(err) != codes.Internal {
 		t.Errorf("a panic: %v", err)
 	}
@@ -120,7 +122,9 @@ func TestStepsThatAreRefused(t *testing.T) {
 
 func TestCapabilitiesComeWithTheTree(t *testing.T) {
 	d := &ableDriver{}
-	d.update = func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) { return nil, nil }
+	d.update = func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+		return nil, nil
+	}
 	reply, err := serve(t, d).update(context.Background(), oneNode(t), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -322,7 +322,7 @@ func TestObserve(t *testing.T) {
 		want := []string{
 			"GET / 200 true", "GET /resource_providers 200 true", "GET /resource_providers 200 true",
 			"PUT /resource_classes/{name} 201 true", "PUT /traits/{name} 201 true", "POST /resource_providers 200 true", "POST /resource_providers 200 true",
-			"PUT /resource_providers/{uuid}/inventories 200 true", "PUT /resource_providers/{uuid}/traits 200 true", "PUT /resource_providers/{uuid}/inventories 200 true",
+			"PUT /resource_providers/{uuid}/inventories 200 true", "PUT /resource_providers/{uuid}/inventories 200 true", "PUT /resource_providers/{uuid}/traits 200 true",
 			"GET /resource_providers/{uuid}/usages 404 false",
 		}
 		if d := cmp.Diff(want, seen); d != "" {

@@ -8,16 +8,21 @@
 //	driver.AvailableNodes ─▶ for each node:                                                           │
 //	   journal                   a reshape without an answer? compare with Placement                  │
 //	   placement.Tree            what Placement says (no request while it is fresh)                   │
+//	   ownership.Strip           without what the agent itself laid upon it                           │
 //	   driver.UpdateProviderTree what the node can give, edited into a copy                           │
-//	   └ ReshapeNeeded, and start-up lasts:                                                           │
-//	       placement.AllocationsForProviderTree, driver.UpdateProviderTree on fresh copies, guard     │
-//	   guard                     nothing impossible, nothing foreign                                  │
-//	   decorate                  COMPUTE_NODE, OWNER_NOVA                                              │
+//	   └ ReshapeNeeded or a newer shape, and start-up lasts:                                          │
+//	       placement.AllocationsForProviderTree, the driver's steps on fresh copies, guard            │
+//	   guard                     nothing impossible                                                   │
+//	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA, provider.yaml laid on  │
+//	   ownership.Retire          what goes and is in use stays, closed, until it is free              │
 //	   placement.Plan            the difference, as ordered writes ── empty: done ────────────────────┤
 //	   placement.Apply           ── conflict: read again and compute again, four times at most ───────┘
 //
 // What a pass may not do: read the absence of a driver as the absence of inventory. On any error Placement is left as it
 // is, the node is shown as degraded with the cause and the remedy, and the next pass comes after a back-off.
+//
+// What is ours of a node is recorded by package ownership, in memory and in the state directory: the union of old and new before a
+// pass writes, the new after it. A pass that writes nothing touches no file.
 //
 // A reshape takes place only while start-up lasts, which for each node is until its first complete pass. It is checked as a
 // whole before anything is written (see guardReshape), and goes into package journal before it is posted. What is refused is a

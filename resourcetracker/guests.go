@@ -203,6 +203,27 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 	return out, nil
 }
 
+// guestsInterval is how often a driver is asked for its guests after a pass, so that they are remembered.
+const guestsInterval = 5 * time.Minute
+
+// lookAtGuests remembers the guests of a node after a pass that succeeded. That it cannot is no failure of the pass.
+//
+// Cost: a call of the driver every five minutes.
+func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *nodeState) {
+	lister, ok := t.config.Driver.(plugins.GuestLister)
+	if !ok || t.config.Seen == nil || !state.guests.IsZero() && time.Since(state.guests) < guestsInterval {
+		return
+	}
+	state.guests = time.Now()
+	guests, err := t.guestsOf(ctx, lister, node)
+	if err == nil {
+		err = t.config.Seen.Note(node.UUID, guests, time.Now())
+	}
+	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
+		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).Msg("The guests could not be remembered this time.")
+	}
+}
+
 func (t *Tracker) guestsOf(ctx context.Context, lister plugins.GuestLister, node plugins.Node) ([]plugins.Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()

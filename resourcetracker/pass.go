@@ -73,6 +73,11 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
+	return t.observe(ctx, StepPass, node.Name, func(ctx context.Context) error { return t.tryPass(ctx, node, reason) })
+}
+
+// tryPass makes a pass, and makes it anew when somebody else has written to the same providers.
+func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string) error {
 	state := t.state(node)
 	begin := time.Now()
 	var err error
@@ -80,6 +85,10 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) er
 		var done []reportclient.Operation
 		done, err = t.passOnce(ctx, node, state)
 		t.noteWrites(state, done)
+		t.count(EventWrite, node.Name, len(done))
+		if errors.Is(err, reportclient.ErrConflict) {
+			t.count(EventConflict, node.Name, 1)
+		}
 		if err == nil {
 			t.noteSuccess(state, len(done), reason, time.Since(begin))
 			return nil

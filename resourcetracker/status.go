@@ -28,6 +28,8 @@ const (
 	Reporting State = "reporting"
 	// Degraded: the last pass failed. Placement says what the last good pass left there.
 	Degraded State = "degraded"
+	// Orphaned: the driver no longer names the node. Placement says what it last said.
+	Orphaned State = "orphaned"
 )
 
 // Status is a tracker as people and monitors see it.
@@ -93,6 +95,8 @@ type nodeState struct {
 	saved  bool
 	// used is how much was allocated of what retires.
 	used map[string]used
+	// guests is when the driver was last asked for its guests.
+	guests time.Time
 	// enabling: the next pass that succeeds takes TraitStatusDisabled away, whoever set it.
 	enabling bool
 	// told are the lines that were logged and still hold.
@@ -152,8 +156,10 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	if nodes == nil {
 		t.status.Error, t.status.Remedy, t.status.Cause = err.Error(), remedy(err), kindOf(err)
 		for _, n := range t.nodes {
-			n.State = Degraded
-			n.Failures++
+			if n.State != Orphaned {
+				n.State = Degraded
+				n.Failures++
+			}
 		}
 		t.logFailure(t.status.Failures, "", &t.cause, err)
 		return

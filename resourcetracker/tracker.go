@@ -69,6 +69,8 @@ type Config struct {
 	Records *ownership.Store
 	// ProviderConfig is the operator's provider.yaml as it is now. Nil: there is none.
 	ProviderConfig func() *providerconfig.Config
+	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: nobody does.
+	Seen *SeenGuests
 	// Disabled says whether, and why, nothing new shall be scheduled to a node ([TraitStatusDisabled]). Nil: never.
 	Disabled func(node plugins.Node) (reason string, disabled bool)
 	// Observer is told what the tracker does. Nil: nobody is.
@@ -121,7 +123,9 @@ type Tracker struct {
 	reached bool // the driver has named its nodes once: those that come later do not come at start-up
 	status  Status
 	cause   string                // of the last turn that failed before any node was reached
-	nodes   map[string]*nodeState // by name
+	nodes   map[string]*nodeState // by name, and orphans by orphanKey
+
+	orphans orphans // the turn's
 }
 
 // New returns a tracker that does nothing until Run.
@@ -336,6 +340,7 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 		return err
 	}
 	t.meet(nodes)
+	t.lookForOrphans(ctx, nodes)
 	enabling := t.enabling.Swap(false)
 	var errs []error
 	for _, node := range nodes {
@@ -349,7 +354,9 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 		}
 		if err := t.pass(ctx, node, reason); err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		t.lookAtGuests(ctx, node, state)
 	}
 	err = errors.Join(errs...)
 	t.noteTurn(err, nodes)

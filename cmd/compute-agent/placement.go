@@ -27,7 +27,7 @@ func newPlacement() *cobra.Command {
 		Use: "placement", Short: "Serve the OpenStack Placement API", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPlacementServe(), newPlacementDB(), newPlacementExplain())
+	cmd.AddCommand(newPlacementServe(), newPlacementDB(), newPlacementExplain(), newPlacementMigrate())
 	return cmd
 }
 

@@ -21,7 +21,7 @@ import (
 // watchInterval is how often the kernel's list of online CPUs is read.
 const watchInterval = 10 * time.Second
 
-// Driver implements [plugins.Driver], and Watcher, HealthChecker and Shutdowner with it.
+// Driver implements [plugins.Driver], and Watcher, HealthChecker, GuestLister and Shutdowner with it.
 type Driver struct {
 	open hypervisor.Open
 	news chan struct{} // a connection was made; holds at most one
@@ -41,6 +41,7 @@ var (
 	_ plugins.Driver        = (*Driver)(nil)
 	_ plugins.Watcher       = (*Driver)(nil)
 	_ plugins.HealthChecker = (*Driver)(nil)
+	_ plugins.GuestLister   = (*Driver)(nil)
 	_ plugins.Shutdowner    = (*Driver)(nil)
 )
 

@@ -32,6 +32,8 @@ type daemon struct {
 	noExpand error
 	away     error
 	expands  int // calls of ExpandCPU
+	guests   []hypervisor.Guest
+	noGuests error
 }
 
 // features are those that stand behind the sample's CPU model, in libvirt's words.
@@ -73,6 +75,7 @@ func (d *daemon) NodeInfo() (hypervisor.NodeInfo, error) { return d.node, nil }
 func (d *daemon) CPUMap() ([]bool, error)                { return d.cpuMap, d.noMap }
 func (d *daemon) Capabilities() (string, error)          { return d.caps, nil }
 func (d *daemon) ExpandCPU(string) (string, error)       { d.expands++; return d.expanded, d.noExpand }
+func (d *daemon) Guests() ([]hypervisor.Guest, error)    { return d.guests, d.noGuests }
 func (d *daemon) Close() error                           { return nil }
 func (d *daemon) Alive() bool                            { return true }
 

@@ -257,3 +257,26 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that somebody else did and that is off.
+func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
+	domain := func(state, name, uuid, metadata string) string {
+		return `<domain type="test" xmlns:test="http://libvirt.org/schemas/domain/test/1.0"><test:runstate>` + state + `</test:runstate><name>` + name + `</name><uuid>` + uuid +
+			`</uuid><metadata>` + metadata + `</metadata><memory>1024</memory><os><type>hvm</type></os></domain>`
+	}
+	h := testhost.Sample()
+	file := filepath.Join(t.TempDir(), "node.xml")
+	node := strings.Replace(h.TestDriverXML(), "</node>", domain("1", "instance-00000001", guestUUID, novaInstance)+domain("5", "other", otherUUID, "")+"</node>", 1)
+	if err := os.WriteFile(file, []byte(node), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
+	got, err := r.Guests(t.Context(), newTree(t), nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(got, func(a, b plugins.Guest) int { return strings.Compare(a.UUID, b.UUID) })
+	diff(t, "guests", []plugins.Guest{
+		{UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b"}, {UUID: otherUUID, Name: "other"},
+	}, got)
+}

@@ -136,7 +136,7 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	return resourcetracker.Config{
 		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
 		Claim:   func(node plugins.Node) error { return a.claim(node, d.name, startup) },
-		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// binaries is the directory with all binaries, built once.
+// binaries is the directory with all binaries, which build builds once.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -38,20 +38,24 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binaries = dir
+	return m.Run()
+}
+
+// build builds all binaries, when the first of them is needed.
+var build = sync.OnceValue(func() error {
 	for _, b := range []struct {
 		cgo  string
 		args []string
 	}{{"0", []string{"./cmd/compute-agent", "./cmd/compute-driver-fake"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
-		cmd := exec.Command("go", append([]string{"build", "-o", dir + "/"}, b.args...)...)
+		cmd := exec.Command("go", append([]string{"build", "-o", binaries + "/"}, b.args...)...)
 		cmd.Dir = "../.."
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
-			return 1
+			return fmt.Errorf("building: %w\n%s", err, out)
 		}
 	}
-	return m.Run()
-}
+	return nil
+})
 
 // patience bounds every wait. It is no timing that a test asserts: it is when a test that hangs is given up.
 const patience = 60 * time.Second
@@ -79,6 +83,7 @@ func spawn(t *testing.T, env []string, name string, args ...string) *process {
 // spawnBy is spawn with something changed about how.
 func spawnBy(t *testing.T, how func(*exec.Cmd), name string, args ...string) *process {
 	t.Helper()
+	check(t, build())
 	p := &process{t: t, name: name, more: make(chan struct{}), done: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(binaries, name), args...)
 	p.cmd.Env = os.Environ()
@@ -226,6 +231,7 @@ func get(t *testing.T, url string, out any) {
 // command runs a short-lived command and returns its output and exit code.
 func command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
+	check(t, build())
 	cmd := exec.Command(filepath.Join(binaries, "compute-agent"), args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {

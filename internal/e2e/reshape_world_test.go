@@ -251,11 +251,12 @@ type picture struct {
 }
 
 type inventory struct {
-	Total, Reserved int64
-	Ratio           float64 `json:"allocation_ratio"`
-	MinUnit         int64   `json:"min_unit"`
-	MaxUnit         int64   `json:"max_unit"`
-	StepSize        int64   `json:"step_size"`
+	Total    int64   `json:"total"`
+	Reserved int64   `json:"reserved"`
+	MinUnit  int64   `json:"min_unit"`
+	MaxUnit  int64   `json:"max_unit"`
+	StepSize int64   `json:"step_size"`
+	Ratio    float64 `json:"allocation_ratio"`
 }
 
 // look reads all of Placement.

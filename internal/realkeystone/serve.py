@@ -10,6 +10,7 @@ libraries print others) when it is ready, and ends when its standard input does.
 import grp
 import os
 import pwd
+import sqlite3
 import sys
 import threading
 import traceback
@@ -55,6 +56,8 @@ def manage(*command):
 
 user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
 manage("db_sync")
+with sqlite3.connect(os.path.join(state, "keystone.sqlite")) as database:
+    database.execute("PRAGMA journal_mode = WAL")  # a read that it leaves open does not lock out its writes
 manage("fernet_setup", "--keystone-user", user, "--keystone-group", group)
 manage("bootstrap", "--bootstrap-password", password, "--bootstrap-project-name", "admin")
 

@@ -26,7 +26,22 @@ type Server struct {
 // under CI.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := realservice.Start(t, realservice.Service{Name: "Placement", Package: "python3-placement", Module: "placement.wsgi", Script: script})
+	return start(t)
+}
+
+// Keystone is who a Placement asks about tokens: the address, and a user of the project "service" with the role service, both in the
+// domain "Default".
+type Keystone struct{ AuthURL, User, Password string }
+
+// StartWithKeystone is Start of a Placement that asks Keystone about every token, each time.
+func StartWithKeystone(t testing.TB, k Keystone) *Server {
+	t.Helper()
+	return start(t, k.AuthURL, k.User, k.Password)
+}
+
+func start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := realservice.Start(t, realservice.Service{Name: "Placement", Package: "python3-placement", Module: "placement.wsgi", Script: script, Args: args})
 	return &Server{Server: s, URL: "http://" + s.Address}
 }
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the installed OpenStack Placement on a free port of 127.0.0.1, with noauth2 and an SQLite file.
+"""Serve the installed OpenStack Placement on a free port of 127.0.0.1, with an SQLite file.
 
-    serve.py STATE_DIR
+    serve.py STATE_DIR [AUTH_URL USER PASSWORD]
+
+With the address of a Keystone it asks that one about every token, each time, as a user of the project "service" in the
+domain "Default"; without, it asks nobody who they are (noauth2).
 
 Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does.
 POST /-/reset, which is this script's own, empties the database but for the standard traits and resource classes.
@@ -15,10 +18,18 @@ from wsgiref import simple_server
 state = sys.argv[1]
 with open(os.path.join(state, "placement.conf"), "w") as conf:
     conf.write(
-        "[api]\nauth_strategy = noauth2\n"
+        "[api]\nauth_strategy = %s\n"
         "[placement_database]\nsync_on_startup = true\nsqlite_synchronous = false\n"
-        "connection = sqlite:///%s\n" % os.path.join(state, "placement.sqlite")
+        "connection = sqlite:///%s\n"
+        % ("keystone" if sys.argv[2:] else "noauth2", os.path.join(state, "placement.sqlite"))
     )
+    if sys.argv[2:]:
+        conf.write(
+            "[keystone_authtoken]\nauth_type = password\nauth_url = %s\nwww_authenticate_uri = %s\n"
+            "username = %s\npassword = %s\nuser_domain_name = Default\n"
+            "project_name = service\nproject_domain_name = Default\ntoken_cache_time = -1\n"
+            % (sys.argv[2], sys.argv[2], sys.argv[3], sys.argv[4])
+        )
 os.environ["OS_PLACEMENT_CONFIG_DIR"] = state
 sys.argv = sys.argv[:1]
 

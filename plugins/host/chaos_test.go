@@ -31,6 +31,9 @@ func chaosMain(mode string) {
 		fmt.Fprintln(os.Stderr, `{"@message":"x","@level":[],"@timestamp":{}}`)
 		fmt.Fprintln(os.Stderr, strings.Repeat("z", 300_000))
 		_, _ = os.Stderr.Write([]byte{0xff, 0xfe, 0x00, '\n'})
+	case "able":
+		plugins.Serve(&shapely{})
+		return
 	}
 	plugins.Serve(&chaos{})
 }

@@ -232,8 +232,10 @@ func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	switch {
 	case code.Actual == http.StatusUnauthorized && code.ResponseHeader.Get("Openstack-Auth-Receipt") != "":
 		return a.fail(ErrCredentials, status+" and an auth receipt: this user must log in with more than one factor", "use an application credential")
-	case code.Actual == http.StatusUnauthorized, a.given() && code.Actual == http.StatusNotFound:
+	case code.Actual == http.StatusUnauthorized:
 		return a.fail(ErrCredentials, status, a.mend())
+	case code.Actual == http.StatusNotFound && said != "": // what Keystone says of application credentials and tokens that it does not know
+		return a.fail(ErrCredentials, status+" for "+code.URL, a.mend()+", and placement_client.auth_url")
 	case code.Actual == http.StatusForbidden, code.Actual == http.StatusBadRequest:
 		return a.fail(ErrCredentials, status, a.mend())
 	case code.Actual == http.StatusNotFound, code.Actual/100 == 3, code.Actual/100 == 2, code.Actual == http.StatusMethodNotAllowed:

@@ -25,7 +25,8 @@
 //
 //   - a key that is given twice in one mapping, or a class twice in one entry, is refused (Nova takes the last one);
 //   - amounts are checked against Placement's bounds when the file is read, not when Placement refuses them;
-//   - a number with a leading zero is refused, because YAML 1.1 and 1.2 disagree on it;
+//   - whole numbers are decimal: one with a leading zero, on which YAML 1.1 and 1.2 disagree, is refused, and so are 0x10 and
+//     1e3;
 //   - properties that Nova ignores are ignored with a warning, because most are slips (`inventory` for `inventories`).
 //
 // And where Nova stops at the first problem, [Load] returns all of all files, each with file, line, column and remedy.

@@ -182,7 +182,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 	switch {
 	case err != nil:
 		remedy := write
-		if strings.EqualFold(strings.Trim(n.Value, "${}"), ComputeNode[1:]) {
+		if len(n.Value) <= 32 && distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
 			remedy = "write $COMPUTE_NODE"
 		}
 		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))

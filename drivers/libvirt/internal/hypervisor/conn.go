@@ -24,6 +24,8 @@ type Conn interface {
 	// ExpandCPU returns a <cpu> element in which all features that the model of the given one stands for are listed.
 	// Errors: ErrUnsupported.
 	ExpandCPU(cpu string) (string, error)
+	// Guests lists all domains, running or only defined: all or an error. Errors: ErrUnsupported.
+	Guests() ([]Guest, error)
 	// Alive reports whether the connection can still be used, without asking the daemon.
 	Alive() bool
 	// Close gives the connection back. An error means that something still refers to it: a leak.
@@ -36,6 +38,13 @@ type NodeInfo struct {
 	MemoryKiB uint64
 	// CPUs is the number of online CPUs.
 	CPUs uint
+}
+
+// Guest is a domain.
+type Guest struct {
+	UUID, Name string
+	// Metadata is the XML element that Nova attached to the domain, or "".
+	Metadata string
 }
 
 // Open opens a connection. closed is called at most once, from any goroutine, when the connection breaks by itself.

@@ -165,3 +165,8 @@ func (w *watchedConn) ExpandCPU(cpu string) (string, error) {
 	v, err := w.Conn.ExpandCPU(cpu)
 	return v, w.check(err)
 }
+
+func (w *watchedConn) Guests() ([]Guest, error) {
+	v, err := w.Conn.Guests()
+	return v, w.check(err)
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// MigrateOptions say what is migrated.
+type MigrateOptions struct {
+	// Nodes are the names of the nodes; none: all that the drivers name.
+	Nodes  []string
+	DryRun bool
+	// Placement names the database.
+	Placement placement.Config
+}
+
+// Migration is what became of a host's nodes.
+type Migration struct {
+	Database string         `json:"database"`
+	Nodes    []MigratedNode `json:"nodes"`
+}
+
+// MigratedNode is one node, with what had to be written for it.
+type MigratedNode struct {
+	control.NodePlan
+	Outcome MigrationOutcome `json:"outcome"`
+	// Changes are what was written, in words.
+	Changes []string `json:"changes,omitempty"`
+}
+
+// MigrationOutcome is what became of a node.
+type MigrationOutcome string
+
+// The outcomes. Refused and failed ones have an Error.
+const (
+	MigrationNotNeeded MigrationOutcome = "nothing to move"
+	MigrationNeeded    MigrationOutcome = "would be moved"
+	MigrationDone      MigrationOutcome = "moved"
+	MigrationRefused   MigrationOutcome = "refused"
+	MigrationFailed    MigrationOutcome = "failed"
+)
+
+// Migrate moves inventory and allocations as the next start of the agent would, while all services are down: Placement's
+// database is opened in this process, the drivers are started, and each node whose driver needs a reshape gets one pass as at
+// start-up, with its journal and all its checks. A node that needs none is left to the agent, whatever else has changed: nothing
+// is written for it. A reshape that a crash left open is found out about, and its pass finished.
+//
+// What needs to move is found out on a private copy of the database. So a database in which nothing has to move, and that of a
+// dry run, keeps every byte.
+//
+// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the database open, and for a
+// database with tables of another version; [placement.ErrConfig] if there is none. What stands against a node is in its outcome.
+//
+// Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
+func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (Migration, error) {
+	out := Migration{Nodes: []MigratedNode{}}
+	db, err := migratable(ctx, opts.Placement)
+	if err != nil {
+		return out, err
+	}
+	out.Database = db.Path
+	unlock, err := holdState(cfg, opts.DryRun)
+	if err != nil {
+		return out, err
+	}
+	defer unlock()
+	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
+		m := migration{agent: a, opts: opts, database: db.Path, out: &out}
+		if err := m.look(ctx); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
+			return err
+		}
+		return m.move(ctx)
+	})
+}
+
+func needed(n MigratedNode) bool { return n.Outcome == MigrationNeeded }
+
+// migratable looks at a database without changing it.
+func migratable(ctx context.Context, cfg placement.Config) (placement.Database, error) {
+	db, err := placement.ReadDatabase(ctx, cfg)
+	switch {
+	case errors.Is(err, store.ErrSchema):
+		return db, fmt.Errorf("%w: %w", control.ErrRefused, err)
+	case err != nil:
+		return db, err
+	case !db.Exists:
+		return db, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, db.Path)
+	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
+		return db, fmt.Errorf("%w: %s holds no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, db.Path)
+	case db.Schema.IsNewer():
+		return db, fmt.Errorf("%w: %s is at migration %d, and this program knows %d: a newer one was there, use that one", control.ErrRefused, db.Path, db.Schema.Migration, db.Schema.Newest)
+	case !db.Schema.CanBeAdopted():
+		return db, fmt.Errorf("%w: the tables of %s are at %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
+			control.ErrRefused, db.Path, db.Schema.Alembic)
+	}
+	return db, nil
+}
+
+// holdState takes the state directory. A dry run makes neither it nor its lock.
+func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
+	if dryRun {
+		if _, err := os.Stat(filepath.Join(cfg.Agent.StateDir, lockName)); errors.Is(err, fs.ErrNotExist) {
+			return func() {}, nil
+		}
+	}
+	return takeState(cfg)
+}
+
+// migration is one run of Migrate.
+type migration struct {
+	agent    *Agent
+	opts     MigrateOptions
+	database string
+	out      *Migration
+}
+
+// look finds out, on a copy of the database, for which nodes something needs to move.
+func (m *migration) look(ctx context.Context) error {
+	file, remove, err := copyDatabase(m.database)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	history, err := journal.Read(m.agent.cfg.Agent.StateDir)
+	if err != nil {
+		return err
+	}
+	return m.with(ctx, file, func(ctx context.Context) error {
+		for _, d := range m.agent.active() {
+			for _, plan := range planDriver(ctx, d.name, m.tracker(d), resourcetracker.PlanOptions{Reshape: true}) {
+				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
+					continue
+				}
+				unfinished := slices.ContainsFunc(history, func(e journal.Entry) bool { return e.Root == plan.UUID && e.Open() })
+				m.out.Nodes = append(m.out.Nodes, looked(plan, unfinished))
+			}
+		}
+		return m.checkNames(ctx)
+	})
+}
+
+// looked is the outcome of a node so far.
+func looked(plan control.NodePlan, unfinished bool) MigratedNode {
+	n := MigratedNode{NodePlan: plan}
+	switch {
+	case plan.Refused:
+		n.Outcome = MigrationRefused
+	case plan.Error != "":
+		n.Outcome = MigrationFailed
+	case plan.Reshape != nil || unfinished:
+		n.Outcome = MigrationNeeded
+	default:
+		n.Outcome = MigrationNotNeeded
+		n.Operations = []reportclient.Operation{} // left to the agent
+	}
+	return n
+}
+
+// checkNames refuses names that no driver names.
+func (m *migration) checkNames(ctx context.Context) error {
+	for _, name := range m.opts.Nodes {
+		if slices.ContainsFunc(m.out.Nodes, func(n MigratedNode) bool { return n.Node == name }) {
+			continue
+		}
+		var names, silent []string
+		for _, d := range m.agent.active() {
+			nodes, err := d.plugin.AvailableNodes(ctx)
+			if err != nil {
+				silent = append(silent, fmt.Sprintf("driver %s cannot tell: %v", d.name, err))
+			}
+			for _, n := range nodes {
+				names = append(names, n.Name)
+			}
+		}
+		err := fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
+		if len(silent) > 0 {
+			return fmt.Errorf("%w; %s", err, strings.Join(silent, "; "))
+		}
+		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	return nil
+}
+
+// move makes one pass over each node that needs it, as at start-up.
+func (m *migration) move(ctx context.Context) error {
+	m.agent.loadJournal()
+	return m.with(ctx, m.database, func(ctx context.Context) error {
+		for i := range m.out.Nodes {
+			n := &m.out.Nodes[i]
+			if !needed(*n) {
+				continue
+			}
+			for _, d := range m.agent.active() {
+				if d.name == n.Driver {
+					m.pass(ctx, d, n)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (m *migration) pass(ctx context.Context, d active, n *MigratedNode) {
+	tracker := m.tracker(d, n.Node)
+	err := tracker.Once(ctx)
+	for _, s := range tracker.Status().Nodes {
+		if s.UUID == n.UUID {
+			n.Changes = s.Changes
+		}
+	}
+	var fatal *resourcetracker.FatalError
+	var refused *resourcetracker.ReshapeError
+	switch {
+	case err == nil:
+		n.Outcome = MigrationDone
+		return
+	case errors.As(err, &refused):
+		n.Outcome, n.Error, n.Remedy, n.Refused = MigrationRefused, refused.Summary(), refused.Remedy, true
+		for _, o := range refused.Offenders {
+			n.Offenders = append(n.Offenders, o.String())
+		}
+	case errors.As(err, &fatal) && fatal.Protects:
+		n.Outcome, n.Error, n.Refused = MigrationRefused, err.Error(), true
+	default:
+		n.Outcome, n.Error = MigrationFailed, err.Error()
+	}
+}
+
+// tracker makes a tracker of a driver's nodes, or of one of them. A reshape that is refused is an error of it, whatever the
+// configuration says about holding: there is nobody to hold it for.
+func (m *migration) tracker(d active, only ...string) *resourcetracker.Tracker {
+	cfg := m.agent.trackerConfig(&driver{name: d.name, plugin: d.plugin}, true)
+	cfg.Hold = false
+	if len(only) > 0 {
+		cfg.Driver = chosen{d.plugin, only}
+	}
+	return resourcetracker.New(cfg)
+}
+
+// chosen is a driver of which only some nodes are of interest.
+type chosen struct {
+	*host.Plugin
+	names []string
+}
+
+// AvailableNodes implements [resourcetracker.Driver].
+func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	nodes, err := c.Plugin.AvailableNodes(ctx)
+	return slices.DeleteFunc(nodes, func(n plugins.Node) bool { return !slices.Contains(c.names, n.Name) }), err
+}
+
+// with runs f while the agent's Placement is the one of a database, in this process and for it alone.
+func (m *migration) with(ctx context.Context, file string, f func(ctx context.Context) error) (err error) {
+	cfg := m.opts.Placement
+	cfg.Database, cfg.Exclusive, cfg.Logger = (&url.URL{Scheme: "sqlite", Path: file}).String(), true, m.agent.log
+	direct, err := placement.Direct(ctx, cfg)
+	if err != nil {
+		return refuseDatabase(err)
+	}
+	defer func() { err = errors.Join(err, direct.Close()) }()
+	client, err := reportclient.New(reportclient.Config{URL: "http://placement.in.this.process", Transport: direct, ReshapeLog: m.agent.journal, Logger: m.agent.log})
+	if err != nil {
+		return err
+	}
+	former := m.agent.placement
+	m.agent.placement = client
+	defer func() { m.agent.placement = former }()
+	return f(ctx)
+}
+
+// refuseDatabase makes a refusal of what is wrong with a database through no fault of its own.
+func refuseDatabase(err error) error {
+	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrSchema) || errors.Is(err, store.ErrLost) {
+		return fmt.Errorf("%w: %w", control.ErrRefused, err)
+	}
+	return err
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracing_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/compute-agent/compute-agent/internal/agent/tracing"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// receiver is a collector that keeps what it gets, or refuses it.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	refuse int // status
+	spans  map[string]*otlp.Span
+	path   string
+	host   string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{spans: map[string]*otlp.Span{}}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.path = req.URL.Path
+	if r.refuse != 0 {
+		w.WriteHeader(r.refuse)
+		return
+	}
+	body := io.Reader(req.Body)
+	if req.Header.Get("Content-Encoding") == "gzip" {
+		unpacked, err := gzip.NewReader(body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		body = unpacked
+	}
+	content, err := io.ReadAll(body)
+	var request collector.ExportTraceServiceRequest
+	if err != nil || proto.Unmarshal(content, &request) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	for _, rs := range request.ResourceSpans {
+		for _, a := range rs.Resource.Attributes {
+			if a.Key == "host.name" {
+				r.host = a.Value.GetStringValue()
+			}
+		}
+		for _, ss := range rs.ScopeSpans {
+			for _, s := range ss.Spans {
+				r.spans[string(s.SpanId)] = s
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// tree is each span's path of names from its root, sorted.
+func (r *receiver) tree() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := []string{}
+	for _, s := range r.spans {
+		path := s.Name
+		for p := r.spans[string(s.ParentSpanId)]; p != nil; p = r.spans[string(p.ParentSpanId)] {
+			if !bytes.Equal(p.TraceId, s.TraceId) {
+				path = "ANOTHER TRACE"
+			}
+			path = p.Name + " > " + path
+		}
+		out = append(out, path)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func start(t *testing.T, endpoint string, ratio float64, log io.Writer) *tracing.Tracing {
+	t.Helper()
+	for _, name := range []string{"HTTP_PROXY", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		t.Setenv(name, "http://127.0.0.1:1") // must not lead it astray
+	}
+	tr, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint, SampleRatio: ratio, Host: "host-1", Logger: zerolog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// pass is one pass whose write is refused; server is Placement.
+func pass(t *testing.T, tr *tracing.Tracing, server *httptest.Server) {
+	t.Helper()
+	client, err := reportclient.New(reportclient.Config{URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+	read, endRead := tr.Begin(ctx, resourcetracker.StepRead, "libvirt", "cn1")
+	_, err = client.Tree(read, "11111111-0000-4000-8000-000000000001", "cn1")
+	endRead(err)
+	reshape, endReshape := tr.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
+	for _, step := range []resourcetracker.Step{resourcetracker.StepGather, resourcetracker.StepDriver} {
+		_, endStep := tr.Begin(reshape, step, "libvirt", "cn1")
+		endStep(nil)
+	}
+	endReshape(nil)
+	_, endApply := tr.Begin(ctx, resourcetracker.StepApply, "libvirt", "cn1")
+	endApply(errors.New("refused"))
+	end(errors.New("refused"))
+	tr.Count(resourcetracker.EventWrite, "libvirt", "cn1", 1)
+}
+
+// TestSpans: what arrives at the collector, with the right parents, and what Placement is told of it.
+func TestSpans(t *testing.T) {
+	var mu sync.Mutex
+	var parents []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		parents = append(parents, r.Header.Get("Traceparent"))
+		mu.Unlock()
+		http.Error(w, "not here", http.StatusForbidden)
+	}))
+	defer server.Close()
+	for _, path := range []string{"", "/", "/v1/traces"} {
+		r := newReceiver(t)
+		parents = nil
+		tr := start(t, r.URL+path, 1, io.Discard)
+		pass(t, tr, server)
+		tr.Close(t.Context())
+		want := []string{"pass", "pass > apply", "pass > read", "pass > read > GET /", "pass > reshape", "pass > reshape > driver", "pass > reshape > gather"}
+		if d := cmp.Diff(want, r.tree()); d != "" {
+			t.Errorf("endpoint with path %q (-want +got):\n%s", path, d)
+		}
+		if r.path != "/v1/traces" || r.host != "host-1" {
+			t.Errorf("sent to %s, of %s", r.path, r.host)
+		}
+		r.checkSpans(t, parents)
+	}
+}
+
+// checkSpans looks at what is said of single spans.
+func (r *receiver) checkSpans(t *testing.T, parents []string) {
+	t.Helper()
+	for _, s := range r.spans {
+		attributes := map[string]string{}
+		for _, a := range s.Attributes {
+			attributes[a.Key] = a.Value.GetStringValue()
+		}
+		failed := s.Status.GetCode() == otlp.Status_STATUS_CODE_ERROR
+		switch s.Name {
+		case "pass", "apply":
+			if !failed || s.Status.Message != "refused" || attributes["compute_agent.node"] != "cn1" || attributes["compute_agent.driver"] != "libvirt" {
+				t.Errorf("%s: %v, %v", s.Name, s.Status, attributes)
+			}
+		case "GET /":
+			want := "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
+			if len(parents) != 1 || parents[0] != want || s.Kind != otlp.Span_SPAN_KIND_CLIENT || !failed {
+				t.Errorf("traceparent %q, want %q; kind %v, %v", parents, want, s.Kind, s.Status)
+			}
+			if attributes["http.request.method"] != "GET" || attributes["url.template"] != "/" || !strings.HasPrefix(attributes["openstack.request_id"], "req-") {
+				t.Errorf("%v", attributes)
+			}
+		case "gather", "driver", "reshape":
+			if failed {
+				t.Errorf("%s: %v", s.Name, s.Status)
+			}
+		}
+	}
+}
+
+func TestRatio(t *testing.T) {
+	r := newReceiver(t)
+	tr := start(t, r.URL, 0, io.Discard)
+	ctx, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+	req := httptest.NewRequest("GET", "http://placement/", nil)
+	tr.Request(ctx, req, "/")(200, nil)
+	end(nil)
+	tr.Close(t.Context())
+	if got := r.tree(); len(got) != 0 {
+		t.Errorf("ratio 0, and there are spans: %v", got)
+	}
+	if p := req.Header.Get("Traceparent"); !strings.HasSuffix(p, "-00") {
+		t.Errorf("Placement is not told that nobody samples: %q", p)
+	}
+}
+
+// TestCollectorIsAway: nothing waits for it, and the log has one line.
+func TestCollectorIsAway(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r := newReceiver(t)
+	r.refuse = http.StatusBadRequest
+	var log bytes.Buffer
+	tr := start(t, r.URL, 1, &log)
+	for range 2000 { // more than one delivery
+		_, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+		end(nil)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // the agent was told to end
+	tr.Close(ended)
+	r.Close()
+	if n := strings.Count(log.String(), "Traces cannot be delivered"); n != 1 || !strings.Contains(log.String(), r.URL) {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+func TestEndpointThatIsNone(t *testing.T) {
+	for _, endpoint := range []string{"", "collector", "http://", "::"} {
+		if _, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint}); err == nil {
+			t.Errorf("%q passed", endpoint)
+		}
+	}
+}
+
+// BenchmarkPass is what tracing adds to a steady pass.
+func BenchmarkPass(b *testing.B) {
+	for name, ratio := range map[string]float64{"sampled": 1, "not sampled": 0} {
+		b.Run(name, func(b *testing.B) {
+			tr, err := tracing.New(b.Context(), tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer tr.Close(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx, end := tr.Begin(b.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+				for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+					_, endStep := tr.Begin(ctx, step, "libvirt", "cn1")
+					endStep(nil)
+				}
+				end(nil)
+			}
+		})
+	}
+}

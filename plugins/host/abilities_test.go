@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// able starts the driver that has all abilities; wrong is what it is to do wrong.
+func (r *rig) able(wrong map[string]string) *Plugin { return r.mustStart(chaosSpec("able", wrong)) }
+
+func (r *rig) wrong(p *Plugin, ability, how string) {
+	r.t.Helper()
+	if err := p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{ability: how})); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestShapeVersionFollowsTheConfiguration(t *testing.T) {
+	r := newRig(t)
+	p := r.able(nil)
+	if v, err := p.ShapeVersion(context.Background()); v != 3 || err != nil {
+		t.Errorf("got %d, %v", v, err)
+	}
+	r.wrong(p, "shape", "none")
+	if v, err := p.ShapeVersion(context.Background()); v != 0 || !errors.Is(err, plugins.ErrUnsupported) {
+		t.Errorf("without numbers: %d, %v", v, err)
+	}
+	for _, how := range []string{"negative", "panic"} {
+		if err := p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{"shape": how})); err == nil {
+			t.Errorf("%s: accepted", how)
+		}
+	}
+	if err := p.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ShapeVersion(context.Background()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("of a plugin that is down: %v", err)
+	}
+}
+
+func TestSteps(t *testing.T) {
+	r := newRig(t)
+	p := r.able(nil)
+	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
+	tree, at := oneNode(t), providertree.Allocations{consumer: {Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1}}}}
+	for from := range 3 {
+		given, was := tree.Clone(), at.Clone()
+		next, after, err := p.ReshapeStep(ctx, tree, "cn1", from, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !tree.Equal(given) || !cmp.Equal(was, at) {
+			t.Error("what was passed in was edited")
+		}
+		renames := map[string]string(nil)
+		if from == 2 {
+			renames = map[string]string{"CUSTOM_A": "A"}
+		}
+		if diff := cmp.Diff(renames, p.ClassRenames()); diff != "" {
+			t.Errorf("step %d: %s", from, diff)
+		}
+		tree, at = next, after
+	}
+	if !tree.HasTraits(rootUUID, "CUSTOM_STEP_0", "CUSTOM_STEP_1", "CUSTOM_STEP_2") || at[consumer].Resources[rootUUID]["VCPU"] != 4 {
+		t.Errorf("got %v", at)
+	}
+	if _, after, err := p.ReshapeStep(ctx, tree, "cn1", 0, nil); err != nil || after == nil || len(after) != 0 {
+		t.Errorf("nothing allocated: %v, %v", after, err)
+	}
+	for _, from := range []int{-1, 3, 9999, 1 << 40} {
+		if _, _, err := p.ReshapeStep(ctx, tree, "cn1", from, at); err == nil || !strings.Contains(err.Error(), "there is no step from shape") {
+			t.Errorf("from %d: %v", from, err)
+		}
+	}
+}
+
+func TestStepsThatGoWrong(t *testing.T) {
+	r := newRig(t)
+	spec := chaosSpec("able", nil)
+	spec.Timeouts.Update = 200 * time.Millisecond
+	p := r.mustStart(spec)
+	step := func(how string) error {
+		t.Helper()
+		spec.Config = json.RawMessage(`{"step":"` + how + `"}`)
+		if err := p.Reconfigure(context.Background(), spec); err != nil {
+			t.Fatal(err)
+		}
+		tree, after, err := p.ReshapeStep(context.Background(), oneNode(t), "cn1", 1, nil)
+		if tree != nil || after != nil {
+			t.Errorf("%s: a tree came with the error %v", how, err)
+		}
+		return err
+	}
+	var failed *plugins.ReshapeFailed
+	if err := step("failed"); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
+		t.Errorf("refused: %v", err)
+	}
+	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "step from shape 1") || !strings.Contains(err.Error(), "is missing in the tree") {
+		t.Errorf("without the root: %v", err)
+	}
+	if err := step("panic"); err == nil || !strings.Contains(err.Error(), "panicked in ReshapeStep") {
+		t.Errorf("panic: %v", err)
+	}
+	if err := step("crash"); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("crash: %v", err)
+	}
+	_, n := r.await(0, "the end", is(Backoff))
+	r.await(n, "the restart", is(Healthy))
+	if err := step("hang"); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("hang: %v", err)
+	}
+}
+
+func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
+	r := newRig(t)
+	p := r.able(nil)
+	if got := p.Capabilities("cn1"); got != nil {
+		t.Errorf("before the first answer: %v", got)
+	}
+	update := func(want map[string]bool) {
+		t.Helper()
+		if _, err := r.update(p, nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, p.Capabilities("cn1")); diff != "" {
+			t.Error(diff)
+		}
+	}
+	first := map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
+	update(first)
+	if got := p.Capabilities("cn2"); got != nil {
+		t.Errorf("of another node: %v", got)
+	}
+	p.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] = true // the caller's own copy
+	for how, want := range map[string]string{"lower": `"lower"`, "status": "is the agent's own"} {
+		r.wrong(p, "capabilities", how)
+		if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", how, err)
+		}
+		if diff := cmp.Diff(first, p.Capabilities("cn1")); diff != "" {
+			t.Errorf("%s: what was said last stands: %s", how, diff)
+		}
+	}
+	r.wrong(p, "capabilities", "none")
+	update(map[string]bool{})
+	if _, err := p.AvailableNodes(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Capabilities("cn1"); got == nil {
+		t.Error("what is known of a node that is there is kept")
+	}
+	p.forget([]plugins.Node{{Name: "cn2"}})
+	if got := p.Capabilities("cn1"); got != nil {
+		t.Errorf("of a node that is no more: %v", got)
+	}
+}
+
+func TestGuests(t *testing.T) {
+	r := newRig(t)
+	p := r.able(nil)
+	ask := func() ([]plugins.Guest, error) { return p.Guests(context.Background(), oneNode(t), "cn1") }
+	got, err := ask()
+	want := []plugins.Guest{
+		{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2}}},
+		{UUID: rootUUID},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	r.wrong(p, "guests", "many")
+	if got, err := ask(); len(got) != 10_000 || err != nil {
+		t.Errorf("many: %d, %v", len(got), err)
+	}
+	for how, is := range map[string]error{"not-ready": plugins.ErrNotReady, "unsupported": plugins.ErrUnsupported, "no-uuid": ErrBadReply, "error": nil, "panic": nil} {
+		r.wrong(p, "guests", how)
+		if got, err := ask(); got != nil || err == nil || is != nil && !errors.Is(err, is) {
+			t.Errorf("%s: %v, %v", how, got, err)
+		}
+	}
+}
+
+func TestNodeDeleted(t *testing.T) {
+	r := newRig(t)
+	p := r.able(nil)
+	for name, want := range map[string]bool{"gone": true, "cn1": false} {
+		if got, err := p.NodeDeleted(context.Background(), plugins.Node{Name: name, UUID: rootUUID}); got != want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	r.wrong(p, "deleted", "error")
+	if got, err := p.NodeDeleted(context.Background(), plugins.Node{Name: "gone", UUID: rootUUID}); got || err == nil {
+		t.Errorf("an error is no proof: %v, %v", got, err)
+	}
+}
+
+// TestWithoutTheAbilities: a plugin that announces none of them is not asked.
+func TestWithoutTheAbilities(t *testing.T) {
+	r := newRig(t)
+	p := r.mustStart(chaosSpec("", nil))
+	ctx := context.Background()
+	_, version := p.ShapeVersion(ctx)
+	_, _, step := p.ReshapeStep(ctx, oneNode(t), "cn1", 0, nil)
+	_, guests := p.Guests(ctx, oneNode(t), "cn1")
+	_, deleted := p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
+	for call, err := range map[string]error{"version": version, "step": step, "guests": guests, "deleted": deleted} {
+		if !errors.Is(err, plugins.ErrUnsupported) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if _, err := r.update(p, nil); err != nil || p.Capabilities("cn1") != nil {
+		t.Errorf("capabilities: %v, %v", p.Capabilities("cn1"), err)
+	}
+	if err := p.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, version = p.ShapeVersion(ctx)
+	_, _, step = p.ReshapeStep(ctx, oneNode(t), "cn1", 0, nil)
+	_, guests = p.Guests(ctx, oneNode(t), "cn1")
+	_, deleted = p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
+	for call, err := range map[string]error{"version": version, "step": step, "guests": guests, "deleted": deleted} {
+		if !errors.Is(err, ErrUnavailable) || errors.Is(err, plugins.ErrUnsupported) {
+			t.Errorf("%s of a plugin that is down: %v", call, err)
+		}
+	}
+}
+
+// TestTheFakeDriverThreeShapesBehind walks a flat tree with a guest through all of its shapes, in a real process.
+func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
+	r := newRig(t)
+	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
+	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},"VGPU":{"total":4},"FPGA":{"total":2}}}]`
+	spec := Spec{Name: "fake", Config: json.RawMessage(`{"shape_version":1,` + machine + `}`)}
+	p := r.mustStart(spec)
+	tree, err := r.update(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Config = json.RawMessage(`{"shape_version":4,` + machine + `}`)
+	if err := p.Reconfigure(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	to, err := p.ShapeVersion(ctx)
+	if to != 4 || err != nil {
+		t.Fatalf("shape %d, %v", to, err)
+	}
+	if _, _, err := p.UpdateProviderTree(ctx, tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
+		t.Errorf("while the agent runs: %v", err)
+	}
+	at := providertree.Allocations{consumer: {Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "CUSTOM_FPGA": 1}}}}
+	for from := range to {
+		if tree, at, err = p.ReshapeStep(ctx, tree, "cn1", from, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, p.ClassRenames()); diff != "" {
+		t.Error(diff)
+	}
+	last, _, err := p.UpdateProviderTree(ctx, tree, "cn1", at)
+	if err != nil || !last.Equal(tree) {
+		t.Errorf("there is something left to do after the last step: %v", err)
+	}
+	if diff := cmp.Diff(map[string]int64{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()); diff != "" {
+		t.Error(diff)
+	}
+	gpu, _ := tree.ProviderByName("cn1_gpu_0")
+	if cell, _ := tree.Provider(gpu.ParentUUID); cell.Name != "cn1_numa_0" {
+		t.Errorf("cn1_gpu_0 is below %q", cell.Name)
+	}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// NodeChecker is a [Driver] that knows which nodes are gone for good, see [plugins.NodeChecker]. It answers
+// [plugins.ErrUnsupported] if it does not.
+type NodeChecker interface {
+	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
+}
+
+// orphanInterval is how often it is looked again whether an orphaned node may go.
+const orphanInterval = 5 * time.Minute
+
+// orphans are the nodes that this driver reported and names no longer.
+type orphans struct {
+	looked time.Time // when last; zero: never
+	named  []string  // the uuids that the driver named then
+}
+
+// lookForOrphans finds, after the driver has named its nodes, those that it reported before and names no longer. Only one that
+// the driver says is gone for good, that is ours in every part and of which nobody holds anything is deleted; any other is shown.
+//
+// Cost: none while the driver names the same nodes and none is orphaned; else one read of the records, and for each orphan, every five
+// minutes, a call of the driver and, if it says that the node is gone, what [orphan.Examine] costs.
+func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node) {
+	if t.config.Records == nil {
+		return
+	}
+	named := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		named = append(named, n.UUID)
+	}
+	slices.Sort(named)
+	same := slices.Equal(named, t.orphans.named)
+	if same && (!t.hasOrphans() || time.Since(t.orphans.looked) < orphanInterval) {
+		return
+	}
+	t.orphans = orphans{looked: time.Now(), named: named}
+	records, err := t.config.Records.List()
+	if err != nil {
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so nodes that went away may not be noticed.")
+	}
+	found := map[string]string{} // names by uuid
+	for _, r := range records {
+		if r.Driver != t.config.Name || slices.Contains(named, r.Root) {
+			continue
+		}
+		reason, gone := t.examineOrphan(ctx, r)
+		if !gone {
+			found[r.Root] = r.Node
+			t.noteOrphan(r, reason)
+		}
+	}
+	t.dropOrphans(found)
+}
+
+// examineOrphan removes a node if everything speaks for it; otherwise it says what speaks against it.
+func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason string, gone bool) {
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+	defer cancel()
+	const notToldYet = "the driver does not say that it is gone for good"
+	checker, ok := t.config.Driver.(NodeChecker)
+	placement, able := t.config.Placement.(orphan.Placement)
+	if !ok || !able {
+		return notToldYet, false
+	}
+	deleted, err := checker.NodeDeleted(ctx, plugins.Node{Name: r.Node, UUID: r.Root})
+	switch {
+	case errors.Is(err, plugins.ErrUnsupported), err == nil && !deleted:
+		return notToldYet, false
+	case err != nil:
+		return "the driver cannot tell whether it is gone for good: " + err.Error(), false
+	}
+	providers, err := orphan.RemoveNode(ctx, placement, r, t.config.Records)
+	if err != nil {
+		return err.Error(), false
+	}
+	t.count(EventWrite, r.Node, len(providers))
+	t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Int("providers", len(providers)).
+		Msg("The driver says that a node is gone for good. All of it was this agent's and nobody used it: it was deleted from Placement.")
+	return "", true
+}
+
+func (t *Tracker) hasOrphans() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.nodes {
+		if n.State == Orphaned {
+			return true
+		}
+	}
+	return false
+}
+
+// noteOrphan shows a node among those that are reported. A node of the same name that is reported goes before.
+func (t *Tracker) noteOrphan(r *ownership.Record, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodes[orphanKey(r.Root)]
+	if n == nil {
+		n = &nodeState{NodeStatus: NodeStatus{Name: r.Node, UUID: r.Root, State: Orphaned}}
+		t.nodes[orphanKey(r.Root)] = n
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).
+			Str("remedy", "if it is gone for good, `compute-agent node remove "+r.Root+"`").
+			Msg("The driver no longer names a node that it reported before. What Placement says of it stays.")
+	}
+	n.Orphaned = reason
+}
+
+// dropOrphans forgets those that are named again or were removed.
+func (t *Tracker) dropOrphans(found map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.nodes, func(_ string, n *nodeState) bool {
+		_, still := found[n.UUID]
+		return n.State == Orphaned && !still
+	})
+}
+
+// orphanKey is not the name of any node: a driver may have a new one of the same name.
+func orphanKey(root string) string { return "orphaned " + root }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
+	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator")
+	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver")
+	old.Created, old.Shape, newer.Shape = true, 2, 3
+	before, beforeNewer := old.Clone(), newer.Clone()
+	u := old.Union(newer)
+	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator"
+	if diff := cmp.Diff(trim(want), owners(u)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+	if !u.Created || u.Shape != 2 || !u.Pending {
+		t.Errorf("created %v, shape %d, pending %v", u.Created, u.Shape, u.Pending)
+	}
+	if total := u.Providers[root].Inventories["VCPU"].Inventory.Total; total != 16 {
+		t.Errorf("the value is %d, not the newer one", total)
+	}
+	u.Providers[root].Traits["HW_C"] = Driver
+	u.Providers[uid("br_eth0")].Traits["CUSTOM_Y"] = Driver
+	if !old.Equal(before) || !newer.Equal(beforeNewer) {
+		t.Error("the union is connected with what it was made of")
+	}
+	if drift := u.Drift(&providertree.Tree{}); drift != nil {
+		t.Errorf("nothing can be told of what is being written: %q", drift)
+	}
+}
+
+func TestUnionWithNothing(t *testing.T) {
+	r := owned(t, tree(t, "cn1 VCPU=8"), "cn1 driver VCPU:driver")
+	var none *Record
+	if got := none.Union(nil); got != nil {
+		t.Error(got)
+	}
+	for name, got := range map[string]*Record{"none and a record": none.Union(r), "a record and none": r.Union(nil), "twice the same": r.Union(r.Clone())} {
+		if !got.Equal(r) || got == r {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestEqualSeesEveryField(t *testing.T) {
+	make := func() *Record {
+		r := owned(t, tree(t, "cn1 VCPU=8,ratio=1.5 HW_A @a\n  gpu0 VGPU=1"), "cn1 driver VCPU:driver HW_A:agent @a:driver\ngpu0 driver")
+		r.Shape = 1
+		return r
+	}
+	if !make().Equal(make()) || !make().Clone().Equal(make()) {
+		t.Fatal("the same is not equal")
+	}
+	edit := func(change func(p *Provider)) func(*Record) {
+		return func(r *Record) {
+			p := r.Providers[root]
+			change(&p)
+			r.Providers[root] = p
+		}
+	}
+	for name, change := range map[string]func(*Record){
+		"root": func(r *Record) { r.Root = uid("x") }, "node": func(r *Record) { r.Node = "x" }, "driver": func(r *Record) { r.Driver = "x" },
+		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true }, "shape": func(r *Record) { r.Shape = 2 },
+		"a provider less":   func(r *Record) { delete(r.Providers, uid("gpu0")) },
+		"name":              edit(func(p *Provider) { p.Name = "x" }),
+		"parent":            edit(func(p *Provider) { p.Parent = uid("x") }),
+		"owner":             edit(func(p *Provider) { p.Owner = "" }),
+		"inventory's":       edit(func(p *Provider) { p.Inventories["VCPU"] = Stock{Operator, p.Inventories["VCPU"].Inventory} }),
+		"value":             edit(func(p *Provider) { p.Inventories["VCPU"] = Stock{Driver, providertree.Inventory{Total: 9}} }),
+		"trait's":           edit(func(p *Provider) { p.Traits["HW_A"] = Driver }),
+		"an aggregate more": edit(func(p *Provider) { p.Aggregates[uid("b")] = Driver }),
+	} {
+		r := make()
+		change(r)
+		if r.Equal(make()) || make().Equal(r) {
+			t.Errorf("%s: a difference is not seen", name)
+		}
+	}
+	var none *Record
+	if !none.Equal(nil) || none.Equal(make()) || make().Equal(nil) || none.Clone() != nil {
+		t.Error("no record is like a record")
+	}
+	near := make()
+	near.Providers[root].Inventories["VCPU"] = Stock{Driver, providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
+	if !near.Equal(make()) {
+		t.Error("ratios are compared more exactly than Placement keeps them")
+	}
+}
+
+func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
+	known := tree(t, "cn1 VCPU=8 COMPUTE_STATUS_DISABLED\n  br_eth0 CUSTOM_X")
+	record := owned(t, known, "cn1 driver VCPU:driver")
+	before := record.Clone()
+	claimed := record.Claim(known, Agent, root, "COMPUTE_STATUS_DISABLED", "NOT_THERE").Claim(known, Agent, uid("br_eth0"), "NOT_THERE").
+		Claim(known, Agent, uid("nobody"), "CUSTOM_X")
+	if diff := cmp.Diff("cn1 driver VCPU:driver COMPUTE_STATUS_DISABLED:agent", owners(claimed)); diff != "" {
+		t.Error(diff)
+	}
+	if !record.Equal(before) {
+		t.Error("the record itself was changed")
+	}
+	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: Strip(known, claimed), Record: claimed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, tree(t, "cn1 VCPU=8\n  br_eth0 CUSTOM_X"), out.Tree)
+}
+
+func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
+	known := tree(t, "cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=1 COMPUTE_NODE CUSTOM_T CUSTOM_RACK HW_A @a @b\n  br_eth0 BW=5 CUSTOM_T")
+	record := owned(t, known, "cn1 driver VCPU:driver CUSTOM_A:operator COMPUTE_NODE:agent CUSTOM_T:operator HW_A:driver @a:operator @b:driver\nbr_eth0 CUSTOM_T:operator")
+	record.Providers[uid("gone")] = Provider{Name: "gone", Traits: map[string]Owner{"CUSTOM_T": Operator}}
+	before := lines(known)
+	sameTree(t, tree(t, "cn1 VCPU=8 CUSTOM_B=1 CUSTOM_RACK HW_A @b\n  br_eth0 BW=5"), Strip(known, record))
+	sameTree(t, known, Strip(known, nil))
+	if lines(known) != before {
+		t.Error("known was changed")
+	}
+}
+
+func TestDriftTellsWhatSomebodyElseChanged(t *testing.T) {
+	applied := tree(t, "cn1 VCPU=8 CUSTOM_A=1 HW_A HW_B @a @b\n  gpu0 VGPU=1\n  gpu1 VGPU=1\n  gpu2 VGPU=1\n  br_eth0 CUSTOM_X")
+	record := owned(t, applied, "cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent HW_B:driver @a:driver @b:driver\ngpu0 driver VGPU:driver\ngpu1 driver\ngpu2 driver\nbr_eth0 CUSTOM_X:operator")
+	if drift := record.Drift(applied); drift != nil {
+		t.Errorf("nothing changed: %q", drift)
+	}
+	now := tree(t, `
+cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
+  gpu0 VGPU=1
+    gpu1 VGPU=1
+  renamed#gpu2 VGPU=1
+  theirs#br_eth0 CUSTOM_X
+  new VGPU=1`)
+	if _, err := now.Remove(uid("gpu0")); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"Resource provider cn1 (" + root + ") has lost the trait HW_A.",
+		"Resource provider cn1 (" + root + ") has no inventory of CUSTOM_A any more.",
+		"Resource provider cn1 (" + root + ") was taken out of the aggregate " + uid("a") + ".",
+		"Resource provider cn1 (" + root + "): the inventory of VCPU was changed: reserved from 0 to 2, allocation_ratio from 1 to 4.",
+		"Resource provider gpu0 (" + uid("gpu0") + ") is gone.",
+		"Resource provider gpu1 (" + uid("gpu1") + ") is gone.",
+		"Resource provider gpu2 (" + uid("gpu2") + ") was renamed to renamed.",
+	}
+	if diff := cmp.Diff(want, record.Drift(now)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+	if _, err := applied.Move(uid("gpu1"), uid("gpu0")); err != nil {
+		t.Fatal(err)
+	}
+	want = []string{"Resource provider gpu1 (" + uid("gpu1") + ") was moved from below " + root + " to below " + uid("gpu0") + "."}
+	if diff := cmp.Diff(want, record.Drift(applied)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+	var none *Record
+	if drift := none.Drift(applied); drift != nil {
+		t.Errorf("without a record: %q", drift)
+	}
+}
+
+// TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is taken for somebody else's: the
+// next pass comes to the same tree.
+func TestUnionSurvivesACrash(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawWorld(t)
+		in.Reshape, in.Layers = false, nil
+		in.Record = drawRecord(t, in.Known)
+		in.Base = Strip(in.Known, in.Record)
+		in.Answer = drawAnswer(t, in.Base, false)
+		out, err := Merge(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Some items are written, some are not; providers are made, and none is deleted yet.
+		half := out.Tree.Clone()
+		for p := range in.Known.All() {
+			if !half.Exists(p.UUID) {
+				if err := half.AddChild(root, p.UUID, p.Name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, class := range sortedKeys(p.Inventories) {
+				if rapid.Bool().Draw(t, "not written") {
+					if _, err := half.SetInventory(p.UUID, class, p.Inventories[class]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if rapid.Bool().Draw(t, "not written") {
+				if _, err := half.SetTraits(p.UUID, p.Traits); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		again := in
+		again.Known, again.Record, again.Base, again.Answer = half, in.Record.Union(out.Record), nil, out.Tree
+		final, err := Merge(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := range half.All() {
+			if p.ParentUUID == root && !out.Tree.Exists(p.UUID) && final.Tree.Exists(p.UUID) && in.Record.provider(p.UUID).Owner == Driver {
+				t.Fatalf("%s was to be deleted, and is taken for somebody else's:\n%s", p.Name, owners(again.Record))
+			}
+		}
+		for p := range final.Tree.All() {
+			rec := in.Record.provider(p.UUID)
+			for _, trait := range p.Traits {
+				if rec.Traits[trait] != "" && !out.Tree.HasTraits(p.UUID, trait) {
+					t.Fatalf("%s was to go from %s, and stays", trait, p.Name)
+				}
+			}
+			for class := range p.Inventories {
+				if _, wanted := out.Tree.Inventory(p.UUID, class); rec.Inventories[class].Owner != "" && !wanted {
+					t.Fatalf("%s was to go from %s, and stays", class, p.Name)
+				}
+			}
+		}
+	})
+}

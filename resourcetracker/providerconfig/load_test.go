@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providerconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func entry(by, trait string) string {
+	return meta + "providers:\n  - identification: " + by + "\n    traits: {additional: [" + trait + "]}\n"
+}
+
+func TestWhichFiles(t *testing.T) {
+	dir := write(t, map[string]string{
+		"20-b.yaml": entry("{name: b}", "CUSTOM_B"), "10-a.yaml": entry("{name: a}", "CUSTOM_A"), "30.yml": "not: read\n", ".hidden.yaml": "not: read\n",
+		"a.yaml.rpmsave": "no\n", "README": "no\n",
+	})
+	target := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.WriteFile(target, []byte(entry("{name: c}", "CUSTOM_C")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, filepath.Join(dir, "25-link.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range c.Entries() {
+		names = append(names, e.ID())
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, names); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if got, want := fmt.Sprint(warnings), "["+dir+"/30.yml: the file is not read: only files *.yaml are, as with Nova; rename it to 30.yaml, or move it away]"; got != want {
+		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
+	}
+	if got := len(c.Files()); got != 3 {
+		t.Errorf("%d files", got)
+	}
+}
+
+func TestNoDirectory(t *testing.T) {
+	c, warnings, err := Load(filepath.Join(t.TempDir(), "absent"))
+	if err != nil || c.Len() != 0 || len(warnings) != 0 {
+		t.Errorf("Load: %v, %v, %v", c, warnings, err)
+	}
+	var none *Config
+	if none.Len() != 0 || none.Files() != nil || none.Entries() != nil || none.Where("a", "b", "c") != "" || !none.Same(nil) || !none.Same(c) {
+		t.Error("a nil Config is not an empty one")
+	}
+}
+
+// What cannot be read is named, every file of it, and nothing waits for a pipe.
+func TestUnreadableFiles(t *testing.T) {
+	dir := t.TempDir()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(os.Mkdir(filepath.Join(dir, "dir.yaml"), 0o700))
+	check(syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600))
+	check(os.Symlink("nowhere", filepath.Join(dir, "dangling.yaml")))
+	check(os.Symlink("loop.yaml", filepath.Join(dir, "loop.yaml")))
+	put(t, dir, "big.yaml", meta+strings.Repeat("# a comment\n", maxFileSize/12+1))
+	put(t, dir, "wrong.yaml", "meta: 1\n")
+	_, _, err := Load(dir)
+	if !errors.Is(err, ErrInvalid) || !errors.Is(err, errNotRegular) || !errors.Is(err, errTooBig) || !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("Load: %v", err)
+	}
+	want := `big.yaml: the file is larger than 1048576 bytes
+  remedy: split it: every file *.yaml of the directory is read
+dangling.yaml: cannot be read: no such file or directory
+  remedy: this is a symbolic link that leads nowhere: mend or remove it
+dir.yaml: this is not a regular file
+  remedy: put a file there, or move it away
+fifo.yaml: this is not a regular file
+  remedy: put a file there, or move it away
+loop.yaml: cannot be read: too many levels of symbolic links
+  remedy: this is a symbolic link that leads to itself: mend or remove it
+wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
+    1| meta: 1
+     |       ~
+  remedy: write schema_version: '1.0'`
+	if diff := cmp.Diff(want, strings.ReplaceAll(err.Error(), dir+"/", "")); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
+	}
+	denied := fileProblem("/a", &fs.PathError{Op: "open", Path: "/a", Err: fs.ErrPermission})
+	if got, want := denied.Error(), "/a: cannot be read: permission denied\n  remedy: make it readable for the user that the agent runs as"; got != want {
+		t.Errorf("without permission:\n%s", got)
+	}
+	_, _, err = Load(filepath.Join(dir, "wrong.yaml"))
+	if err == nil || !strings.Contains(err.Error(), "make it a directory") {
+		t.Errorf("a file for a directory: %v", err)
+	}
+}
+
+func TestTooManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	for i := range maxFiles + 1 {
+		put(t, dir, fmt.Sprintf("%d.yaml", i), meta)
+	}
+	if _, _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "holds 1001 files") {
+		t.Errorf("Load: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "0.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(dir); err != nil {
+		t.Errorf("1000 files: %v", err)
+	}
+}
+
+// One provider has one entry, over all files; Nova compares uuids as texts, and we by what they are.
+func TestTwoEntries(t *testing.T) {
+	const id = "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f"
+	for name, tc := range map[string]struct{ a, b, at string }{
+		"$COMPUTE_NODE":   {"{uuid: $COMPUTE_NODE}", "{uuid: $COMPUTE_NODE}", `"$COMPUTE_NODE"`},
+		"by name":         {"{name: cn1}", "{name: cn1}", `"cn1"`},
+		"by uuid":         {"{uuid: " + id + "}", "{uuid: " + strings.ToUpper(id) + "}", `"` + id + `"`},
+		"name of a uuid":  {"{uuid: " + id + "}", "{name: " + id + "}", ""},
+		"by name and not": {"{name: cn1}", "{name: CN1}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, map[string]string{"a.yaml": entry(tc.a, "CUSTOM_A"), "b.yaml": entry(tc.b, "CUSTOM_A")})
+			_, _, err := Load(dir)
+			if tc.at == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at + " has an entry already, at " + dir + "/a.yaml:3\n"
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("Load: %v\nwant %s", err, want)
+			}
+		})
+	}
+	// An entry that adds nothing does not count.
+	dir := write(t, map[string]string{"a.yaml": entry("{name: cn1}", ""), "b.yaml": entry("{name: cn1}", "CUSTOM_A")})
+	if c, warnings, err := Load(dir); err != nil || c.Len() != 1 || len(warnings) != 1 {
+		t.Errorf("Load: %v, %v, %v", c, warnings, err)
+	}
+}
+
+// What a person is shown of a file of something else has an end.
+func TestManyProblems(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": meta + "providers: [" + strings.Repeat("1, ", 50_000) + "1]\n"})
+	_, _, err := Load(dir)
+	var all Problems
+	if !errors.As(err, &all) || len(all) != maxKept {
+		t.Fatalf("%d problems", len(all))
+	}
+	if text := err.Error(); !strings.HasSuffix(text, "\nand 900 more") || len(text) > 100_000 {
+		t.Errorf("%d bytes: …%s", len(text), text[max(0, len(text)-100):])
+	}
+}
