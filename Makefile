@@ -56,9 +56,13 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
 
-.PHONY: faults
-faults: packages-test ## Break a reshaping start-up at every request, and race ROUNDS (default 1000) reshapes against a scheduler.
-	go test ./internal/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeAgainstScheduler)$$' -args -faults=all -race-rounds=$(or $(ROUNDS),1000)
+.PHONY: faults races fleet
+faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
+	go test ./internal/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all
+races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
+	go test ./internal/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
+fleet: ## Have AGENTS (default 1000) agents report to one Placement for a simulated hour.
+	go test ./internal/e2e -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet=$(or $(AGENTS),1000)
 
 .PHONY: bench
 bench: ## Run the benchmarks.

@@ -57,7 +57,7 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	edited, err := shaper.Reshape(ctx, tree, req.GetNode(), int(from), given)
 	switch {
 	case errors.Is(err, ErrReshapeNeeded):
-		return nil, fmt.Errorf("the driver answered a step of a reshape (from shape %d) with ErrReshapeNeeded: it must make the step, or answer ReshapeFailed: %s", from, err)
+		return nil, fmt.Errorf("the driver answered a step of a reshape (from shape %d) with ErrReshapeNeeded: it must make the step, or answer ReshapeFailed: %s", from, err.Error())
 	case err != nil:
 		return nil, err
 	case edited == nil:

@@ -44,6 +44,12 @@
 // provider and consumer of the reshape. A request that may still be on its way is fenced off with a write that changes nothing
 // but a generation, so that "it did not happen" stays true.
 //
+// # Who we are, and where Placement is
+//
+// [Config.Authorize] gives the proof for each request and [Config.Endpoint] the address; package keystone has both. A request that is
+// answered 401 was not carried out, so it is sent once more with a new proof, writes and reshapes as well. A 403 is an answer.
+// Which microversions a Placement speaks is read once for each address, and again after one has answered 406.
+//
 // # Errors
 //
 // Every refused or lost request is a [*RequestError] that wraps one of the sentinels below, so callers decide with

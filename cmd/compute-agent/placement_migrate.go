@@ -3,13 +3,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/render"
 )
 
@@ -53,14 +53,10 @@ func newPlacementMigrate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			raw, err := json.Marshal(done)
-			if err != nil {
-				return err
-			}
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), json.RawMessage(raw))
+				err = printJSON(cmd.OutOrStdout(), done)
 			} else {
-				err = render.Migration(cmd.OutOrStdout(), raw)
+				err = render.Migration(cmd.OutOrStdout(), done)
 			}
 			if err != nil {
 				return err
@@ -78,13 +74,13 @@ func newPlacementMigrate() *cobra.Command {
 }
 
 // migrated is the exit code of a migration: the worst of its nodes.
-func migrated(done agent.Migration) error {
+func migrated(done control.Migration) error {
 	code := exitDone
 	for _, n := range done.Nodes {
 		switch n.Outcome {
-		case agent.MigrationRefused:
+		case control.MigrationRefused:
 			code = exitProtect
-		case agent.MigrationFailed:
+		case control.MigrationFailed:
 			code = max(code, exitFailed)
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/agent/metrics"
+	"github.com/compute-agent/compute-agent/internal/agent/tracing"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
@@ -63,6 +65,11 @@ type Agent struct {
 	disabled  *disabled.Store // nil: nothing is disabled
 	started   time.Time
 
+	metrics  *metrics.Metrics
+	tracing  *tracing.Tracing // nil: nothing is traced. Run sets it before anything else runs
+	watch    watch
+	troubles troubles
+
 	mu       sync.Mutex
 	cfg      *config.Config
 	drivers  map[string]*driver
@@ -75,16 +82,18 @@ type Agent struct {
 // New checks what can be checked without starting anything.
 func New(opts Options) (*Agent, error) {
 	log := journal.New(opts.Config.Agent.StateDir)
-	client, err := newPlacementClient(opts.Config, log, opts.Logger)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
-	}
 	providers, err := openProviders(opts.Config)
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, placement: client, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
-		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now()}, nil
+	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
+		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now(), metrics: metrics.New(nil)}
+	a.placement, err = newPlacementClient(opts.Config, log, a.observeRequest, opts.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	a.metrics.Watch(a.now)
+	return a, nil
 }
 
 // Run is the life of the agent, until ctx ends or a tracker finds, while start-up lasts for one of its nodes, that it must not go on (a
@@ -103,6 +112,15 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = socket.Close() }()
+	web, err := listenMetrics(ctx, a.cfg.Metrics.Listen)
+	if err != nil {
+		return err
+	}
+	stopTracing, err := a.startTracing(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
+	}
+	defer stopTracing()
 	a.host, err = host.New(host.Options{Dir: a.cfg.Plugins.Dir, RuntimeDir: a.cfg.Agent.RuntimeDir, Logger: a.log, OnTransition: func(host.Status) { a.tellStatus() }})
 	if err != nil {
 		return err
@@ -116,6 +134,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // the watchdog is fed until the very end
 	defer stopWatching()
 	group.Go(func() error { return control.Serve(ctx, socket, a) })
+	if web != nil {
+		group.Go(func() error { a.serveMetrics(ctx, web); return nil })
+	}
 	group.Go(func() error { a.runDrivers(ctx, group); stopWatching(); return nil })
 	group.Go(func() error { a.opts.Notify.Watchdog(watch, a.lastBeat, a.log); return nil })
 	group.Go(func() error { a.keepStatus(ctx); return nil })
@@ -227,9 +248,11 @@ func (a *Agent) keepStatus(ctx context.Context) {
 	}
 }
 
+// tellStatus looks at the agent, which logs what is new about its conditions, and tells systemd in one line.
 func (a *Agent) tellStatus() {
+	summary := a.summary()
 	if a.opts.Notify.Enabled() {
-		a.tell(a.opts.Notify.Status(a.summary()))
+		a.tell(a.opts.Notify.Status(summary))
 	}
 }
 

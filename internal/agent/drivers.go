@@ -119,6 +119,7 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 		case startup && errors.As(err, &refused):
 			return fmt.Errorf("%w: driver %s: %w", config.ErrInvalid, d.name, refused)
 		case errors.As(err, &refused):
+			a.troubles.configured(d.name, refused)
 			a.log.Error().Str("driver", d.name).Err(refused).Msg("Reload: the driver refuses its configuration. It reports nothing until that is mended and read again.")
 		case errors.Is(err, host.ErrRunning): // it was disabled and comes back
 		case ctx.Err() != nil:
@@ -136,7 +137,7 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	return resourcetracker.Config{
 		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
 		Claim:   func(node plugins.Node) error { return a.claim(node, d.name, startup) },
-		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -35,32 +36,6 @@ type MigrateOptions struct {
 	Placement placement.Config
 }
 
-// Migration is what became of a host's nodes.
-type Migration struct {
-	Database string         `json:"database"`
-	Nodes    []MigratedNode `json:"nodes"`
-}
-
-// MigratedNode is one node, with what had to be written for it.
-type MigratedNode struct {
-	control.NodePlan
-	Outcome MigrationOutcome `json:"outcome"`
-	// Changes are what was written, in words.
-	Changes []string `json:"changes,omitempty"`
-}
-
-// MigrationOutcome is what became of a node.
-type MigrationOutcome string
-
-// The outcomes. Refused and failed ones have an Error.
-const (
-	MigrationNotNeeded MigrationOutcome = "nothing to move"
-	MigrationNeeded    MigrationOutcome = "would be moved"
-	MigrationDone      MigrationOutcome = "moved"
-	MigrationRefused   MigrationOutcome = "refused"
-	MigrationFailed    MigrationOutcome = "failed"
-)
-
 // Migrate moves inventory and allocations as the next start of the agent would, while all services are down: Placement's
 // database is opened in this process, the drivers are started, and each node whose driver needs a reshape gets one pass as at
 // start-up, with its journal and all its checks. A node that needs none is left to the agent, whatever else has changed: nothing
@@ -73,49 +48,75 @@ const (
 // database with tables of another version; [placement.ErrConfig] if there is none. What stands against a node is in its outcome.
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
-func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (Migration, error) {
-	out := Migration{Nodes: []MigratedNode{}}
-	db, err := migratable(ctx, opts.Placement)
-	if err != nil {
+func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (control.Migration, error) {
+	out := control.Migration{Nodes: []control.MigratedNode{}}
+	var err error
+	if out.Database, err = databasePath(ctx, opts.Placement); err != nil {
 		return out, err
 	}
-	out.Database = db.Path
 	unlock, err := holdState(cfg, opts.DryRun)
 	if err != nil {
 		return out, err
 	}
 	defer unlock()
+	file, remove, err := copyDatabase(out.Database)
+	if err != nil {
+		return out, err
+	}
+	defer remove()
+	if err := migratable(ctx, out.Database, file); err != nil {
+		return out, err
+	}
 	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
-		m := migration{agent: a, opts: opts, database: db.Path, out: &out}
-		if err := m.look(ctx); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
+		m := migration{agent: a, opts: opts, out: &out}
+		if err := m.look(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
 		return m.move(ctx)
 	})
 }
 
-func needed(n MigratedNode) bool { return n.Outcome == MigrationNeeded }
+func needed(n control.MigratedNode) bool { return n.Outcome == control.MigrationNeeded }
 
-// migratable looks at a database without changing it.
-func migratable(ctx context.Context, cfg placement.Config) (placement.Database, error) {
-	db, err := placement.ReadDatabase(ctx, cfg)
-	switch {
-	case errors.Is(err, store.ErrSchema):
-		return db, fmt.Errorf("%w: %w", control.ErrRefused, err)
-	case err != nil:
-		return db, err
-	case !db.Exists:
-		return db, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, db.Path)
-	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
-		return db, fmt.Errorf("%w: %s holds no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, db.Path)
-	case db.Schema.IsNewer():
-		return db, fmt.Errorf("%w: %s is at migration %d, and this program knows %d: a newer one was there, use that one", control.ErrRefused, db.Path, db.Schema.Migration, db.Schema.Newest)
-	case !db.Schema.CanBeAdopted():
-		return db, fmt.Errorf("%w: the tables of %s are at %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
-			control.ErrRefused, db.Path, db.Schema.Alembic)
+// databasePath is the file of the database that a configuration names.
+func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
+	path, err := sqlite.PathOf(cfg.Database)
+	if err != nil {
+		_, err = placement.ReadDatabase(ctx, cfg) // its words about what it cannot open
+		return "", err
 	}
-	return db, nil
+	path = filepath.Clean(path)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, path)
+	}
+	return path, nil
 }
+
+// migratable looks at the tables of a database by its copy.
+func migratable(ctx context.Context, path, file string) error {
+	db, err := placement.ReadDatabase(ctx, placement.Config{Database: dsn(file)})
+	var wrong *store.Error
+	if errors.As(err, &wrong) {
+		wrong.Where = path
+	}
+	switch {
+	case errors.Is(err, store.ErrSchema), errors.Is(err, store.ErrNotDatabase):
+		return fmt.Errorf("%w: %w", control.ErrRefused, err)
+	case err != nil:
+		return err
+	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
+		return fmt.Errorf("%w: %s holds no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, path)
+	case db.Schema.IsNewer():
+		return fmt.Errorf("%w: %s is at migration %d, and this program knows %d: a newer one was there, use that one", control.ErrRefused, path, db.Schema.Migration, db.Schema.Newest)
+	case !db.Schema.CanBeAdopted():
+		return fmt.Errorf("%w: the tables of %s are at %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
+			control.ErrRefused, path, db.Schema.Alembic)
+	}
+	return nil
+}
+
+// dsn is the address of an SQLite file.
+func dsn(file string) string { return (&url.URL{Scheme: "sqlite", Path: file}).String() }
 
 // holdState takes the state directory. A dry run makes neither it nor its lock.
 func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
@@ -129,19 +130,13 @@ func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
 
 // migration is one run of Migrate.
 type migration struct {
-	agent    *Agent
-	opts     MigrateOptions
-	database string
-	out      *Migration
+	agent *Agent
+	opts  MigrateOptions
+	out   *control.Migration
 }
 
 // look finds out, on a copy of the database, for which nodes something needs to move.
-func (m *migration) look(ctx context.Context) error {
-	file, remove, err := copyDatabase(m.database)
-	if err != nil {
-		return err
-	}
-	defer remove()
+func (m *migration) look(ctx context.Context, file string) error {
 	history, err := journal.Read(m.agent.cfg.Agent.StateDir)
 	if err != nil {
 		return err
@@ -161,17 +156,17 @@ func (m *migration) look(ctx context.Context) error {
 }
 
 // looked is the outcome of a node so far.
-func looked(plan control.NodePlan, unfinished bool) MigratedNode {
-	n := MigratedNode{NodePlan: plan}
+func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
+	n := control.MigratedNode{NodePlan: plan, Unfinished: unfinished}
 	switch {
 	case plan.Refused:
-		n.Outcome = MigrationRefused
+		n.Outcome = control.MigrationRefused
 	case plan.Error != "":
-		n.Outcome = MigrationFailed
+		n.Outcome = control.MigrationFailed
 	case plan.Reshape != nil || unfinished:
-		n.Outcome = MigrationNeeded
+		n.Outcome = control.MigrationNeeded
 	default:
-		n.Outcome = MigrationNotNeeded
+		n.Outcome = control.MigrationNotNeeded
 		n.Operations = []reportclient.Operation{} // left to the agent
 	}
 	return n
@@ -180,7 +175,7 @@ func looked(plan control.NodePlan, unfinished bool) MigratedNode {
 // checkNames refuses names that no driver names.
 func (m *migration) checkNames(ctx context.Context) error {
 	for _, name := range m.opts.Nodes {
-		if slices.ContainsFunc(m.out.Nodes, func(n MigratedNode) bool { return n.Node == name }) {
+		if slices.ContainsFunc(m.out.Nodes, func(n control.MigratedNode) bool { return n.Node == name }) {
 			continue
 		}
 		var names, silent []string
@@ -205,7 +200,7 @@ func (m *migration) checkNames(ctx context.Context) error {
 // move makes one pass over each node that needs it, as at start-up.
 func (m *migration) move(ctx context.Context) error {
 	m.agent.loadJournal()
-	return m.with(ctx, m.database, func(ctx context.Context) error {
+	return m.with(ctx, m.out.Database, func(ctx context.Context) error {
 		for i := range m.out.Nodes {
 			n := &m.out.Nodes[i]
 			if !needed(*n) {
@@ -221,7 +216,7 @@ func (m *migration) move(ctx context.Context) error {
 	})
 }
 
-func (m *migration) pass(ctx context.Context, d active, n *MigratedNode) {
+func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode) {
 	tracker := m.tracker(d, n.Node)
 	err := tracker.Once(ctx)
 	for _, s := range tracker.Status().Nodes {
@@ -233,17 +228,17 @@ func (m *migration) pass(ctx context.Context, d active, n *MigratedNode) {
 	var refused *resourcetracker.ReshapeError
 	switch {
 	case err == nil:
-		n.Outcome = MigrationDone
+		n.Outcome = control.MigrationDone
 		return
 	case errors.As(err, &refused):
-		n.Outcome, n.Error, n.Remedy, n.Refused = MigrationRefused, refused.Summary(), refused.Remedy, true
+		n.Outcome, n.Error, n.Remedy, n.Refused = control.MigrationRefused, refused.Summary(), refused.Remedy, true
 		for _, o := range refused.Offenders {
 			n.Offenders = append(n.Offenders, o.String())
 		}
 	case errors.As(err, &fatal) && fatal.Protects:
-		n.Outcome, n.Error, n.Refused = MigrationRefused, err.Error(), true
+		n.Outcome, n.Error, n.Refused = control.MigrationRefused, err.Error(), true
 	default:
-		n.Outcome, n.Error = MigrationFailed, err.Error()
+		n.Outcome, n.Error = control.MigrationFailed, err.Error()
 	}
 }
 
@@ -273,7 +268,7 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 // with runs f while the agent's Placement is the one of a database, in this process and for it alone.
 func (m *migration) with(ctx context.Context, file string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
-	cfg.Database, cfg.Exclusive, cfg.Logger = (&url.URL{Scheme: "sqlite", Path: file}).String(), true, m.agent.log
+	cfg.Database, cfg.Exclusive, cfg.Logger = dsn(file), true, m.agent.log
 	direct, err := placement.Direct(ctx, cfg)
 	if err != nil {
 		return refuseDatabase(err)

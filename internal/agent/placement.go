@@ -3,6 +3,9 @@
 package agent
 
 import (
+	"context"
+	"net/http"
+
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/access"
@@ -10,9 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
+// requestObserver is told of each request to Placement, see [reportclient.Config].Observe.
+type requestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
+
 // newPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
 // request.
-func newPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, log zerolog.Logger) (*reportclient.Client, error) {
+func newPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe requestObserver, log zerolog.Logger) (*reportclient.Client, error) {
 	c := cfg.PlacementClient
 	a, err := access.New(c, nil, log)
 	if err != nil {
@@ -24,7 +30,7 @@ func newPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, lo
 	}
 	return reportclient.New(reportclient.Config{
 		URL: c.URL, Endpoint: where, Authorize: a.Authorize, Reauthorize: a.Reauthorize, Transport: a.Transport, Dial: a.Dial,
-		Timeout: c.Timeout, Retries: c.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes, Logger: log,
+		Timeout: c.Timeout, Retries: c.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes, Observe: observe, Logger: log,
 	})
 }
 

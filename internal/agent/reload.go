@@ -28,12 +28,14 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	defer a.sayReady()
 	next, err := a.opts.Load()
 	if err != nil {
+		a.troubles.reloaded(nil, err)
 		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The former one stays in force; `compute-agent config check` shows what is wrong.")
 		return
 	}
 	a.mu.Lock()
 	changes := config.Diff(a.cfg, next)
 	a.mu.Unlock()
+	a.troubles.reloaded(changes, nil)
 	for _, c := range changes {
 		level, msg := zerolog.InfoLevel, "Reload: a setting changed."
 		if c.Restart {
@@ -95,9 +97,11 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		case errors.As(err, &down):
 			a.log.Warn().Str("driver", name).Err(err).Msg("Reload: the driver has its new configuration and cannot be started with it yet. It is tried again.")
 		case err != nil:
+			a.troubles.configured(name, err)
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the driver does not take its new configuration. The former one stays in force.")
 			continue
 		}
+		a.troubles.configured(name, nil)
 		a.mu.Lock()
 		if d.tracker == nil {
 			a.track(ctx, group, d, false)
@@ -114,6 +118,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		if err == nil {
 			err = a.addDriver(ctx, group, name, spec, false)
 		}
+		a.troubles.configured(name, err)
 		if err != nil {
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
 		}

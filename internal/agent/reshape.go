@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -12,6 +13,12 @@ import (
 // loadJournal reads the journal of reshapes. What is wrong with finished entries keeps nobody from working.
 func (a *Agent) loadJournal() {
 	damaged, err := a.journal.Load()
+	a.troubles.set(func(t *troubles) {
+		t.journal, t.damaged = words(err), nil
+		for _, e := range damaged {
+			t.damaged = append(t.damaged, fmt.Sprintf("reshape %d: %s", e.ID, e.File))
+		}
+	})
 	if err != nil {
 		a.log.Warn().Err(err).Msg("The journal of reshapes cannot be read. No pass is made before it can; `compute-agent doctor` looks at the state directory.")
 	}

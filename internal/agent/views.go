@@ -23,6 +23,15 @@ func (a *Agent) Status(context.Context) control.Status { return a.now() }
 
 // now is how the agent is doing now; nobody needs to be asked for that.
 func (a *Agent) now() control.Status {
+	a.watch.mu.Lock()
+	defer a.watch.mu.Unlock()
+	s := a.look()
+	a.judge(&s)
+	return s
+}
+
+// look takes the status together.
+func (a *Agent) look() control.Status {
 	drivers := a.active()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
+// fakeAgent answers what these tests ask; the rest nobody asks of it.
 type fakeAgent struct {
+	control.Agent
 	err       error
 	refreshed *int
 }

@@ -32,6 +32,11 @@ type Agent interface {
 	auditAgent
 }
 
+// MetricsSource is an Agent that has metrics: GET /metrics answers with them.
+type MetricsSource interface {
+	Metrics() http.Handler
+}
+
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
 // answers is not: two agents must not run on one state directory.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
@@ -64,6 +69,9 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
+	if source, ok := agent.(MetricsSource); ok {
+		mux.Handle("GET /metrics", source.Metrics())
+	}
 	handleNodes(mux, agent)
 	handleAudit(mux, agent)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })

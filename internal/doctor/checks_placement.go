@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/reportclient/keystone"
 )
 
 const (
@@ -28,70 +30,115 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	const why = "The agent keeps the last good state, and the scheduler sees what was true then."
 	p, c := e.probe(), e.Config.PlacementClient
 	edit := e.command("editor %s", e.Config.File())
-	look := "curl -sS -m 10 -D- " + c.URL + "/"
+	look := "curl -sS -m 10 -D- " + p.base + "/"
 	switch {
 	case p.setup != nil:
 		return bad(p.setup.Error(), "The agent cannot speak to Placement at all.", edit)
+	case p.login != nil:
+		return e.notLoggedIn(p.login, edit)
 	case p.err != nil:
-		return e.unreachable(p.err, why, look, edit)
+		return e.unreachable(p.base, p.err, why, look, e.startPlacement)
 	case p.status == http.StatusServiceUnavailable, p.status == http.StatusBadGateway, p.status == http.StatusGatewayTimeout:
-		return bad(fmt.Sprintf("%s answers %d: the service behind that address is down", c.URL, p.status), why, look)
+		return bad(fmt.Sprintf("%s answers %d: the service behind that address is down", p.base, p.status), why, look)
 	case p.status == http.StatusUnauthorized && !p.isAPI:
-		return bad(c.URL+" asks for a login already for its version document: that is not Placement's own address", why, edit)
+		return bad(p.base+" asks for a login already for its version document: that is not Placement's own address", why, edit)
 	case p.status != http.StatusOK || !p.isAPI:
-		return bad(fmt.Sprintf("%s answers %d, and not as Placement does; the path may be missing (such as /placement)", c.URL, p.status), why, look)
+		return bad(fmt.Sprintf("%s answers %d, and not as Placement does; the path may be missing (such as /placement)", p.base, p.status), why, look)
 	case tooOld(p.max, leastMinor):
 		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs 1.%d", p.max, leastMinor),
 			"Older ones cannot take what the agent writes. OpenStack Xena (Placement 6.0.0) is the first that can.", look)
 	case p.authErr != nil:
-		return e.unreachable(p.authErr, why, look, edit)
+		return e.unreachable(p.base, p.authErr, why, look, e.startPlacement)
 	case p.auth == http.StatusUnauthorized:
-		return e.unauthorized(why)
+		return e.unauthorized(c, why)
 	case p.auth == http.StatusForbidden:
-		return bad("Placement knows who the agent is, and forbids it to read resource providers (403)", why,
-			"openstack role add --user "+e.Agent.Name+" --project service service")
+		return e.forbidden(p.who, why)
 	case p.auth != http.StatusOK:
 		return bad(fmt.Sprintf("a query for resource providers is answered with %d", p.auth), why, look)
 	case p.took > slowAnswer:
-		return warn(fmt.Sprintf("%s takes %v to answer", c.URL, p.took.Round(10*time.Millisecond)), "Start-up and every change take that long many times over.",
-			"curl -sS -o /dev/null -w '%{time_namelookup} %{time_connect} %{time_starttransfer}\\n' "+c.URL+"/")
+		return warn(fmt.Sprintf("%s takes %v to answer", p.base, p.took.Round(10*time.Millisecond)), "Start-up and every change take that long many times over.",
+			"curl -sS -o /dev/null -w '%{time_namelookup} %{time_connect} %{time_starttransfer}\\n' "+p.base+"/")
 	}
-	return fine("%s, microversions up to %s", c.URL, p.max)
+	if c.Auth == config.AuthKeystone {
+		return fine("%s, microversions up to %s, as %s (roles: %s)", p.base, p.max, p.who.User, strings.Join(p.who.Roles, ", "))
+	}
+	return fine("%s, microversions up to %s", p.base, p.max)
 }
 
-func (e *Env) unauthorized(why string) []Result {
-	c := e.Config.PlacementClient
+// notLoggedIn judges what Keystone said, or did not.
+func (e *Env) notLoggedIn(err error, edit string) []Result {
+	const why = "Without a token the agent cannot speak to Placement at all; it goes on trying."
+	k := e.Config.PlacementClient.Keystone
+	var failed *keystone.Error
+	if !errors.As(err, &failed) {
+		return bad(err.Error(), why, edit)
+	}
+	found := fmt.Sprintf("%v (%s): %s", failed.Kind, failed.AuthURL, failed.Detail)
+	switch {
+	case errors.Is(err, keystone.ErrCatalog):
+		return bad(found, "The agent does not know where Placement is.", "openstack endpoint list --service placement")
+	case errors.Is(err, keystone.ErrCredentials):
+		return bad(found, why, edit)
+	case failed.Status == 0 && failed.Cause != nil:
+		return e.unreachable(k.AuthURL, failed.Cause, why, "curl -sS -m 10 -D- "+k.AuthURL, nil)
+	}
+	return bad(found, why, "curl -sS -m 10 -D- "+k.AuthURL)
+}
+
+func (e *Env) forbidden(who keystone.Identity, why string) []Result {
+	found, user, project := "Placement knows who the agent is, and forbids it to read resource providers (403)", e.Agent.Name, "service"
+	if who.User != "" {
+		found += fmt.Sprintf("; it is %s with the roles %s", who.User, strings.Join(who.Roles, ", "))
+		user = who.User
+	}
+	if who.Project != "" {
+		project = who.Project
+	}
+	return bad(found, why, fmt.Sprintf("openstack role add --user %s --project %s service", user, project))
+}
+
+func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 	if c.Auth == config.AuthNoauth {
 		return bad("Placement wants a token (401), and placement_client.auth is \"noauth\"", why, e.command("editor %s", e.Config.File()))
+	}
+	if c.Auth == config.AuthKeystone {
+		return bad("Placement does not accept a token that Keystone gave a moment ago (401): does it ask the same Keystone?", why,
+			"grep -A 12 keystone_authtoken /etc/placement/placement.conf")
 	}
 	return bad("Placement does not accept the token (401); it is wrong or expired", why,
 		fmt.Sprintf("openstack token issue -f value -c id | %s", e.command("tee %s > /dev/null", c.TokenFile)))
 }
 
-func (e *Env) unreachable(err error, why, look, edit string) []Result {
-	c := e.Config.PlacementClient
-	u, parseErr := url.Parse(c.URL)
+// startPlacement starts the bundled Placement.
+func (e *Env) startPlacement(u *url.URL) string {
+	if !e.systemd() {
+		return fmt.Sprintf("compute-agent placement serve --listen %s --state-dir %s", hostPort(u), e.Config.Agent.StateDir+"-placement")
+	}
+	return e.command("systemctl start compute-agent-placement.socket")
+}
+
+// unreachable says why nobody answers at an address; start, if given, starts
+// what should be there, if that is this host.
+func (e *Env) unreachable(address string, err error, why, look string, start func(*url.URL) string) []Result {
+	u, parseErr := url.Parse(address)
 	if parseErr != nil {
-		return bad("placement_client.url is not a URL", why, edit)
+		return bad(fmt.Sprintf("%q is not a URL", address), why, e.command("editor %s", e.Config.File()))
 	}
 	if trouble, isTLS := tlsTrouble(err); isTLS {
-		return bad(fmt.Sprintf("%s: %s", c.URL, trouble), why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null", hostPort(u), u.Hostname()))
+		return bad(fmt.Sprintf("%s: %s", address, trouble), why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null", hostPort(u), u.Hostname()))
 	}
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
 		return bad(fmt.Sprintf("the name %s cannot be resolved", u.Hostname()), why, "getent hosts "+u.Hostname())
 	case errors.Is(err, syscall.ECONNREFUSED):
-		start := look
-		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
-			start = e.command("systemctl start compute-agent-placement.socket")
-			if !e.systemd() {
-				start = fmt.Sprintf("compute-agent placement serve --listen %s --state-dir %s", hostPort(u), e.Config.Agent.StateDir+"-placement")
-			}
+		mend := look
+		if ip := net.ParseIP(u.Hostname()); start != nil && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+			mend = start(u)
 		}
-		return bad("nobody listens at "+hostPort(u), why, start)
+		return bad("nobody listens at "+hostPort(u), why, mend)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-		return bad(c.URL+" does not answer in time", why, look)
+		return bad(address+" does not answer in time", why, look)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return bad("there is no way to "+hostPort(u), why, "ip route get "+u.Hostname())
 	}
@@ -99,7 +146,7 @@ func (e *Env) unreachable(err error, why, look, edit string) []Result {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return bad(fmt.Sprintf("%s does not answer: %v", c.URL, err), why, look)
+	return bad(fmt.Sprintf("%s does not answer: %v", address, err), why, look)
 }
 
 func isTimeout(err error) bool {

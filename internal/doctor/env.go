@@ -55,11 +55,9 @@ type Env struct {
 	Now         func() time.Time
 	LookPath    func(program string) (string, error)
 	DialUnix    func(ctx context.Context, path string) (net.Conn, error)
-	// HTTP sends requests to Placement, made of the configuration; nil means one
-	// is made.
+	// HTTP sends requests to Placement and Keystone; nil means that a client is made
+	// of the configuration.
 	HTTP http.RoundTripper
-	// Token is the token for Placement; nil means the configured file is read.
-	Token func() (string, error)
 	// Timeout bounds every check; zero means DefaultTimeout.
 	Timeout time.Duration
 

@@ -10,23 +10,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/reportclient/keystone"
 )
 
 // probe is what Placement answered to two requests: its version document, which
-// needs no token, and a query as the agent makes it, which does.
+// needs no token, and a query as the agent makes it, which does. Where Keystone
+// is asked for the token, that comes first.
 type probe struct {
-	setup    error // The client could not be made: a certificate or token is at fault.
-	err      error // No answer to the version document.
-	status   int   // Of the version document.
+	setup    error             // The client could not be made: a certificate or token is at fault.
+	login    error             // Keystone gave no token, or no address of Placement.
+	who      keystone.Identity // What Keystone says of the agent.
+	base     string            // Placement's address, without a slash at its end.
+	err      error             // No answer to the version document.
+	status   int               // Of the version document.
 	max      string
 	isAPI    bool // The document is that of Placement.
 	authErr  error
@@ -40,17 +47,30 @@ type probe struct {
 const maxDocument = 64 << 10
 
 func probePlacement(ctx context.Context, e *Env) probe {
-	transport, token, err := e.client()
+	a, err := e.access()
 	if err != nil {
 		return probe{setup: err}
 	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer client.CloseIdleConnections()
-	base := strings.TrimSuffix(e.Config.PlacementClient.URL, "/")
-
+	defer a.CloseIdle()
 	var p probe
+	if a.Keystone != nil {
+		if p.who, p.login = a.Keystone.Identify(ctx); p.login != nil {
+			return p
+		}
+	}
+	proof := http.Header{}
+	if err := a.Authorize(ctx, proof); err != nil {
+		return probe{setup: err}
+	}
+	base, err := a.Endpoint(ctx)
+	if err != nil {
+		return probe{setup: err}
+	}
+	base = strings.TrimSuffix(base, "/")
+	p.base = base
+	client := &http.Client{Transport: a.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	start := e.Now()
-	status, header, body, err := get(ctx, client, base+"/", "")
+	status, header, body, err := get(ctx, client, base+"/", nil)
 	p.received = e.Now()
 	p.took = p.received.Sub(start)
 	if err != nil {
@@ -70,20 +90,20 @@ func probePlacement(ctx context.Context, e *Env) probe {
 		p.isAPI, p.max = true, doc.Versions[0].MaxVersion
 	}
 	if status == http.StatusOK && p.isAPI {
-		p.auth, _, _, p.authErr = get(ctx, client, base+"/resource_providers?name="+url.QueryEscape(e.Config.Agent.Host), token)
+		p.auth, _, _, p.authErr = get(ctx, client, base+"/resource_providers?name="+url.QueryEscape(e.Config.Agent.Host), proof)
 	}
 	return p
 }
 
-func get(ctx context.Context, client *http.Client, address, token string) (int, http.Header, []byte, error) {
+func get(ctx context.Context, client *http.Client, address string, proof http.Header) (int, http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return 0, nil, nil, err
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "compute-agent-doctor")
-	if token != "" {
-		req.Header.Set("X-Auth-Token", token)
+	if proof != nil {
+		maps.Copy(req.Header, proof)
 		req.Header.Set("OpenStack-API-Version", "placement 1.20")
 	}
 	resp, err := client.Do(req)
@@ -95,50 +115,15 @@ func get(ctx context.Context, client *http.Client, address, token string) (int, 
 	return resp.StatusCode, resp.Header, body, err
 }
 
-// client makes a transport as the agent would, and reads the token.
-func (e *Env) client() (http.RoundTripper, string, error) {
+// access reaches Placement as the agent would.
+func (e *Env) access() (*access.Access, error) {
 	c := e.Config.PlacementClient
-	token := "admin"
-	if c.Auth == config.AuthToken {
-		read := e.Token
-		if read == nil {
-			read = func() (string, error) { s, err := config.ReadSecret(e.path(c.TokenFile)); return s.Reveal(), err }
-		}
-		var err error
-		if token, err = read(); err != nil {
-			return nil, "", fmt.Errorf("placement_client.token_file: %w", err)
+	for _, file := range []*string{&c.TokenFile, &c.CAFile, &c.CertFile, &c.KeyFile, &c.Keystone.PasswordFile, &c.Keystone.ApplicationCredentialSecretFile} {
+		if *file != "" {
+			*file = e.path(*file)
 		}
 	}
-	if e.HTTP != nil {
-		return e.HTTP, token, nil
-	}
-	t := &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: c.ConnectTimeout}).DialContext,
-		TLSHandshakeTimeout:   c.ConnectTimeout,
-		ResponseHeaderTimeout: c.Timeout,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-	}
-	if c.UseProxy {
-		t.Proxy = http.ProxyFromEnvironment
-	}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(e.path(c.CAFile))
-		if err != nil {
-			return nil, "", fmt.Errorf("placement_client.ca_file: %w", err)
-		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, "", fmt.Errorf("placement_client.ca_file: %s holds no certificate in PEM", c.CAFile)
-		}
-	}
-	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(e.path(c.CertFile), e.path(c.KeyFile))
-		if err != nil {
-			return nil, "", fmt.Errorf("placement_client.cert_file and key_file: %w", err)
-		}
-		t.TLSClientConfig.Certificates = []tls.Certificate{pair}
-	}
-	return t, token, nil
+	return access.New(c, e.HTTP, zerolog.Nop())
 }
 
 // tooOld tells whether a microversion such as "1.36" lies below the least that

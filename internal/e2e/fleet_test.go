@@ -78,6 +78,8 @@ func (h *hour) sum(from, until time.Duration) (sum, peak int, at time.Duration) 
 type line struct {
 	*hour
 	requests int
+	// each, if set, is told of each request.
+	each func(*http.Request)
 }
 
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -89,6 +91,9 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}); err != nil {
 		return nil, err
+	}
+	if l.each != nil {
+		l.each(r)
 	}
 	return l.service.RoundTrip(r)
 }
@@ -110,9 +115,20 @@ type member struct {
 func newMember(t *testing.T, cfg *config.Config, h *hour, number int) member {
 	t.Helper()
 	name, uuid := fmt.Sprintf("cn%d", number), fmt.Sprintf("11111111-0000-4000-8000-%012d", number)
+	return memberWith(t, cfg, h, uuid, configured(t, `{"shape": "vgpu-children", "nodes": [{"name": "`+name+`", "inventories":
+		{"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "VGPU": {"total": 8}}}]}`))
+}
+
+// configured is a fake driver.
+func configured(t *testing.T, cfg string) *fake.Driver {
+	t.Helper()
 	driver := fake.New()
-	check(t, driver.Configure(t.Context(), json.RawMessage(`{"shape": "vgpu-children", "nodes": [{"name": "`+name+`", "inventories":
-		{"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "VGPU": {"total": 8}}}]}`), plugins.HostInfo{Name: name}))
+	check(t, driver.Configure(t.Context(), json.RawMessage(cfg), plugins.HostInfo{Name: "cn1"}))
+	return driver
+}
+
+func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *fake.Driver) member {
+	t.Helper()
 	l := &line{hour: h}
 	client, err := reportclient.New(reportclient.Config{
 		URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout, Retries: cfg.PlacementClient.Retries,

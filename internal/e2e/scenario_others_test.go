@@ -27,7 +27,7 @@ func (p *play) others(lines []string) {
 		case "free":
 			p.must("DELETE", "/allocations/"+uuidFor(words[1]), nil, nil)
 		case "delete":
-			p.look()
+			p.learn()
 			p.must("DELETE", "/resource_providers/"+p.uuids[words[1]], nil, nil)
 		default:
 			provider, err := parseProvider(line)
@@ -47,9 +47,8 @@ func (p *play) nameFor(names ...string) {
 // put makes a provider if there is none of that name, and adds to it.
 func (p *play) put(n noted) {
 	p.t.Helper()
-	p.look()
 	p.nameFor(n.aggregates...)
-	if _, there := p.uuidsNow()[n.name]; !there {
+	if !p.learn()[n.name] {
 		body := map[string]any{"name": n.name, "uuid": uuidFor(n.name)}
 		if n.parent != "" {
 			body["parent_provider_uuid"] = p.uuids[n.parent]
@@ -98,12 +97,34 @@ func (p *play) put(n noted) {
 	}
 }
 
-// uuidsNow are the uuids of the providers that there are.
-func (p *play) uuidsNow() map[string]string {
-	now := p.look()
-	out := map[string]string{}
-	for name := range now.Parents {
-		out[name] = p.uuids[name]
+// learn notes the uuids of the providers that there are now, and says which those are.
+func (p *play) learn() map[string]bool {
+	p.t.Helper()
+	var list struct {
+		Providers []struct{ UUID, Name string } `json:"resource_providers"`
+	}
+	p.must("GET", "/resource_providers", nil, &list)
+	there := map[string]bool{}
+	for _, rp := range list.Providers {
+		p.uuids[rp.Name], there[rp.Name] = rp.UUID, true
+	}
+	return there
+}
+
+// held is what the consumers of the scenario hold, and names are learnt on the way.
+func (p *play) held() holding {
+	p.t.Helper()
+	p.learn()
+	out := holding{}
+	for _, consumer := range p.consumers {
+		var got struct {
+			Allocations map[string]struct{ Resources map[string]int64 }
+		}
+		p.must("GET", "/allocations/"+uuidFor(consumer), nil, &got)
+		out[consumer] = map[string]map[string]int64{}
+		for provider, a := range got.Allocations {
+			out[consumer][provider] = a.Resources
+		}
 	}
 	return out
 }
@@ -119,8 +140,11 @@ func (p *play) declare(under, name string) {
 // allocate is what a scheduler does. Consumers whose name begins with "migration" are migrations.
 func (p *play) allocate(consumer string, held map[string]map[string]int64) {
 	p.t.Helper()
-	p.look()
+	p.learn()
 	p.nameFor(consumer)
+	if !slices.Contains(p.consumers, consumer) {
+		p.consumers = append(p.consumers, consumer)
+	}
 	var before struct {
 		Generation *int64 `json:"consumer_generation"`
 	}

@@ -70,6 +70,7 @@ type play struct {
 	driver    *dictated
 	meanwhile []string
 	names     map[string]string // of consumers and aggregates, by uuid
+	consumers []string
 
 	// The agent that is up.
 	client  *reportclient.Client
@@ -131,7 +132,6 @@ func (p *play) step(step string, body []string) (said []string, speaks bool) {
 		p.now += time.Hour
 		return p.turn(true), true
 	case "tree":
-		p.look()
 		return p.look().draw(p.names), true
 	case "quiet":
 		p.checkQuiet()
@@ -164,7 +164,7 @@ func (p *play) boot() {
 // turn is one turn of the agent: at start-up, or, running, later.
 func (p *play) turn(running bool) []string {
 	p.t.Helper()
-	before, meanwhile := p.look().Holding, false
+	before, meanwhile := p.held(), false
 	placement := &erring{Client: p.client}
 	tracker := resourcetracker.New(resourcetracker.Config{
 		Name: "dictated", Driver: p.driver, Placement: placement, Identity: nodeUUID, Journal: p.journal, Records: ownership.Open(p.state()), Running: running,
@@ -192,7 +192,7 @@ func (p *play) turn(running bool) []string {
 			p.t.Fatalf("the turn does not end within %v", patience)
 		}
 	}
-	after := p.look().Holding
+	after := p.held()
 	if diff := cmp.Diff(before.sums(p.driver.renames), after.sums(p.driver.renames)); diff != "" && !meanwhile {
 		p.t.Errorf("the agent has changed what consumers hold: %s", diff)
 	}

@@ -3,9 +3,7 @@
 package providerconfig
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +25,7 @@ type Source struct {
 	dir      string
 	config   *Config
 	warnings []Warning
+	err      error     // of the last time that files were read
 	read     string    // the files' look before they were read last, valid or not
 	seen     string    // a look that differed from read and had not settled
 	seenAt   time.Time // when it was first seen
@@ -78,6 +77,13 @@ func (s *Source) Use(dir string) error {
 	return s.load(dir)
 }
 
+// Err returns why the files as they were read last are not in force; nil: they are.
+func (s *Source) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
 // Changed reports whether the files are not those that were read last, whether these were valid or not, and have been left
 // alone for a moment. It costs one directory listing and one stat per file.
 func (s *Source) Changed() bool {
@@ -106,6 +112,7 @@ func (s *Source) Poll() (reloaded bool, err error) {
 func (s *Source) load(dir string) error {
 	look, _ := look(dir)
 	config, warnings, err := Load(dir)
+	s.err = err
 	if err != nil {
 		if dir == s.dir {
 			s.read, s.seen = look, ""
@@ -132,7 +139,7 @@ func (s *Source) changed() bool {
 }
 
 // look is all that tells files apart without reading them, and the newest of their times and the directory's (zero if there
-// is no directory).
+// is no directory). It is never empty.
 func look(dir string) (string, time.Time) {
 	var b strings.Builder
 	var newest time.Time
@@ -151,10 +158,7 @@ func look(dir string) (string, time.Time) {
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", newest
-	}
-	if err != nil {
+	if err != nil { // there may be no such directory, too
 		return err.Error(), newest
 	}
 	note(dir)

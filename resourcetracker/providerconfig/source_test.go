@@ -100,6 +100,7 @@ func TestSourceNoticesChanges(t *testing.T) {
 	poll(t, s, true)
 
 	// The directory goes: there is nothing whose age could be told, so this counts when it was seen for a while.
+	c.pass(time.Hour)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +154,14 @@ func TestSourceKeepsTheFormer(t *testing.T) {
 	if err := s.Reload(); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Reload: %v", err)
 	}
-	if s.Changed() || s.Config() != former {
-		t.Error("the former does not stay in force")
+	if s.Changed() || s.Config() != former || !errors.Is(s.Err(), ErrInvalid) {
+		t.Error("the former does not stay in force, or nobody can tell why")
 	}
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_B"))
 	poll(t, s, true)
+	if s.Err() != nil {
+		t.Error(s.Err())
+	}
 
 	// Announced, a change need not settle.
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_CC"))

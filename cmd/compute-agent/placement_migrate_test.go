@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// request is one to Placement: method, path, body.
+type request [3]any
+
+// occupied is a node with everything on its root, and three guests.
+func occupied() []request {
+	type m = map[string]any
+	out := []request{
+		{"POST", "/resource_providers", m{"uuid": cn1, "name": "cn1"}},
+		{"PUT", "/resource_providers/" + cn1 + "/inventories", m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 8}, "VGPU": m{"total": 8}}}},
+	}
+	for i := range 3 {
+		out = append(out, request{"PUT", "/allocations/" + consumer(i), m{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+			"allocations": m{cn1: m{"resources": m{"VCPU": 1, "VGPU": i + 1}}}}})
+	}
+	return out
+}
+
+func consumer(i int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d", i+1) }
+
+// debian makes requests to the distribution's OpenStack Placement on a database file, and returns the bodies of the answers.
+func debian(t *testing.T, file string, requests []request) []json.RawMessage {
+	t.Helper()
+	input, err := json.Marshal(requests)
+	check(t, err)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "../../placement/store/sqlite/testdata/run_upstream.py", file)
+	cmd.Stdin = bytes.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	raw, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("OpenStack Placement: %v\n%s", err, stderr.String())
+	}
+	var answers [][2]json.RawMessage
+	check(t, json.Unmarshal(raw, &answers))
+	return bodies(t, requests, answers)
+}
+
+func bodies(t *testing.T, requests []request, answers [][2]json.RawMessage) (out []json.RawMessage) {
+	t.Helper()
+	for i, a := range answers {
+		if string(a[0]) >= "300" {
+			t.Fatalf("%v: %s %s", requests[i], a[0], a[1])
+		}
+		out = append(out, a[1])
+	}
+	return out
+}
+
+// bundled makes requests to our Placement on a database file.
+func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
+	t.Helper()
+	server, err := placement.New(t.Context(), placement.Config{Database: "sqlite://" + file, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	var answers [][2]json.RawMessage
+	for _, r := range requests {
+		body, err := json.Marshal(r[2])
+		check(t, err)
+		req := httptest.NewRequestWithContext(t.Context(), r[0].(string), r[1].(string), bytes.NewReader(body))
+		req.Header.Set("X-Auth-Token", "admin")
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("OpenStack-API-Version", "placement 1.39")
+		w := httptest.NewRecorder()
+		server.Handler().ServeHTTP(w, req)
+		answers = append(answers, [2]json.RawMessage{[]byte(fmt.Sprint(w.Code)), w.Body.Bytes()})
+	}
+	check(t, server.Close())
+	return bodies(t, requests, answers)
+}
+
+type asking func(*testing.T, string, []request) []json.RawMessage
+
+// makers are the two programs that make a database.
+var makers = map[string]asking{"bundled": bundled, "debian": debian}
+
+// onBothDatabases runs a test on a database of each program; the site has no Placement that could be reached.
+func onBothDatabases(t *testing.T, test func(t *testing.T, s *site, file string, ask asking)) {
+	for name, ask := range makers {
+		t.Run(name, func(t *testing.T) {
+			if found, err := hasUpstream(); err != nil {
+				t.Fatal(err)
+			} else if name == "debian" && !found {
+				t.Skip("SKIPPED: OpenStack Placement (Debian: python3-placement) is not installed, so its databases are not tried.")
+			}
+			s := newSite(t)
+			s.url = "http://127.0.0.1:1"
+			file := filepath.Join(s.dir, "db", "placement.db")
+			check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+			ask(t, file, occupied())
+			test(t, s, file, ask)
+		})
+	}
+}
+
+// shape is where the guests' VGPUs are: "old", "new", or what is wrong.
+func shapeOf(t *testing.T, file string, ask asking) string {
+	t.Helper()
+	var requests []request
+	for i := range 3 {
+		requests = append(requests, request{"GET", "/allocations/" + consumer(i), nil})
+	}
+	shapes := map[string]bool{}
+	for i, body := range ask(t, file, requests) {
+		var got struct {
+			Allocations map[string]struct{ Resources map[string]int }
+			Project     string `json:"project_id"`
+			Type        string `json:"consumer_type"`
+		}
+		check(t, json.Unmarshal(body, &got))
+		vcpu, vgpu, where := 0, 0, "new"
+		for provider, a := range got.Allocations {
+			vcpu += a.Resources["VCPU"]
+			vgpu += a.Resources["VGPU"]
+			if provider == cn1 && a.Resources["VGPU"] > 0 {
+				where = "old"
+			}
+		}
+		if vcpu != 1 || vgpu != i+1 || got.Project != "p" || got.Type != "INSTANCE" {
+			return fmt.Sprintf("consumer %d: %s", i, body)
+		}
+		shapes[where] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(shapes)), " and ")
+}
+
+// contents are all files below a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	check(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		out[path] = string(content)
+		return err
+	}))
+	return out
+}
+
+func dsn(file string) string { return "sqlite://" + file }
+
+// TestMigrate: a host is moved while all services are down, once.
+func TestMigrate(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, s *site, file string, ask asking) {
+		migrate := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes"}
+		before := contents(t, filepath.Dir(file))
+		same := func(what string) {
+			t.Helper()
+			if d := cmp.Diff(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(contents(t, filepath.Dir(file))))); d != "" {
+				t.Errorf("%s: files came or went: %s", what, d)
+			}
+			for path, content := range contents(t, filepath.Dir(file)) {
+				if content != before[path] {
+					t.Errorf("%s: %s was written", what, path)
+				}
+			}
+		}
+
+		// Nothing needs to move: nothing is written, whatever else the driver would change.
+		s.configure("", `class_renames = {}`)
+		s.want("migrate-nothing.txt", exitDone, migrate...)
+		same("nothing to move")
+
+		s.configure("vgpu-children", "")
+		check(t, os.RemoveAll(filepath.Join(s.dir, "state")))
+		s.want("migrate-dry-run.txt", exitDone, append(migrate, "--dry-run")...)
+		same("dry run")
+		if _, err := os.Stat(filepath.Join(s.dir, "state")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a dry run made the state directory: %v", contents(t, filepath.Join(s.dir, "state")))
+		}
+
+		s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
+		if got := shapeOf(t, file, ask); got != "new" {
+			t.Error(got)
+		}
+		entries, err := journal.Read(filepath.Join(s.dir, "state"))
+		if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
+			t.Errorf("%+v, %v", entries, err)
+		}
+
+		before = contents(t, filepath.Dir(file))
+		s.want("migrate-nothing.txt", exitDone, migrate...)
+		same("once more")
+		if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone || !strings.Contains(out, `"outcome": "nothing to move"`) {
+			t.Errorf("%d, %s", code, out)
+		}
+	})
+}
+
+// TestMigrateRefuses: with the reason, and without a byte changed.
+func TestMigrateRefuses(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, s *site, file string, ask asking) {
+		s.configure("vgpu-children", "")
+		before := contents(t, filepath.Dir(file))
+		refused := func(code int, words, database string, args ...string) {
+			t.Helper()
+			got, _, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", database}, args...)...)
+			if got != code || !strings.Contains(stderr, words) {
+				t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
+			}
+		}
+		refused(exitUsage, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
+		refused(exitUsage, "say which nodes", dsn(file))
+		refused(exitUsage, "say which nodes", dsn(file), "--all-nodes", "--node", "cn1")
+		refused(exitUsage, "--database is required", "", "--all-nodes")
+		refused(exitUsage, "there is no database", dsn(file+"x"), "--all-nodes")
+		refused(exitUsage, "not supported", "mysql://u:secret@h/placement", "--all-nodes")
+		if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
+			t.Error("the database was written")
+		}
+
+		// Another program's tables, a former version's, and none.
+		other := filepath.Join(s.dir, "other.db")
+		tables := func(statements string) {
+			t.Helper()
+			check(t, os.RemoveAll(other))
+			db, err := sql.Open("sqlite", other)
+			check(t, err)
+			_, err = db.ExecContext(t.Context(), statements)
+			check(t, errors.Join(err, db.Close()))
+		}
+		tables("CREATE TABLE recipes (id INTEGER)")
+		refused(exitProtect, "refused", dsn(other), "--all-nodes")
+		tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+		refused(exitProtect, "too old", dsn(other), "--all-nodes")
+		check(t, os.WriteFile(other, nil, 0o600))
+		refused(exitProtect, "no tables of Placement", dsn(other), "--all-nodes")
+
+		// While an agent runs, also for a dry run.
+		check(t, os.MkdirAll(filepath.Join(s.dir, "state"), 0o700))
+		lock, err := os.Create(filepath.Join(s.dir, "state", "agent.lock"))
+		check(t, err)
+		check(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+		refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes")
+		refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
+		check(t, lock.Close())
+
+		// A reshape that does not pass the checks.
+		s.configure("vgpu-children", `misbehave = "invent"`)
+		code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
+		if code != exitProtect || !strings.Contains(stdout, "would be invented") || !strings.Contains(stdout, "nothing has moved") {
+			t.Errorf("%d\n%s", code, stdout)
+		}
+		s.configure("vgpu-children", `not_ready = "the daemon is away"`)
+		code, stdout, _ = s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
+		if code != exitFailed || !strings.Contains(stdout, "the daemon is away") {
+			t.Errorf("%d\n%s", code, stdout)
+		}
+		if contents(t, filepath.Dir(file))[file] != before[file] {
+			t.Error("the database was written")
+		}
+
+		// While one of our servers has it open. (That adopts a database of the other program.)
+		s.configure("vgpu-children", "")
+		server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+		check(t, err)
+		refused(exitProtect, "stop the Placement service first", dsn(file), "--all-nodes")
+		refused(exitProtect, "stop the Placement service first", dsn(file), "--all-nodes", "--dry-run")
+		check(t, server.Close())
+		if got := shapeOf(t, file, ask); got != "old" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal knows which, and the
+// next run brings it to the end. The kill comes at the n-th change of a file of the database or the state directory.
+func TestMigrateKilled(t *testing.T) {
+	const stride = 4 // of the changes of a whole run, about 60
+	s := newSite(t)
+	s.url = "http://127.0.0.1:1"
+	s.configure("vgpu-children", "")
+	file, state := filepath.Join(s.dir, "db", "placement.db"), filepath.Join(s.dir, "state")
+	command := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes", "--config", filepath.Join(s.dir, "agent.toml")}
+	program := filepath.Join(s.dir, "compute-agent")
+	self, err := os.Executable()
+	check(t, err)
+	check(t, os.Symlink(self, program))
+	seen := map[string]int{}
+	for n := 1; ; n += stride {
+		check(t, errors.Join(os.RemoveAll(filepath.Dir(file)), os.RemoveAll(state), os.MkdirAll(filepath.Dir(file), 0o700), os.MkdirAll(filepath.Join(state, journal.DirName), 0o700)))
+		bundled(t, file, occupied())
+		killed := runAndKill(t, exec.CommandContext(t.Context(), program, command...), n, filepath.Dir(file), state, filepath.Join(state, journal.DirName))
+		shape := shapeOf(t, file, bundled)
+		entries, err := journal.Read(state)
+		check(t, err)
+		outcome := "none"
+		if len(entries) > 0 {
+			outcome = "open"
+			if !entries[0].Open() {
+				outcome = string(entries[0].Outcome)
+			}
+		}
+		seen[shape+", journal "+outcome]++
+		if shape != "old" && shape != "new" || shape == "new" && outcome != "open" && outcome != "happened" || shape == "old" && outcome == "happened" {
+			t.Fatalf("killed at change %d: %s, journal %s", n, shape, outcome)
+		}
+		if code, out, stderr := s.run(command[:len(command)-2]...); code != exitDone {
+			t.Fatalf("after the kill at change %d: %d\n%s%s", n, code, out, stderr)
+		}
+		entries, err = journal.Read(state)
+		check(t, err)
+		if got := shapeOf(t, file, bundled); got != "new" || slices.ContainsFunc(entries, journal.Entry.Open) {
+			t.Fatalf("after the kill at change %d and another run: %s, %+v", n, got, entries)
+		}
+		if !killed {
+			break
+		}
+	}
+	t.Log(seen)
+	if seen["old, journal none"] == 0 || seen["new, journal happened"] == 0 {
+		t.Errorf("the kills did not reach both ends: %v", seen)
+	}
+}
+
+// runAndKill runs a command and kills it at the n-th change below the directories. It reports whether that came before the end.
+func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
+	t.Helper()
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	check(t, err)
+	events := os.NewFile(uintptr(watch), "inotify")
+	for _, dir := range dirs {
+		_, err := unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_DELETE)
+		check(t, err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	check(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	reached := make(chan struct{})
+	go func() {
+		buf := make([]byte, unix.SizeofInotifyEvent+unix.NAME_MAX+1) // one event at a time, or a few
+		for left := n; ; {
+			size, err := events.Read(buf)
+			if err != nil {
+				return
+			}
+			for at := 0; at < size; {
+				at += unix.SizeofInotifyEvent + int(uint32(buf[at+12])|uint32(buf[at+13])<<8)
+				left--
+			}
+			if left <= 0 {
+				close(reached)
+				return
+			}
+		}
+	}()
+	defer func() { _ = events.Close() }()
+	select {
+	case <-reached:
+		_ = cmd.Process.Signal(syscall.SIGKILL) // it may have ended by itself
+		var exit *exec.ExitError
+		return errors.As(<-ended, &exit) && !exit.Exited()
+	case err := <-ended:
+		if err != nil {
+			t.Fatalf("%v\n%s", err, stderr.String())
+		}
+		return false
+	}
+}

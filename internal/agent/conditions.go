@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// facts are all that conditions follow from.
+type facts struct {
+	now    time.Time
+	status control.Status
+	// old is the age from which on a last good sync is told.
+	old time.Duration
+	// disabled are the drivers that were taken out of the configuration.
+	disabled []string
+	// state is what keeps the state directory from being written to.
+	state string
+	// providers is why the provider.yaml files on disk are not in force.
+	providers string
+
+	// See [troubles].
+	reload, journal  string
+	restart, damaged []string
+	refused          map[string]string
+}
+
+// oldPasses and oldLeast say when a last good sync is old: after so many intervals, and not before.
+const (
+	oldPasses = 10
+	oldLeast  = 10 * time.Minute
+)
+
+// maxDetails bounds the list that a condition carries.
+const maxDetails = 50
+
+// findings are the conditions that follow from facts. It is pure.
+func findings(f facts) []health.Finding {
+	b := &findingList{}
+	b.agent(f)
+	for _, d := range f.status.Drivers {
+		b.driver(f, d)
+	}
+	return b.all
+}
+
+type findingList struct{ all []health.Finding }
+
+func (b *findingList) add(code health.Code, subject health.Subject, text string, details ...string) *health.Finding {
+	if more := len(details) - maxDetails; more > 0 {
+		details = append(slices.Clone(details[:maxDetails]), fmt.Sprintf("and %d more", more))
+	}
+	b.all = append(b.all, health.Finding{Code: code, Subject: subject, Text: text, Details: details})
+	return &b.all[len(b.all)-1]
+}
+
+// agent finds what is so of the agent as a whole.
+func (b *findingList) agent(f facts) {
+	for _, c := range []struct {
+		code health.Code
+		text string
+	}{
+		{health.StateNotWritable, f.state}, {health.ReloadRefused, f.reload}, {health.ProviderConfigFile, f.providers}, {health.JournalUnreadable, f.journal},
+	} {
+		if c.text != "" {
+			b.add(c.code, health.Agent, c.text)
+		}
+	}
+	if len(f.status.Drivers) == 0 {
+		b.add(health.NoDriver, health.Agent, "")
+	}
+	if len(f.restart) > 0 {
+		b.add(health.RestartNeeded, health.Agent, strings.Join(f.restart, ", "))
+	}
+	if len(f.damaged) > 0 {
+		b.add(health.JournalDamaged, health.Agent, "", f.damaged...)
+	}
+	for _, name := range f.disabled {
+		b.add(health.DriverDisabled, health.Driver(name), "")
+	}
+}
+
+// driver finds what is so of one driver, its process and its nodes.
+func (b *findingList) driver(f facts, d control.Driver) {
+	subject := health.Driver(d.Name)
+	if text := f.refused[d.Name]; text != "" {
+		b.add(health.DriverRefused, subject, text)
+	}
+	down := b.plugin(d)
+	r := d.Report
+	switch {
+	case r.State == resourcetracker.Starting:
+		b.add(health.Starting, subject, "")
+	case r.Error == "":
+	case down && ofDriver(r.Cause): // the plugin's condition says why
+	default:
+		b.failure(subject, r.Cause, health.DriverFails, r.Error, r.Remedy)
+	}
+	if len(r.Nodes) == 0 && f.now.Sub(f.status.Started) >= f.old {
+		b.add(health.SyncOld, subject, "the driver has named no node since the agent was started")
+	}
+	for _, n := range r.Nodes {
+		b.node(f, n, down)
+	}
+}
+
+// plugin finds how a driver's process is, and tells whether it answers no calls.
+func (b *findingList) plugin(d control.Driver) (down bool) {
+	p, subject := d.Plugin, health.Plugin(d.Name)
+	switch host.State(p.State) {
+	case host.Healthy, host.Disabled:
+	case host.Degraded:
+		b.add(health.PluginDegraded, subject, p.Error)
+	case host.Quarantined:
+		b.add(health.PluginQuarantined, subject, p.Error)
+		return true
+	case host.Incompatible:
+		b.add(health.PluginIncompatible, subject, p.Error)
+		return true
+	default:
+		b.add(health.PluginDown, subject, p.Error)
+		return true
+	}
+	return false
+}
+
+// ofDriver tells causes that are the driver's, or may be.
+func ofDriver(c resourcetracker.Cause) bool {
+	return c == resourcetracker.CauseNotReady || c == resourcetracker.CauseOther
+}
+
+// node finds what is so of one node.
+func (b *findingList) node(f facts, n resourcetracker.NodeStatus, down bool) {
+	subject := health.Node(n.Name)
+	switch {
+	case n.Error == "", down && ofDriver(n.Cause):
+	case n.Held:
+		b.add(health.ReshapeHeld, subject, n.Error, n.Offenders...).Remedy = n.Remedy
+	default:
+		b.failure(subject, n.Cause, health.PassFails, n.Error, n.Remedy, n.Offenders...)
+	}
+	last := n.LastSuccess
+	if last.IsZero() {
+		last = f.status.Started
+	}
+	if f.now.Sub(last) >= f.old {
+		b.add(health.SyncOld, subject, "last at "+last.UTC().Format(time.RFC3339))
+	}
+	if n.DisabledReason != "" {
+		b.add(health.NodeDisabled, subject, n.DisabledReason)
+	}
+	if n.Orphaned != "" {
+		b.add(health.NodeOrphaned, subject, n.Orphaned)
+	}
+	for _, c := range []struct {
+		code health.Code
+		list []string
+	}{
+		{health.ProviderConfigIdle, n.Conflicts}, {health.InventoryRetiring, n.Retiring}, {health.DriftFound, n.Drift}, {health.ForeignKept, n.Kept},
+	} {
+		if len(c.list) > 0 {
+			b.add(c.code, subject, "", c.list...)
+		}
+	}
+}
+
+// codes are the conditions of failures by their cause.
+var codes = map[resourcetracker.Cause]health.Code{
+	resourcetracker.CauseUnavailable: health.PlacementUnreachable, resourcetracker.CauseCredentials: health.CredentialsRefused,
+	resourcetracker.CauseTooOld: health.PlacementTooOld, resourcetracker.CauseUnexpected: health.PlacementUnexpected,
+	resourcetracker.CauseIdentity: health.IdentityRefused, resourcetracker.CauseConflict: health.WriteConflict,
+	resourcetracker.CauseInUse: health.InventoryInUse, resourcetracker.CauseNotReady: health.DriverNotReady,
+	resourcetracker.CauseReshapeLate: health.ReshapeLate, resourcetracker.CauseReshapeRefused: health.ReshapeRefused,
+	resourcetracker.CauseState: health.StateNotWritable,
+}
+
+// ofAgent are those that are of all nodes alike: Placement's, and this host's.
+var ofAgent = []health.Code{
+	health.PlacementUnreachable, health.CredentialsRefused, health.PlacementTooOld, health.PlacementUnexpected, health.StateNotWritable,
+}
+
+// failure finds the condition of a failed pass; unknown is the one for causes that have none. The tracker's remedy, if it has
+// one, fits the cause best.
+func (b *findingList) failure(subject health.Subject, cause resourcetracker.Cause, unknown health.Code, text, remedy string, details ...string) {
+	code, known := codes[cause]
+	if !known {
+		code = unknown
+	}
+	if !slices.Contains(ofAgent, code) {
+		b.add(code, subject, text, details...).Remedy = remedy
+		return
+	}
+	if slices.ContainsFunc(b.all, func(f health.Finding) bool { return f.Code == code && f.Subject == health.Agent }) {
+		return // another node has said so
+	}
+	b.add(code, health.Agent, text, details...).Remedy = remedy
+}

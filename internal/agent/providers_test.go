@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// provide writes a provider.yaml that adds so many licences and a trait to the node.
+func (h *house) provide(licences int, trait string) {
+	h.t.Helper()
+	dir := filepath.Join(h.dir, "provider_config")
+	check(h.t, os.MkdirAll(dir, 0o700))
+	check(h.t, os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(fmt.Sprintf(`meta: {schema_version: '1.0'}
+providers:
+  - identification: {uuid: $COMPUTE_NODE}
+    inventories: {additional: [{CUSTOM_LICENSE: {total: %d}}]}
+    traits: {additional: [%s]}
+`, licences, trait)), 0o600))
+}
+
+// TestProviderConfig: what the files say is added at the start, changed by a reload at once and without one at a later pass,
+// kept while they are invalid, and taken back when they go.
+func TestProviderConfig(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.provide(4, "CUSTOM_RACK_7")
+	h.start()
+	<-h.ready
+	h.await(0, "The provider.yaml files were read", "site.yaml")
+	h.await(0, "Placement was told", "CUSTOM_LICENSE")
+
+	mark := h.mark()
+	h.provide(5, "CUSTOM_RACK_8")
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Reload: the provider.yaml files changed")
+	h.await(mark, "CUSTOM_LICENSE total 4→5")
+	h.await(mark, "CUSTOM_RACK_7")
+
+	mark = h.mark()
+	h.provide(60, "CUSTOM_RACK_8")
+	h.await(mark, "The provider.yaml files changed and were read again")
+	h.await(mark, "CUSTOM_LICENSE total 5→60")
+
+	mark = h.mark()
+	h.provide(0, "CUSTOM_RACK_8")
+	h.await(mark, "The provider.yaml files changed and are invalid", "out of bounds", "site.yaml:4:57")
+	mark = h.mark()
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Reload: the provider.yaml files are invalid")
+	mark = h.mark()
+	h.provide(61, "CUSTOM_RACK_8")
+	h.await(mark, "CUSTOM_LICENSE total 60→61") // so it was 60 meanwhile
+
+	mark = h.mark()
+	check(t, os.RemoveAll(filepath.Join(h.dir, "provider_config")))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", "CUSTOM_LICENSE")
+}
+
+// TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added before.
+func TestProviderConfigInvalidAtTheStart(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.provide(-1, "CUSTOM_RACK_7")
+	cfg, err := config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
+	check(t, err)
+	if _, err := agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()}); !errors.Is(err, config.ErrInvalid) {
+		t.Errorf("New: %v", err)
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/serve"
+)
+
+// Metrics implements [control.MetricsSource].
+func (a *Agent) Metrics() http.Handler { return a.metrics.Handler() }
+
+// listenMetrics binds [metrics] listen, or nothing: nil. An address that somebody asked for and that cannot be had is an error.
+func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("metrics.listen: %w", err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("metrics.listen: %w; choose another address, or none", err)
+	}
+	return l, nil
+}
+
+// serveMetrics answers Prometheus and probes until ctx ends. A listener that fails ends nothing else.
+func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
+	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
+	server := &http.Server{Handler: a.web(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	if err := serve.Until(ctx, server, l, 2*time.Second); err != nil {
+		a.log.Error().Err(err).Msg("Metrics are served no more. The agent goes on; restart it to get them back.")
+	}
+}
+
+func (a *Agent) web() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.Metrics())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := a.unready(); why != "" {
+			say(w, http.StatusServiceUnavailable, why)
+			return
+		}
+		say(w, http.StatusOK, "ready")
+	})
+	return mux
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintln(w, text) // who went away is no concern of the agent's
+}
+
+// unready says what keeps the agent from being ready: a first turn that has not ended, or a critical condition; "" if nothing
+// does.
+func (a *Agent) unready() string {
+	drivers := a.active()
+	for _, d := range drivers {
+		select {
+		case <-d.tracker.Ready():
+		default:
+			return "driver " + d.name + ": the first turn has not ended yet"
+		}
+	}
+	for _, c := range a.now().Conditions {
+		if c.Severity == health.Critical {
+			return c.String()
+		}
+	}
+	return ""
+}

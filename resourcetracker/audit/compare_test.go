@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+)
+
+// Providers of the node, and others.
+const root, gpu, far, share = "root", "gpu", "far", "share"
+
+var now = time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+
+type resources = map[string]map[string]int64
+
+// held is a consumer that was written two hours ago.
+func held(uuid string, r resources) reportclient.Consumer {
+	generation := int64(3)
+	return reportclient.Consumer{UUID: uuid, ProjectID: "p", UserID: "u", Generation: &generation, Resources: r, Written: now.Add(-2 * time.Hour), Age: 2 * time.Hour}
+}
+
+// node is a node with these consumers.
+func node(consumers ...reportclient.Consumer) audit.Input {
+	in := audit.Input{Node: plugins.Node{Name: "cn1", UUID: root}, Driver: "fake", Now: now, Holdings: reportclient.Holdings{
+		Providers: []reportclient.Held{
+			{UUID: root, Name: "cn1", Inventories: providertree.Inventories{"VCPU": {Total: 8, Reserved: 2, AllocationRatio: 2}}, Allocations: resources{}},
+			{UUID: gpu, Name: "cn1_gpu", Inventories: providertree.Inventories{"CUSTOM_GPU": {Total: 2}}, Allocations: resources{}},
+		},
+		Consumers: map[string]reportclient.Consumer{},
+	}}
+	for _, c := range consumers {
+		in.Holdings.Consumers[c.UUID] = c
+		for i := range in.Holdings.Providers {
+			if amounts := c.Resources[in.Holdings.Providers[i].UUID]; amounts != nil {
+				in.Holdings.Providers[i].Allocations[c.UUID] = amounts
+			}
+		}
+	}
+	return in
+}
+
+var hourOld = audit.Proof{MinAge: time.Hour}
+
+// TestOrphans: what is reported, and what is missing for it to be deleted.
+func TestOrphans(t *testing.T) {
+	gone := map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+	for name, tc := range map[string]struct {
+		change func(*audit.Input, *audit.Proof)
+		kept   string
+	}{
+		"seen before, gone, old":   {func(in *audit.Input, _ *audit.Proof) { in.Seen = gone }, ""},
+		"never seen (a migration)": {func(*audit.Input, *audit.Proof) {}, "never seen it as a guest"},
+		"never seen, named":        {func(_ *audit.Input, p *audit.Proof) { p.Named = map[string]bool{"o": true} }, ""},
+		"another is named":         {func(_ *audit.Input, p *audit.Proof) { p.Named = map[string]bool{"x": true} }, "never seen"},
+		"gone just now": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour)}}
+		}, "may be back soon"},
+		"gone a while ago, not long": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {Gone: now.Add(-59 * time.Minute)}}
+		}, "may be back soon"},
+		"gone just now, and named": {func(in *audit.Input, p *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {}}
+			p.Named = map[string]bool{"o": true}
+		}, "may be back soon"},
+		"gone in the future": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {Gone: now.Add(time.Hour)}}
+		}, "may be back soon"},
+		"on another node of the host": {func(in *audit.Input, _ *audit.Proof) { in.Seen, in.Siblings = gone, map[string]string{"o": "cn2"} }, "guest of cn2"},
+		"written lately": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = gone
+			c := in.Holdings.Consumers["o"]
+			c.Age = 59 * time.Minute
+			in.Holdings.Consumers["o"] = c
+		}, "may be about to come"},
+		"written lately, and named": {func(in *audit.Input, p *audit.Proof) {
+			p.Named = map[string]bool{"o": true}
+			c := in.Holdings.Consumers["o"]
+			c.Age = time.Second
+			in.Holdings.Consumers["o"] = c
+		}, "may be about to come"},
+		"of unknown age": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = gone
+			c := in.Holdings.Consumers["o"]
+			c.Written, c.Age = time.Time{}, 0
+			in.Holdings.Consumers["o"] = c
+		}, "how old"},
+		"without a generation": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = gone
+			c := in.Holdings.Consumers["o"]
+			c.Generation = nil
+			in.Holdings.Consumers["o"] = c
+		}, "no generation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, proof := node(held("o", resources{gpu: {"CUSTOM_GPU": 1}, far: {"VCPU": 2}, share: {"DISK_GB": 3}}), held("g", resources{root: {"VCPU": 1}})), hourOld
+			in.Guests = []plugins.Guest{{UUID: "g"}}
+			tc.change(&in, &proof)
+			got := audit.Compare(in, proof, audit.Owner{})
+			if len(got.Orphans) != 1 || len(got.Unaccounted) != 0 || got.Guests != 1 || got.Consumers != 2 {
+				t.Fatalf("%+v", got)
+			}
+			o := got.Orphans[0]
+			if d := cmp.Diff([]audit.Share{{gpu, "cn1_gpu", "CUSTOM_GPU", 1}}, o.Here); d != "" {
+				t.Error(d)
+			}
+			if d := cmp.Diff([]audit.Share{{far, "", "VCPU", 2}, {share, "", "DISK_GB", 3}}, o.Elsewhere); d != "" {
+				t.Error(d)
+			}
+			if (o.Kept == "") != (tc.kept == "") || !strings.Contains(o.Kept, tc.kept) {
+				t.Errorf("kept because %q, want %q", o.Kept, tc.kept)
+			}
+			if !strings.HasSuffix(o.Look, " o") {
+				t.Errorf("look: %q", o.Look)
+			}
+		})
+	}
+}
+
+// TestUnaccountedGuests: who holds nothing, or something else.
+func TestUnaccountedGuests(t *testing.T) {
+	has := resources{root: {"VCPU": 2}, gpu: {"CUSTOM_GPU": 1}}
+	whole := plugins.Guest{UUID: "g", Name: "vm", ProjectID: "p", UserID: "u", Resources: has}
+	for name, tc := range map[string]struct {
+		guest  plugins.Guest
+		here   resources // nil: nothing
+		other  resources
+		owner  audit.Owner
+		wrong  bool
+		kept   string
+		differ []audit.Difference
+	}{
+		"holds what it has":                     {guest: whole, here: has},
+		"and more, of classes nobody speaks of": {guest: whole, here: resources{root: {"VCPU": 2, "MEMORY_MB": 5}, gpu: {"CUSTOM_GPU": 1}, far: {"NET_BW_EGR_KILOBIT_PER_SEC": 9}}},
+		"holds, the driver does not know what":  {guest: plugins.Guest{UUID: "g"}, here: has},
+		"holds nothing":                         {guest: whole, wrong: true},
+		"holds elsewhere":                       {guest: whole, other: resources{far: {"VCPU": 2}}, wrong: true, kept: "elsewhere"},
+		"nobody knows what it has":              {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not know what it has"},
+		"has nothing, holds nothing":            {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
+		"nobody knows whose it is":              {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "whose it is"},
+		"half of whose it is":                   {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "whose it is"},
+		"nobody knows, a person does":           {guest: plugins.Guest{UUID: "g", Resources: has}, owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
+		"holds less": {
+			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}}, wrong: true, kept: "is not changed",
+			differ: []audit.Difference{{root, "cn1", "VCPU", 2, 1}},
+		},
+		"holds it elsewhere in the tree": {
+			guest: whole, here: resources{root: {"VCPU": 2, "CUSTOM_GPU": 1}}, wrong: true, kept: "is not changed",
+			differ: []audit.Difference{{root, "cn1", "CUSTOM_GPU", 0, 1}, {gpu, "cn1_gpu", "CUSTOM_GPU", 1, 0}},
+		},
+		"another amount of a share": {
+			guest: plugins.Guest{UUID: "g", Resources: resources{root: {"VCPU": 2}, share: {"DISK_GB": 4}}}, here: resources{root: {"VCPU": 2}, share: {"DISK_GB": 5}}, wrong: true, kept: "is not changed",
+			differ: []audit.Difference{{share, "", "DISK_GB", 4, 5}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := node()
+			if tc.here != nil {
+				in = node(held("g", tc.here))
+			}
+			in.Guests, in.Others = []plugins.Guest{tc.guest}, map[string]reportclient.Consumer{"g": {UUID: "g", Resources: tc.other}}
+			got := audit.Compare(in, hourOld, tc.owner)
+			if len(got.Orphans) != 0 || (len(got.Unaccounted) == 1) != tc.wrong {
+				t.Fatalf("%+v", got)
+			}
+			if !tc.wrong {
+				return
+			}
+			g := got.Unaccounted[0]
+			if (g.Kept == "") != (tc.kept == "") || !strings.Contains(g.Kept, tc.kept) {
+				t.Errorf("kept because %q, want %q", g.Kept, tc.kept)
+			}
+			if d := cmp.Diff(append([]audit.Difference{}, tc.differ...), g.Differences); d != "" {
+				t.Error(d)
+			}
+			if err := g.Still(&tc.guest); err != nil {
+				t.Error(err)
+			}
+			if g.Still(nil) == nil || tc.guest.Resources != nil && g.Still(&plugins.Guest{UUID: "g"}) == nil {
+				t.Error("a guest that went or changed is the same")
+			}
+			if w := g.Wanted(); tc.kept == "" && (w.ProjectID == "" || w.UserID == "" || w.Generation != nil || cmp.Diff(tc.guest.Resources, w.Resources) != "") {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
+
+// TestOvercommitted: with the numbers, and without inventory too.
+func TestOvercommitted(t *testing.T) {
+	in := node(held("a", resources{root: {"VCPU": 7, "MEMORY_MB": 1}, gpu: {"CUSTOM_GPU": 2}}), held("b", resources{root: {"VCPU": 6}}))
+	in.Guests = []plugins.Guest{{UUID: "a"}, {UUID: "b"}}
+	got := audit.Compare(in, hourOld, audit.Owner{})
+	if d := cmp.Diff([]audit.Overcommitted{
+		{Provider: root, Name: "cn1", Class: "MEMORY_MB", Used: 1},
+		{Provider: root, Name: "cn1", Class: "VCPU", Total: 8, Reserved: 2, AllocationRatio: 2, Capacity: 12, Used: 13},
+	}, got.Overcommitted); d != "" {
+		t.Error(d)
+	}
+	if (audit.Report{Nodes: []audit.Node{got}}).Clean() {
+		t.Error("an over-committed inventory is no finding")
+	}
+}
+
+// TestProof: whatever is known, nothing is deletable that is a guest somewhere on this host, is young, or was neither seen nor
+// named; and every consumer is either a guest or an orphan.
+func TestProof(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
+		var consumers []reportclient.Consumer
+		proof := audit.Proof{MinAge: time.Duration(rapid.IntRange(0, 3).Draw(t, "min age")) * time.Hour, Named: map[string]bool{}}
+		seen, siblings, guests := map[string]resourcetracker.Sighting{}, map[string]string{}, []plugins.Guest{}
+		for i := range rapid.IntRange(0, 6).Draw(t, "consumers") {
+			c := held(fmt.Sprint("c", i), resources{root: {"VCPU": 1}})
+			c.Age = time.Duration(rapid.IntRange(-2, 5).Draw(t, "age")) * time.Hour
+			consumers = append(consumers, c)
+			if coin("seen") {
+				s := resourcetracker.Sighting{First: now.Add(-99 * time.Hour)}
+				if coin("gone") {
+					s.Gone = now.Add(-time.Duration(rapid.IntRange(-2, 5).Draw(t, "gone")) * time.Hour)
+				}
+				seen[c.UUID] = s
+			}
+			proof.Named[c.UUID] = coin("named")
+			if coin("guest") {
+				guests = append(guests, plugins.Guest{UUID: c.UUID})
+			} else if coin("sibling") {
+				siblings[c.UUID] = "cn2"
+			}
+		}
+		in := node(consumers...)
+		in.Guests, in.Seen, in.Siblings = guests, seen, siblings
+		got := audit.Compare(in, proof, audit.Owner{})
+		if len(got.Orphans)+len(guests) != len(consumers) {
+			t.Fatalf("%d orphans and %d guests of %d consumers", len(got.Orphans), len(guests), len(consumers))
+		}
+		for _, o := range got.Orphans {
+			s, was := seen[o.Consumer]
+			proven := siblings[o.Consumer] == "" && (was || proof.Named[o.Consumer]) && o.Age >= proof.MinAge && (!was || !s.Gone.IsZero() && now.Sub(s.Gone) >= proof.MinAge)
+			if (o.Kept == "") != proven {
+				t.Fatalf("%+v: proven %v", o, proven)
+			}
+		}
+	})
+}
+
+// TestOutcomes: what counts as mended.
+func TestOutcomes(t *testing.T) {
+	for _, tc := range []struct {
+		outcome          audit.Outcome
+		clean, accounted bool
+	}{{"", false, false}, {audit.Deleted, true, true}, {audit.Created, true, true}, {audit.WouldDelete, false, false}, {audit.WouldCreate, false, true}, {audit.Failed, false, false}} {
+		orphan := audit.Report{Nodes: []audit.Node{{Orphans: []audit.Orphan{{Done: tc.outcome}}}}}
+		guest := audit.Report{Nodes: []audit.Node{{Unaccounted: []audit.Guest{{Done: tc.outcome}}}}}
+		if orphan.Clean() != tc.clean || guest.Clean() != tc.clean || guest.Accounted() != tc.accounted || !orphan.Accounted() {
+			t.Errorf("%q: %v, %v, %v, %v", tc.outcome, orphan.Clean(), guest.Clean(), guest.Accounted(), orphan.Accounted())
+		}
+	}
+	failed := audit.Report{Nodes: []audit.Node{{Error: "no"}}}
+	if failed.Clean() || failed.Accounted() {
+		t.Error("a node that could not be compared is clean")
+	}
+}
