@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 // merge lays the agent's and the operator's items upon the driver's answer, and puts back what was not the driver's to take
@@ -17,7 +18,11 @@ import (
 //
 // Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each generation of it.
 func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, error) {
-	operator, conflicts := t.operatorLayer(d)
+	var config *providerconfig.Config // the one of this pass; it may change meanwhile
+	if t.config.ProviderConfig != nil {
+		config = t.config.ProviderConfig()
+	}
+	operator, conflicts := t.operatorLayer(state, d, config)
 	agent, unsupported := t.agentLayer(state, d)
 	result, err := ownership.Merge(ownership.Input{
 		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base, Answer: d.answer, Record: d.record,
@@ -38,7 +43,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		if c.Owner == ownership.Driver {
 			d.refused = append(d.refused, c.String())
 		} else {
-			conflicts = append(conflicts, t.conflictText(c))
+			conflicts = append(conflicts, conflictText(c, config))
 		}
 	}
 	d.conflicts = conflicts
@@ -73,35 +78,33 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
 }
 
-// operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries for providers that are not
-// there are told, and take effect when they are.
-func (t *Tracker) operatorLayer(d draft) (ownership.Layer, []string) {
-	layer := ownership.Layer{Owner: ownership.Operator}
-	if t.config.ProviderConfig == nil {
-		return layer, nil
-	}
-	config := t.config.ProviderConfig()
+// operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries for providers that none of the
+// driver's nodes has are told, and take effect when one has them.
+func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfig.Config) (ownership.Layer, []string) {
 	if config == nil {
-		return layer, nil
+		return ownership.Layer{Owner: ownership.Operator}, nil
 	}
 	layer, unmatched := config.Layer(d.answer, d.node.UUID)
-	texts := make([]string, 0, len(unmatched))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state.unmatched = map[string]bool{}
+	var texts []string
 	for _, u := range unmatched {
-		texts = append(texts, u.Where+": "+u.Reason)
+		state.unmatched[u.Key] = true
+		elsewhere := false
+		for _, other := range t.nodes {
+			elsewhere = elsewhere || other.State != Orphaned && !other.unmatched[u.Key] // one that has had no pass yet may have it
+		}
+		if u.Twice || !elsewhere {
+			texts = append(texts, u.Where+": "+u.Reason)
+		}
 	}
 	return layer, texts
 }
 
 // conflictText says which entry of provider.yaml is left out, and why.
-func (t *Tracker) conflictText(c ownership.Conflict) string {
-	where := ""
-	if t.config.ProviderConfig != nil {
-		where = t.config.ProviderConfig().Where(c.Provider, c.Name, c.Symbol)
-	}
-	if where == "" {
-		where = "provider.yaml"
-	}
-	return fmt.Sprintf("%s: %s on %s has no effect: %s", where, c.Symbol, c.Name, c.Problem)
+func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
+	return fmt.Sprintf("%s: %s on %s has no effect: %s", config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
 }
 
 func unborn(tree *providertree.Tree, root string) bool {

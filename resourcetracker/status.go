@@ -95,6 +95,8 @@ type nodeState struct {
 	saved  bool
 	// used is how much was allocated of what retires.
 	used map[string]used
+	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys. Guarded by the tracker's mu.
+	unmatched map[string]bool
 	// guests is when the driver was last asked for its guests.
 	guests time.Time
 	// enabling: the next pass that succeeds takes TraitStatusDisabled away, whoever set it.

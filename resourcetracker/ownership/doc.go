@@ -35,7 +35,8 @@
 // A removal is honoured without a record
 //
 //   - of a child provider in the node's tree that has a mark of Nova's: COMPUTE_MANAGED_PCI_DEVICE, or OWNER_NOVA where the
-//     operator has no entry (Nova marks those too, though they are others');
+//     operator has no entry (Nova marks those too, though they are others'). Such a one can also be renamed and moved. A mark that
+//     is ours by the record is none;
 //   - of inventories, in a reshape, on the root and on the providers that are the driver's or marked: the guard has watched that
 //     their allocations move;
 //   - of what [Adopt] recognises at the first contact.
@@ -48,13 +49,15 @@
 //	                                                                                   an inventory of another value
 //
 // Becoming a layer's takes no write if the value is the same; so what Nova wrote for the same provider.yaml is taken over in
-// silence, and so is COMPUTE_NODE. From then on it is ours, and goes when the layer no longer has it. A driver that says an item
+// silence, and so is COMPUTE_NODE. From then on it is ours, and goes when the layer no longer has it. (A mark of Nova's on a
+// child is not taken over: it must stay one.) A driver that says an item
 // itself, from the same value that was there when a layer took it, shows that only in the next pass: then it is the driver's.
 //
 // Sharing providers, roots beside the node's, are treated like any provider of somebody else's: the exceptions do not hold there.
 //
 // Names are each given once. Where a provider that stays has the name that the driver wants for another one, the other one keeps
-// its old name, or is not made, and that is a [Conflict] of the driver's (an error in a reshape).
+// its old name, or is not made, and that is a [Conflict] of the driver's (an error in a reshape). And where what is put back and
+// what the driver moved are each below the other, or something would come into another root's tree, nothing is moved.
 //
 // The named resources of a provider are for the host alone and no matter of ownership: they are as the driver answered.
 //

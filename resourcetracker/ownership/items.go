@@ -15,6 +15,8 @@ const (
 	traitOwnerNova        = "OWNER_NOVA"
 )
 
+func isMark(trait string) bool { return trait == traitManagedPCIDevice || trait == traitOwnerNova }
+
 // marked reports whether a child provider of the node carries a mark of Nova's. A mark that is ours says nothing: else a driver
 // could mark what it wants to remove. Nova also puts OWNER_NOVA on the providers of others that provider.yaml speaks of, so it
 // says nothing there either.
@@ -50,6 +52,7 @@ func (m *merger) merged(was, now providertree.Provider) *entry {
 	m.mergeInventories(e, was, record, mayDrop)
 	e.Traits, e.traits = m.mergeSet(was, KindTrait, was.Traits, now.Traits, record.Traits)
 	e.Aggregates, e.aggregates = m.mergeSet(was, KindAggregate, was.Aggregates, now.Aggregates, record.Aggregates)
+	e.edited = e.edited || len(e.Traits) > len(now.Traits) || len(e.Aggregates) > len(now.Aggregates)
 	return e
 }
 
@@ -68,6 +71,7 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 		}
 		m.keep(was, KindInventory, class, "removed")
 		e.Inventories[class] = inv
+		e.edited = true
 	}
 }
 

@@ -34,8 +34,8 @@ func (m *merger) lay(layer Layer) {
 			case there && holder == Driver:
 				m.conflict(layer.Owner, e, KindTrait, trait, holder)
 				continue
-			case holder != "":
-				continue // another layer says it, and it can only be said once
+			case holder != "", there && e.ParentUUID != "" && isMark(trait):
+				continue // another layer says it, and it can only be said once; and a mark of Nova's must stay one
 			case !there:
 				add = append(add, trait)
 			}
@@ -44,6 +44,7 @@ func (m *merger) lay(layer Layer) {
 		if len(add) > 0 {
 			e.Traits = append(slices.Clip(e.Traits), add...)
 			slices.Sort(e.Traits)
+			e.edited = true
 		}
 	}
 }
@@ -64,6 +65,7 @@ func (m *merger) layInventory(owner Owner, e *entry, class string, inv providert
 		e.Inventories = providertree.Inventories{}
 	}
 	e.Inventories[class] = inv
+	e.edited = true
 }
 
 func (m *merger) conflict(owner Owner, e *entry, kind Kind, symbol string, holder Owner) {

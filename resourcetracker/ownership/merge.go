@@ -76,6 +76,7 @@ type merger struct {
 type entry struct {
 	providertree.Provider
 	ours
+	edited bool // its items are not as the driver answered
 }
 
 func newMerger(in Input) *merger {
@@ -203,6 +204,9 @@ func (m *merger) edited() (*providertree.Tree, error) {
 	var errs []error
 	for _, uuid := range m.order {
 		e := m.entries[uuid]
+		if !e.edited {
+			continue
+		}
 		_, inventories := tree.SetInventories(uuid, e.Inventories)
 		_, traits := tree.SetTraits(uuid, e.Traits)
 		_, aggregates := tree.SetAggregates(uuid, e.Aggregates)

@@ -288,6 +288,9 @@ func (m model) inventory(uuid, class string) (int64, Owner) {
 func (m model) trait(uuid, trait string) (Owner, bool) {
 	has := func(t *providertree.Tree) bool { return t.HasTraits(uuid, trait) }
 	owner, there := m.symbol(uuid, has, m.in.Record.provider(uuid).Traits[trait])
+	if there && (trait == "OWNER_NOVA" || trait == "COMPUTE_MANAGED_PCI_DEVICE") && m.either(uuid).ParentUUID != "" {
+		return owner, there
+	}
 	for _, layer := range m.in.Layers {
 		if owner == "" && slices.Contains(layer.Providers[uuid].Traits, trait) {
 			return layer.Owner, true
