@@ -47,8 +47,12 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		}
 	}
 	d.conflicts = conflicts
-	if _, err := d.desired.RemoveTraits(d.node.UUID, unsupported...); err != nil {
+	removed, err := d.desired.RemoveTraits(d.node.UUID, unsupported...)
+	if err != nil {
 		return d, err
+	}
+	if removed {
+		d.next = d.next.Exact(d.record, d.desired)
 	}
 	return t.retire(ctx, state, d)
 }

@@ -294,7 +294,7 @@ func TestMigrateRefuses(t *testing.T) {
 // TestMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal knows which, and the
 // next run brings it to the end. The kill comes at the n-th change of a file of the database or the state directory.
 func TestMigrateKilled(t *testing.T) {
-	const stride = 4 // of the changes of a whole run, about 60
+	const stride = 2 // of the changes of a whole run, about 60
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "")
@@ -308,7 +308,9 @@ func TestMigrateKilled(t *testing.T) {
 	for n := 1; ; n += stride {
 		check(t, errors.Join(os.RemoveAll(filepath.Dir(file)), os.RemoveAll(state), os.MkdirAll(filepath.Dir(file), 0o700), os.MkdirAll(filepath.Join(state, journal.DirName), 0o700)))
 		bundled(t, file, occupied())
-		killed := runAndKill(t, exec.CommandContext(t.Context(), program, command...), n, filepath.Dir(file), state, filepath.Join(state, journal.DirName))
+		cmd := exec.CommandContext(t.Context(), program, command...)
+		cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // where the copy is left
+		killed := runAndKill(t, cmd, n, filepath.Dir(file), state, filepath.Join(state, journal.DirName))
 		shape := shapeOf(t, file, bundled)
 		entries, err := journal.Read(state)
 		check(t, err)

@@ -199,18 +199,20 @@ func (a *Agent) Audit(ctx context.Context, r control.AuditRequest) (audit.Report
 		q.proof.Named[c] = true
 	}
 	report := a.compare(ctx, s, q)
-	if r.Heal {
-		a.heal(ctx, s, &report, healer{
-			dryRun: r.DryRun,
-			due:    func(n *audit.Node) []finding { return orphans(n, a.placement) },
-			would:  audit.WouldDelete, done: audit.Deleted,
-		})
-		for _, c := range r.Consumers {
-			if !mentions(report, c) {
-				report.Refused = strings.TrimPrefix(report.Refused+"; consumer "+c+" was named and is not orphaned here: it holds nothing on these nodes, or is a guest of theirs", "; ")
-			}
+	if !r.Heal {
+		return report, nil
+	}
+	for _, c := range r.Consumers {
+		if !mentions(report, c) && len(s.silent) == 0 {
+			report.Refused = "nothing is written: consumer " + c + " was named and is not orphaned here: it holds nothing on these nodes, or is a guest of theirs"
+			return report, nil
 		}
 	}
+	a.heal(ctx, s, &report, healer{
+		dryRun: r.DryRun,
+		due:    func(n *audit.Node) []finding { return orphans(n, a.placement) },
+		would:  audit.WouldDelete, done: audit.Deleted,
+	})
 	return report, nil
 }
 

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -83,6 +84,9 @@ func (b *findingList) agent(f facts) {
 	if len(f.damaged) > 0 {
 		b.add(health.JournalDamaged, health.Agent, "", f.damaged...)
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.refused)) {
+		b.add(health.DriverRefused, health.Driver(name), f.refused[name])
+	}
 	for _, name := range f.disabled {
 		b.add(health.DriverDisabled, health.Driver(name), "")
 	}
@@ -91,9 +95,6 @@ func (b *findingList) agent(f facts) {
 // driver finds what is so of one driver, its process and its nodes.
 func (b *findingList) driver(f facts, d control.Driver) {
 	subject := health.Driver(d.Name)
-	if text := f.refused[d.Name]; text != "" {
-		b.add(health.DriverRefused, subject, text)
-	}
 	down := b.plugin(d)
 	r := d.Report
 	switch {

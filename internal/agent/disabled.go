@@ -98,6 +98,7 @@ func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.
 			out.Left = append(out.Left, reasonView(r))
 		}
 		if out.Done() {
+			a.settleEnabling()
 			return out
 		}
 		select {
@@ -113,7 +114,7 @@ func (a *Agent) disabling(node string) control.Disabling {
 	out := control.Disabling{Nodes: []control.DisabledNode{}}
 	for _, d := range a.active() {
 		for _, n := range d.tracker.Status().Nodes {
-			if node != "" && n.Name != node {
+			if n.State == resourcetracker.Orphaned || (node != "" && n.Name != node) {
 				continue
 			}
 			reason, want := a.disabled.Reason(n.Name)
@@ -166,6 +167,9 @@ func (a *Agent) settleEnabling() {
 	pending, seen := false, false
 	for _, d := range a.active() {
 		for _, n := range d.tracker.Status().Nodes {
+			if n.State == resourcetracker.Orphaned {
+				continue
+			}
 			seen = true
 			if !a.disabled.Enabling(n.Name) {
 				continue

@@ -67,6 +67,7 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 		})
 	}
 	wg.Wait()
+	a.settleEnabling()
 	a.log.Info().Msg("The agent has stopped.")
 }
 
@@ -203,6 +204,7 @@ func (a *Agent) waitReady(ctx context.Context) {
 	a.mu.Lock()
 	a.ready = true
 	a.mu.Unlock()
+	a.settleEnabling()
 	a.sayReady()
 	if a.opts.OnReady != nil {
 		a.opts.OnReady(ctx, a)

@@ -82,7 +82,6 @@ type admission struct {
 
 	mu       sync.Mutex
 	admitted map[string]plugins.Node // by uuid
-	noted    map[string]bool
 }
 
 // admitting returns what a driver's tracker talks to. Without a state file (a dry run on a host that must not be written to) it
@@ -92,7 +91,7 @@ func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 		return a.placement
 	}
 	return &admission{
-		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, admitted: map[string]plugins.Node{}, noted: map[string]bool{},
+		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, admitted: map[string]plugins.Node{},
 	}
 }
 
@@ -115,7 +114,7 @@ func (p *admission) Tree(ctx context.Context, uuid, name string) (*providertree.
 		p.mu.Unlock()
 	}
 	if root, _ := tree.Provider(uuid); root.Generation != providertree.NoGeneration {
-		return tree, p.note(node)
+		return tree, p.state.Reported(node, p.driver)
 	}
 	return tree, nil
 }
@@ -131,19 +130,8 @@ func (p *admission) Apply(ctx context.Context, root string, plan reportclient.Pl
 	if !ok {
 		return nil
 	}
-	return p.note(node)
+	return p.state.Reported(node, p.driver)
 }
 
-// note remembers, over restarts, that Placement has a node. It touches no file for one that is remembered.
-func (p *admission) note(node plugins.Node) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.noted[node.UUID] {
-		return nil
-	}
-	if err := p.state.Reported(node, p.driver); err != nil {
-		return err
-	}
-	p.noted[node.UUID] = true
-	return nil
-}
+// NodeRemoved implements [orphan.Witness].
+func (p *admission) NodeRemoved(root string) error { return p.state.ForgetNode(root) }

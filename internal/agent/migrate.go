@@ -271,7 +271,7 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 	cfg.Database, cfg.Exclusive, cfg.Logger = dsn(file), true, m.agent.log
 	direct, err := placement.Direct(ctx, cfg)
 	if err != nil {
-		return refuseDatabase(err)
+		return refuseDatabase(err, m.out.Database)
 	}
 	defer func() { err = errors.Join(err, direct.Close()) }()
 	client, err := reportclient.New(reportclient.Config{URL: "http://placement.in.this.process", Transport: direct, ReshapeLog: m.agent.journal, Logger: m.agent.log})
@@ -284,8 +284,12 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 	return f(ctx)
 }
 
-// refuseDatabase makes a refusal of what is wrong with a database through no fault of its own.
-func refuseDatabase(err error) error {
+// refuseDatabase makes a refusal of what is wrong with a database, or with its copy.
+func refuseDatabase(err error, path string) error {
+	var wrong *store.Error
+	if errors.As(err, &wrong) {
+		wrong.Where = path
+	}
 	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrSchema) || errors.Is(err, store.ErrLost) {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}

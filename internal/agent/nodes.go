@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -46,6 +47,9 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 			silent[d.name] = status.Error
 		}
 		for _, n := range status.Nodes {
+			if n.State == resourcetracker.Orphaned {
+				continue
+			}
 			states[n.UUID] = control.Node{Name: n.Name, UUID: n.UUID, Driver: d.name, State: string(n.State), Error: n.Error}
 		}
 	}
@@ -129,7 +133,13 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	if !r.DryRun && len(objections) == 0 {
 		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("Somebody says that this node is gone for good, and asks to delete it from Placement.")
 	}
-	return a.removal(ctx, node, r.DryRun, objections)
+	out, err := a.removal(ctx, node, r.DryRun, objections)
+	if out.Removed {
+		for _, d := range a.active() {
+			d.tracker.Refresh("a node was removed")
+		}
+	}
+	return out, err
 }
 
 // pick finds a node by its name or uuid.

@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // fakeDriver is the executable of the fake driver, built once.
@@ -276,17 +278,29 @@ func TestNothingToRunIsNeverReady(t *testing.T) {
 	}
 }
 
-// TestTwoDriversOneNode: two drivers that report the same node would undo each other's inventory at every pass. One is
-// refused, and the status says why.
+// TestTwoDriversOneNode: two drivers that report the same node would undo each other's inventory at every pass. At start-up that
+// ends the agent, since which of them has the node would be chance.
 func TestTwoDriversOneNode(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.start()
+	err := <-h.ended
+	var fatal *resourcetracker.FatalError
+	if !errors.As(err, &fatal) || !fatal.Protects || !strings.Contains(err.Error(), "another driver") {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestSecondDriverForANode: one that a reload brings is refused, the first has its way, and the log says why.
+func TestSecondDriverForANode(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
 	<-h.ready
-	h.await(0, `"error"`, "another driver")
 	mark := h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "configured anew")
+	h.await(mark, `"error"`, "another driver")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := strings.Count(h.log.String(), "VCPU total"); n > 0 {

@@ -44,7 +44,7 @@ func (t *troubles) reloaded(changes []config.Change, err error) {
 		if err != nil {
 			return
 		}
-		t.restart = nil
+		t.restart, t.refused = nil, nil // each driver is asked anew
 		for _, c := range changes {
 			if c.Restart {
 				t.restart = append(t.restart, c.Key)

@@ -22,7 +22,9 @@ type diskFault struct {
 	name string
 	// before and after: the agent is killed then.
 	before, after bool
-	errno         syscall.Errno
+	// power: what was not synced is lost then.
+	power bool
+	errno syscall.Errno
 	// lasting: every later call fails too, until the agent is killed when it has tried for a while.
 	lasting bool
 }
@@ -30,6 +32,7 @@ type diskFault struct {
 var diskFaults = []diskFault{
 	{name: "killed before", before: true},
 	{name: "killed after", after: true},
+	{name: "power cut", after: true, power: true},
 	{name: "no space left", errno: syscall.ENOSPC},
 	{name: "input or output error", errno: syscall.EIO},
 	{name: "read-only from now on", errno: syscall.EROFS, lasting: true},
@@ -57,7 +60,7 @@ func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process
 }
 
 // TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes or syncs something of the
-// agent's state, it is killed before or after it, or the call fails. Whenever one looks, the node has the old shape or the new one,
+// agent's state, it is killed before or after it, the power is cut, or the call fails. Whenever one looks, the node has the old shape or the new one,
 // and every consumer holds what it held; the next start completes what was begun, and what the journal says is so.
 func TestReshapeUnderDiskFaults(t *testing.T) {
 	start := prepare(t)
@@ -76,7 +79,7 @@ func TestReshapeUnderDiskFaults(t *testing.T) {
 	for k, op := range ops {
 		k++
 		for i, what := range diskFaults {
-			if *faults != "all" && (k+3*i)%4 != 0 {
+			if *faults != "all" && (k+3*i)%8 != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
@@ -115,6 +118,9 @@ func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
 		}
 	default:
 		agent.stop()
+	}
+	if what.power {
+		check(t, watch.platter.cut())
 	}
 	w.recover(start, want)
 }
@@ -160,7 +166,7 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 	for k, op := range ops {
 		k++
 		for i, what := range diskFaults {
-			if *faults != "all" && (k+3*i)%5 != 0 {
+			if *faults != "all" && (k+3*i)%11 != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
@@ -174,6 +180,9 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 				}
 				_ = agent.cmd.Process.Kill()
 				agent.exit()
+				if what.power {
+					check(t, watch.platter.cut())
+				}
 				told := w.uuidOf(name)
 				w.settle()
 				id, err := os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))

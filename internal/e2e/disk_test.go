@@ -82,9 +82,10 @@ type diskWatch struct {
 	judge  func(n int, e diskEvent) diskVerdict // n counts from 1
 	target *os.Process
 
-	mu     sync.Mutex
-	events []diskEvent
-	err    error
+	mu      sync.Mutex
+	events  []diskEvent
+	platter *platter // what a power cut would leave
+	err     error
 }
 
 func (w *diskWatch) seen() []diskEvent {
@@ -101,6 +102,9 @@ const (
 // watched starts a binary as spawn does, with a watch over its disk.
 func watched(t *testing.T, w *diskWatch, name string, args ...string) *process {
 	t.Helper()
+	var err error
+	w.platter, err = newPlatter(w.dir)
+	check(t, err)
 	ours, theirs := socketPair(t)
 	p := spawnBy(t, func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{name, cmd.Path}, args...)
@@ -261,6 +265,9 @@ func (w *diskWatch) decide(n notification) (errno syscall.Errno, kill bool) {
 	}
 	w.events = append(w.events, e)
 	v := w.judge(len(w.events), e)
+	if e.op == "fsync" && v.errno == 0 && v.kill == v.first {
+		w.err = errors.Join(w.err, w.platter.sync(e.path))
+	}
 	if v.kill && v.first {
 		w.err = errors.Join(w.err, e.carryOut())
 	}

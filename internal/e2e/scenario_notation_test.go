@@ -116,7 +116,7 @@ func uuidFor(name string) string {
 	if name == "cn1" {
 		return nodeUUID
 	}
-	sum := sha1.Sum([]byte(name)) //nolint:gosec // names, not secrets
+	sum := sha1.Sum([]byte(name))
 	return uuid.Must(uuid.FromBytes(sum[:16])).String()
 }
 

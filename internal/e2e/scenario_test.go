@@ -53,7 +53,7 @@ func TestScenarios(t *testing.T) {
 				want, err := os.ReadFile(file)
 				check(t, err)
 				p := newPlay(t, empty(t))
-				got := p.run(string(want))
+				got := p.perform(string(want))
 				if *updateScenarios && kind == "ours" {
 					check(t, os.WriteFile(file, []byte(got), 0o600))
 				} else if diff := cmp.Diff(string(want), got); diff != "" {
@@ -85,8 +85,8 @@ func newPlay(t *testing.T, url string) *play {
 	return &play{world: w, names: map[string]string{}}
 }
 
-// run plays a scenario and returns it with what happened.
-func (p *play) run(text string) string {
+// perform plays a scenario and returns it with what happened.
+func (p *play) perform(text string) string {
 	p.t.Helper()
 	var out []string
 	for block := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n\n") {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -107,12 +108,28 @@ func TestStatus(t *testing.T) {
 		Plugin: control.Plugin{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3, Error: "the process has ended: signal: killed"},
 		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Remedy: "look at its log"},
 	}}
-	for name, s := range map[string]control.Status{"status.txt": good, "status-degraded.txt": bad} {
+	explained := bad
+	explained.Conditions = []health.Condition{
+		condition(health.CredentialsRefused, health.Agent, now.Add(-3*time.Hour), "GET /: 401"),
+		condition(health.PluginDown, health.Plugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
+		condition(health.InventoryRetiring, health.Node("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
+	}
+	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
+	noted := good
+	noted.Conditions = []health.Condition{condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in")}
+	for name, s := range map[string]control.Status{"status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name, b.Bytes())
+	}
+}
+
+func condition(code health.Code, subject health.Subject, since time.Time, text string, details ...string) health.Condition {
+	def := health.Define(code)
+	return health.Condition{
+		Code: code, Severity: def.Severity, Subject: subject, Title: def.Title, Text: text, Details: details, Meaning: def.Meaning, Remedy: def.Remedy, Since: since,
 	}
 }
 

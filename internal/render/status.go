@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// Status prints how the agent is doing; now is the time to which ages refer.
+// Status prints how the agent is doing: in one line, then what is not as usual and what to do about it, then drivers and nodes.
+// now is the time to which ages refer.
 func Status(w io.Writer, s control.Status, now time.Time) error {
 	p := &printer{w: w}
 	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
@@ -30,13 +32,37 @@ func Status(w io.Writer, s control.Status, now time.Time) error {
 	}
 	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
 	p.reasons("  disabled    ", s.Disabled)
+	p.conditions(s.Conditions, now)
+	explained := health.Worst(s.Conditions).Worse(health.Info)
 	for _, d := range s.Drivers {
-		p.driver(d, now)
+		p.driver(d, explained, now)
 	}
 	return p.err
 }
 
-func (p *printer) driver(d control.Driver, now time.Time) {
+// conditions explains each, the worst first.
+func (p *printer) conditions(all []health.Condition, now time.Time) {
+	for _, c := range all {
+		p.line("")
+		subject := ""
+		if c.Subject != health.Agent {
+			subject = string(c.Subject) + ": "
+		}
+		p.line("%s: %s%s", c.Severity, subject, c.Title)
+		p.line("  since       %s (%s)", ago(c.Since, now), c.Code)
+		if c.Text != "" {
+			p.line("  what        %s", c.Text)
+		}
+		for _, d := range c.Details {
+			p.line("              - %s", d)
+		}
+		p.line("  means       %s", c.Meaning)
+		p.line("  what to do  %s", c.Remedy)
+	}
+}
+
+// driver prints a driver and its nodes. explained: remedies stand above already.
+func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 	p.line("")
 	version := ""
 	if d.Plugin.Version != "" {
@@ -55,12 +81,15 @@ func (p *printer) driver(d control.Driver, now time.Time) {
 		p.line("  problem     %s", d.Plugin.Error)
 	}
 	if d.Report.Error != "" {
-		p.problem("report", d.Report.Error, d.Report.Remedy)
+		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
 	}
 	for _, n := range d.Report.Nodes {
 		held := ""
 		if n.Held {
 			held = ", held: nothing is written for it until somebody asks"
+		}
+		if n.DisabledReason != "" {
+			held += ", disabled"
 		}
 		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
 		switch {
@@ -73,13 +102,16 @@ func (p *printer) driver(d control.Driver, now time.Time) {
 			p.line("              last written %s: %s", ago(n.LastChange, now), strings.Join(n.Changes, "; "))
 		}
 		if n.Error != "" {
-			p.problem("", n.Error, n.Remedy, n.Offenders...)
+			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
 		}
 	}
 }
 
-func (p *printer) problem(label, problem, remedy string, offenders ...string) {
+func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {
 	p.line("  %-10s  problem: %s", label, problem)
+	if explained {
+		return
+	}
 	for _, o := range offenders {
 		p.line("                - %s", o)
 	}

@@ -23,6 +23,11 @@ type Placement interface {
 	Forget(root string)
 }
 
+// Witness is a [Placement] that remembers which nodes there are, and is told of one that was removed.
+type Witness interface {
+	NodeRemoved(root string) error
+}
+
 // Findings are what Placement has of a node, and what stands against removing it.
 type Findings struct {
 	// Providers are those to delete, in that order; none: Placement does not have the node any more, and only its record is
@@ -175,6 +180,9 @@ func RemoveNode(ctx context.Context, placement Placement, record *ownership.Reco
 	}
 	if err := records.Remove(record.Root); err != nil {
 		return deleted, fmt.Errorf("the providers of node %s are deleted, and its record cannot be: %w", record.Node, err)
+	}
+	if witness, ok := placement.(Witness); ok {
+		return deleted, witness.NodeRemoved(record.Root)
 	}
 	return deleted, nil
 }

@@ -48,13 +48,13 @@ cn1 VCPU=8
 		"by uuid before name": {
 			known: `
 cn1 VCPU=8
-  a#1 VGPU=1
+  a#1 VGPU=1 HW_A HW_B
   b#2 VGPU=1`,
 			bare: `
 cn1 VCPU=8
-  b#1 VGPU=1
-  a#3 VGPU=1`,
-			want: "cn1 driver VCPU:driver\na driver VGPU:driver",
+  b#1 VGPU=1 HW_A
+  a#3 VGPU=1 HW_B`,
+			want: "cn1 driver VCPU:driver\na driver VGPU:driver HW_A:driver",
 		},
 		"nothing of a sharing provider": {
 			known: `

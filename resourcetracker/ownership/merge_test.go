@@ -213,10 +213,10 @@ cn1 VCPU=8 CUSTOM_X
 		want:     `cn1 VCPU=8 CUSTOM_LICENSE=5`, wantRecord: `cn1 driver CUSTOM_LICENSE:operator VCPU:driver`,
 	},
 	"provider.yaml cannot take a class or trait of the driver's": {
-		known: `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_T`, record: `cn1 driver VCPU:driver CUSTOM_A:driver CUSTOM_T:driver`,
-		operator: entryFor("cn1", providertree.Inventories{"CUSTOM_A": {Total: 7}}, "CUSTOM_T", "CUSTOM_U"),
-		want:     `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_T CUSTOM_U`, wantRecord: `cn1 driver CUSTOM_A:driver VCPU:driver CUSTOM_T:driver CUSTOM_U:operator`,
-		conflicts: []string{"the inventory CUSTOM_A of resource provider cn1", "the trait CUSTOM_T of resource provider cn1"},
+		known: `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T`, record: `cn1 driver VCPU:driver CUSTOM_A:driver CUSTOM_B:driver CUSTOM_T:driver`,
+		operator: entryFor("cn1", providertree.Inventories{"CUSTOM_A": {Total: 7}, "CUSTOM_B": {Total: 2}}, "CUSTOM_T", "CUSTOM_U"),
+		want:     `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T CUSTOM_U`, wantRecord: `cn1 driver CUSTOM_A:driver CUSTOM_B:driver VCPU:driver CUSTOM_T:driver CUSTOM_U:operator`,
+		conflicts: []string{"the inventory CUSTOM_A of resource provider cn1", "the inventory CUSTOM_B of resource provider cn1", "the trait CUSTOM_T of resource provider cn1"},
 	},
 	"what the driver begins to say is the driver's though provider.yaml says it too": {
 		known: `cn1 VCPU=8 CUSTOM_A=7`, record: `cn1 driver VCPU:driver CUSTOM_A:operator`,
@@ -461,6 +461,7 @@ func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
 func TestMergeHandsOnNamedResourcesAndGenerations(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8\n  pmem CUSTOM_PMEM=2\n  theirs")
 	answer := known.Clone()
+	must(t, answer.SetGeneration(root, 99)) // a driver has no say in it
 	units := map[string][]providertree.Resource{"CUSTOM_PMEM": {{Identifier: "ns0"}, {Identifier: "ns1"}}}
 	if _, err := answer.SetResources(uid("pmem"), units); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+const (
+	secondNode    = "aaaaaaaa-0000-4000-8000-000000000002"
+	alice         = "99999999-0000-4000-8000-000000000001"
+	traitDisabled = "COMPUTE_STATUS_DISABLED"
+)
+
+// host writes a configuration whose nodes the fake driver has; without a uuid a node is the host's own.
+func (s *site) host(name, nodes string) {
+	s.t.Helper()
+	s.configure("flat", "")
+	path := filepath.Join(s.dir, "agent.toml")
+	content, err := os.ReadFile(path)
+	check(s.t, err)
+	head, _, _ := strings.Cut(string(content), "[drivers")
+	head = strings.Replace(head, `host = "cn1"`, `host = "`+name+`"`, 1)
+	check(s.t, os.WriteFile(path, []byte(head+"[drivers.fake.config]\nnodes = ["+nodes+"]\n"), 0o600))
+}
+
+// own is the host's own node, with a child, as a driver names it that gives no uuid.
+func own(name string) string {
+	return `{name = "` + name + `", inventories = {VCPU = {total = 8}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 4}}}]}`
+}
+
+func (s *site) state(file string) string { return filepath.Join(s.dir, "state", file) }
+
+func (s *site) identity() string {
+	s.t.Helper()
+	content, err := os.ReadFile(s.state("compute_id"))
+	check(s.t, err)
+	return strings.TrimSpace(string(content))
+}
+
+// names are those of all providers in Placement, sorted.
+func (s *site) names() []string {
+	s.t.Helper()
+	var out struct {
+		Providers []struct{ Name string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers", "", &out)
+	names := []string{}
+	for _, p := range out.Providers {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s *site) hasNames(want ...string) {
+	s.t.Helper()
+	if got := s.names(); !slices.Equal(got, want) {
+		s.t.Errorf("Placement has %q, want %q", got, want)
+	}
+}
+
+func (s *site) traits(uuid string) []string {
+	s.t.Helper()
+	var out struct{ Traits []string }
+	s.request(http.MethodGet, "/resource_providers/"+uuid+"/traits", "", &out)
+	return out.Traits
+}
+
+// says runs a command and wants an exit code, and that all parts are said.
+func (s *site) says(code int, args []string, parts ...string) string {
+	s.t.Helper()
+	got, stdout, stderr := s.run(args...)
+	for _, part := range parts {
+		if !strings.Contains(stdout+stderr, part) {
+			s.t.Errorf("%q does not say %q", args, part)
+			code = -1
+		}
+	}
+	if got != code {
+		s.t.Errorf("%q ended with %d:\n%s%s", args, got, stdout, stderr)
+	}
+	return stdout
+}
+
+// refusesToStart wants the agent to end with exit code 3 and all parts said, and nothing written.
+func (s *site) refusesToStart(parts ...string) {
+	s.t.Helper()
+	s.mu.Lock()
+	before := s.writes
+	s.mu.Unlock()
+	s.says(exitProtect, []string{"run"}, parts...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes != before {
+		s.t.Errorf("an agent that refuses to start made %d writes", s.writes-before)
+	}
+}
+
+// wipe leaves the state directory without files, as a reinstallation does.
+func (s *site) wipe() {
+	s.t.Helper()
+	check(s.t, os.RemoveAll(filepath.Join(s.dir, "state")))
+}
+
+// TestReinstalledHost: the name is there under the former uuid, and is taken over with it.
+func TestReinstalledHost(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.agent()()
+	was := s.identity()
+	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+was+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.wipe()
+	s.refusesToStart("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
+	fresh := s.identity()
+
+	s.says(exitUsage, []string{"adopt"}, "say --uuid UUID, --rename or --as-new")
+	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
+	s.says(exitUsage, []string{"adopt", "--uuid", was}, "nobody is there to be asked")
+	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode, "adopt --node cn1 --uuid "+was)
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0", "CUSTOM_GPU 4", "To be done:", "it was "+fresh)
+	if s.identity() != fresh {
+		t.Error("the dry run wrote")
+	}
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Done:")
+	if s.identity() != was {
+		t.Errorf("compute_id is %s", s.identity())
+	}
+	if kept, _ := filepath.Glob(s.state("compute_id.replaced-*")); len(kept) != 1 {
+		t.Errorf("kept: %v", kept)
+	}
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Nothing is left to do")
+	before := s.writes
+	s.agent()()
+	s.hasNames("cn1", "cn1_gpu0")
+	if s.writes != before {
+		t.Errorf("%d writes after the host was adopted", s.writes-before)
+	}
+}
+
+// TestLostIdentity: compute_id is gone, and the state directory knows what it was.
+func TestLostIdentity(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.agent()()
+	was := s.identity()
+	check(t, os.Remove(s.state("compute_id")))
+	s.refusesToStart("identity is missing", was, "adopt --uuid "+was)
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "it holds none")
+	s.agent()()
+
+	check(t, os.WriteFile(s.state("compute_id"), []byte(secondNode+"\n"), 0o600))
+	s.refusesToStart("the file was exchanged", secondNode, was)
+}
+
+// TestRenamedHost: the provider and those named after it follow, others do not, and a renaming that broke off is gone on with.
+func TestRenamedHost(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.agent()()
+	root := s.identity()
+	s.request(http.MethodPost, "/resource_providers", `{"name": "cn1:NIC agent", "uuid": "`+secondNode+`", "parent_provider_uuid": "`+root+`"}`, nil)
+	s.host("cn9", own("cn9"))
+	s.refusesToStart("host cn1", "calls itself cn9", "adopt --rename")
+	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "another name than this node", "--rename")
+	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
+	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
+
+	// A crash after the first provider.
+	check(t, os.WriteFile(s.state("identity.json"), []byte(strings.Replace(read(t, s.state("identity.json")), `"nodes"`,
+		`"renaming": {"root": "`+root+`", "from": "cn1", "to": "cn9", "begun": "2026-01-02T03:04:05Z"}, "nodes"`, 1)), 0o600))
+	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9"}`, nil)
+	s.refusesToStart("did not come to its end", "adopt --rename --node cn9 --uuid "+root)
+	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:", "rename resource provider cn1_gpu0")
+	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
+	before := s.writes
+	s.agent()()
+	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
+	if s.writes != before {
+		t.Errorf("%d writes after the host was renamed", s.writes-before)
+	}
+	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Nothing is left to do")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	check(t, err)
+	return string(content)
+}
+
+// TestCopiedStateDirectory: another machine's state directory is not this host's.
+func TestCopiedStateDirectory(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.agent()()
+	var record map[string]any
+	check(t, json.Unmarshal([]byte(read(t, s.state("identity.json"))), &record))
+	record["machine_id"] = strings.Repeat("f", 32)
+	content, err := json.Marshal(record)
+	check(t, err)
+	check(t, os.WriteFile(s.state("identity.json"), content, 0o600))
+	s.host("cn9", own("cn9"))
+	s.refusesToStart("host cn1", "this is cn9")
+}
+
+// TestLostPlacement: a Placement that has forgotten this host is not filled anew behind anybody's back.
+func TestLostPlacement(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.agent()()
+	root := s.identity()
+	var list struct {
+		Providers []struct{ UUID string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers", "", &list)
+	for _, p := range list.Providers {
+		if p.UUID != root {
+			s.request(http.MethodDelete, "/resource_providers/"+p.UUID, "", nil)
+		}
+	}
+	s.request(http.MethodDelete, "/resource_providers/"+root, "", nil)
+	s.refusesToStart("does not know node cn1", "lost its database", "adopt --as-new --node cn1")
+	s.hasNames()
+	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "stands alone")
+	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be made anew")
+	s.agent()()
+	s.hasNames("cn1", "cn1_gpu0")
+	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing is left to do")
+}
+
+// TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent runs.
+func TestAdoptRefuses(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	stop := s.agent()
+	root := s.identity()
+	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "the agent runs", "stop it first")
+	stop()
+	s.request(http.MethodPost, "/resource_providers", `{"name": "nfs", "uuid": "`+secondNode+`"}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"traits": ["MISC_SHARES_VIA_AGGREGATE"], "resource_provider_generation": 0}`, nil)
+	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--node", "nfs", "--yes"}, "is a sharing provider")
+	var list struct {
+		Providers []struct{ UUID, Name string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers?name=cn1_gpu0", "", &list)
+	s.says(exitProtect, []string{"adopt", "--uuid", list.Providers[0].UUID, "--node", "cn1_gpu0", "--yes"}, "is a child of "+root)
+	s.request(http.MethodPost, "/resource_providers", `{"name": "cn7", "uuid": "aaaaaaaa-0000-4000-8000-000000000007"}`, nil)
+	s.says(exitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7", "--yes"}, "two resource providers claim to be this host")
+	s.says(exitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"}, "two resource providers claim to be this host")
+	if s.identity() != root {
+		t.Errorf("compute_id is %s", s.identity())
+	}
+}
+
+// TestDisableAndEnable: a reason outlives the agent, reaches Placement at once where one runs, and enabling takes away what
+// others set.
+func TestDisableAndEnable(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	s.says(exitUsage, []string{"disable"}, "--reason")
+	s.says(exitUsage, []string{"disable", "--reason", "a\nb"}, "control character")
+	s.says(exitUsage, []string{"disable", "--reason", strings.Repeat("x", 501)}, "may have 500")
+	s.says(exitDone, []string{"disable", "--reason", "new memory"}, "No agent runs")
+	stop := s.agent()
+	root := s.identity()
+	if !slices.Contains(s.traits(root), traitDisabled) {
+		t.Errorf("traits: %v", s.traits(root))
+	}
+	s.says(exitDone, []string{"status"}, "disabled", "new memory")
+	s.says(exitFailed, []string{"enable", "--node", "cn1"}, "all nodes of this host are disabled together")
+	s.says(exitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver names a node")
+	s.says(exitDone, []string{"enable"}, "enabled; Placement has it")
+	if slices.Contains(s.traits(root), traitDisabled) {
+		t.Errorf("traits: %v", s.traits(root))
+	}
+	s.says(exitDone, []string{"disable", "--node", "cn1", "--reason", "fan is broken", "-o", "json"}, `"in_placement": true`, "fan is broken")
+	stop()
+	s.agent()()
+	if !slices.Contains(s.traits(root), traitDisabled) {
+		t.Errorf("it did not outlive the agent: %v", s.traits(root))
+	}
+	s.says(exitDone, []string{"enable"}, "No agent runs")
+
+	// Somebody else sets it, and enabling takes that away, too.
+	stop = s.agent()
+	defer stop()
+	s.eventually("the trait is gone", func() bool { return !slices.Contains(s.traits(root), traitDisabled) })
+	var now struct {
+		Generation int64 `json:"resource_provider_generation"`
+		Traits     []string
+	}
+	s.request(http.MethodGet, "/resource_providers/"+root+"/traits", "", &now)
+	body, err := json.Marshal(map[string]any{"traits": append(now.Traits, traitDisabled), "resource_provider_generation": now.Generation})
+	check(t, err)
+	s.request(http.MethodPut, "/resource_providers/"+root+"/traits", string(body), nil)
+	stop()
+	stop = s.agent()
+	defer stop()
+	if !slices.Contains(s.traits(root), traitDisabled) {
+		t.Errorf("an administrator's trait is gone: %v", s.traits(root))
+	}
+	s.says(exitDone, []string{"enable"}, "enabled; Placement has it")
+	if slices.Contains(s.traits(root), traitDisabled) {
+		t.Errorf("traits: %v", s.traits(root))
+	}
+}
+
+// TestNodesThatWentAway: a node that no driver names stays until somebody says that it is gone, and nothing stands against it.
+func TestNodesThatWentAway(t *testing.T) {
+	s := newSite(t)
+	two := func() string {
+		return own("cn1") + `, {name = "cn2", uuid = "` + secondNode + `", inventories = {VCPU = {total = 4}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 2}}}]}`
+	}
+	s.host("cn1", two())
+	s.agent()()
+	s.says(exitDone, []string{"node", "list"}, "cn1", "cn2", "unknown")
+	s.host("cn1", own("cn1"))
+	stop := s.agent()
+	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
+	s.says(exitDone, []string{"node", "list"}, "orphaned", "reporting")
+	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake names this node")
+	s.says(exitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
+	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.request(http.MethodPost, "/resource_providers", `{"name": "nic", "parent_provider_uuid": "`+secondNode+`"}`, nil)
+	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic", "was not made by this agent", "nothing was written")
+	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0", "nic")
+
+	s.request(http.MethodDelete, "/allocations/"+alice, "", nil)
+	var list struct {
+		Providers []struct{ UUID string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers?name=nic", "", &list)
+	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
+	s.says(exitDone, []string{"node", "remove", secondNode, "--dry-run"}, "nothing stands against removing it", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
+	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
+	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
+	s.hasNames("cn1", "cn1_gpu0")
+	if out := s.says(exitDone, []string{"node", "list", "-o", "json"}, `"cn1"`); strings.Contains(out, secondNode) {
+		t.Errorf("it is still listed:\n%s", out)
+	}
+	stop()
+
+	// The same without an agent.
+	s.host("cn1", two())
+	s.agent()()
+	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
+	s.hasNames("cn1", "cn1_gpu0")
+	var nodes control.Nodes
+	check(t, json.Unmarshal([]byte(s.says(exitDone, []string{"node", "list", "-o", "json"})), &nodes))
+	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" || nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {
+		t.Errorf("%+v", nodes)
+	}
+}

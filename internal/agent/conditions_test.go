@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// well are the facts of an agent that has nothing to tell.
+func well() facts {
+	return facts{now: noon, old: 10 * time.Minute, status: control.Status{
+		Started: noon.Add(-24 * time.Hour), State: resourcetracker.Reporting,
+		Drivers: []control.Driver{{
+			Name: "libvirt", Plugin: control.Plugin{State: "healthy"}, Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
+				{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: noon.Add(-time.Minute)},
+			}},
+		}},
+	}}
+}
+
+// brief is a finding in a line.
+func brief(found []health.Finding) []string {
+	out := []string{}
+	for _, f := range found {
+		out = append(out, strings.TrimRight(fmt.Sprintf("%s %s: %s %s", f.Subject, f.Code, f.Text, strings.Join(f.Details, ", ")), " :"))
+	}
+	return out
+}
+
+// failed makes the last pass over the node one that failed.
+func failed(cause resourcetracker.Cause) func(*facts, *control.Driver, *resourcetracker.NodeStatus) {
+	return func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+		n.State, n.Error, n.Cause, n.Remedy, n.Offenders = resourcetracker.Degraded, "why", cause, "try", []string{"o1"}
+	}
+}
+
+// TestFindings says what each fact is told as.
+func TestFindings(t *testing.T) {
+	type change = func(*facts, *control.Driver, *resourcetracker.NodeStatus)
+	cases := map[string]struct {
+		change change
+		want   []string
+	}{
+		"all is well": {func(*facts, *control.Driver, *resourcetracker.NodeStatus) {}, []string{}},
+		"no driver":   {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) { f.status.Drivers = nil }, []string{"agent no-driver"}},
+		"what the agent remembers": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) {
+			f.state, f.reload, f.providers, f.journal = "/s: read-only", "line 3", "line 4", "no permission"
+			f.restart, f.damaged, f.disabled, f.refused = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]string{"libvirt": "uri"}
+		}, []string{
+			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3", "agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
+			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri", "driver fake driver-disabled",
+		}},
+		"starting": {func(f *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Nodes, f.status.Started = resourcetracker.Starting, nil, noon
+		}, []string{"driver libvirt starting"}},
+		"no node for long": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Error, d.Report.Cause, d.Report.Nodes = resourcetracker.Degraded, "no libvirtd", resourcetracker.CauseNotReady, nil
+		}, []string{"driver libvirt driver-not-ready: no libvirtd", "driver libvirt sync-old: the driver has named no node since the agent was started"}},
+		"the driver fails": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Error, d.Report.Cause = resourcetracker.Degraded, "garbage", resourcetracker.CauseOther
+		}, []string{"driver libvirt driver-fails: garbage"}},
+		"a process that is down explains the rest": {func(_ *facts, d *control.Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error, d.Report.Error, d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseOther
+			n.Error, n.Cause = "unavailable", resourcetracker.CauseNotReady
+		}, []string{"plugin libvirt plugin-down: killed"}},
+		"but not Placement": {func(_ *facts, d *control.Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, n.Error, n.Cause = "quarantined", "refused", resourcetracker.CauseUnavailable
+		}, []string{"plugin libvirt plugin-quarantined", "agent placement-unreachable: refused"}},
+		"not well": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error = "degraded", "slow"
+		}, []string{"plugin libvirt plugin-degraded: slow"}},
+		"another protocol": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
+		"held": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+			n.Held, n.Error, n.Cause, n.Offenders = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
+		}, []string{"node cn1 reshape-held: no room o1, o2"}},
+		"an old sync": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+			n.LastSuccess = noon.Add(-10 * time.Minute)
+		},
+			[]string{"node cn1 sync-old: last at 2030-01-02T11:50:00Z"}},
+		"no sync since the start": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
+			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
+		"what a pass finds beside": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+			n.DisabledReason, n.Orphaned, n.Conflicts, n.Retiring = "new memory", "not named", []string{"c"}, []string{"r"}
+			n.Drift, n.Kept = []string{"d"}, []string{"k"}
+		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k"}},
+	}
+	for cause, want := range map[resourcetracker.Cause]string{
+		resourcetracker.CauseUnavailable: "agent placement-unreachable", resourcetracker.CauseCredentials: "agent credentials-refused", resourcetracker.CauseTooOld: "agent placement-too-old",
+		resourcetracker.CauseUnexpected: "agent placement-unexpected", resourcetracker.CauseState: "agent state-directory-not-writable", resourcetracker.CauseIdentity: "node cn1 identity-refused",
+		resourcetracker.CauseConflict: "node cn1 write-conflict", resourcetracker.CauseInUse: "node cn1 inventory-in-use", resourcetracker.CauseNotReady: "node cn1 driver-not-ready",
+		resourcetracker.CauseReshapeLate: "node cn1 reshape-needs-restart", resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused", resourcetracker.CauseOther: "node cn1 pass-fails",
+		"of a later version": "node cn1 pass-fails",
+	} {
+		cases["a pass fails: "+string(cause)] = struct {
+			change change
+			want   []string
+		}{failed(cause), []string{want + ": why o1"}}
+	}
+	told := map[health.Code]bool{}
+	for name, c := range cases {
+		f := well()
+		c.change(&f, &f.status.Drivers[0], &f.status.Drivers[0].Report.Nodes[0])
+		got := findings(f)
+		if d := cmp.Diff(c.want, brief(got)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		for _, found := range got {
+			told[found.Code] = true
+			if found.Remedy == "" && strings.HasPrefix(name, "a pass fails") {
+				t.Errorf("%s: the remedy is lost", name)
+			}
+		}
+	}
+	for _, d := range health.Definitions() {
+		if !told[d.Code] {
+			t.Errorf("nothing is told as %s", d.Code)
+		}
+	}
+}
+
+// TestManyNodes: what is of the agent is told once, and no list is endless.
+func TestManyNodes(t *testing.T) {
+	f := well()
+	nodes := &f.status.Drivers[0].Report.Nodes
+	(*nodes)[0].Kept = slices.Repeat([]string{"x"}, 60)
+	for i := range 100 {
+		*nodes = append(*nodes, resourcetracker.NodeStatus{Name: fmt.Sprint(i), LastSuccess: noon, Error: fmt.Sprint(i), Cause: resourcetracker.CauseUnavailable})
+	}
+	got := findings(f)
+	if len(got) != 2 || got[1].Text != "0" || len(got[0].Details) != maxDetails+1 || got[0].Details[maxDetails] != "and 10 more" {
+		t.Errorf("%d: %q", len(got), brief(got))
+	}
+}
+
+func TestConclude(t *testing.T) {
+	critical := health.Condition{Severity: health.Critical, Subject: "node cn1", Title: "it is held", Text: "no room"}
+	warning := health.Condition{Severity: health.Warning, Subject: health.Agent, Title: "the configuration is invalid"}
+	info := health.Condition{Severity: health.Info}
+	for _, c := range []struct {
+		state      resourcetracker.State
+		conditions []health.Condition
+		wantState  resourcetracker.State
+		want       string
+	}{
+		{resourcetracker.Reporting, nil, resourcetracker.Reporting, "as it was"},
+		{resourcetracker.Degraded, []health.Condition{info}, resourcetracker.Degraded, "as it was"},
+		{resourcetracker.Reporting, []health.Condition{warning, info}, resourcetracker.Reporting, "as it was; but the configuration is invalid"},
+		{resourcetracker.Degraded, []health.Condition{warning}, resourcetracker.Degraded, "degraded: the configuration is invalid"},
+		{resourcetracker.Reporting, []health.Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no room (and 1 more)"},
+	} {
+		if state, got := conclude(c.state, "as it was", c.conditions); state != c.wantState || got != c.want {
+			t.Errorf("%v: %s, %q", c.conditions, state, got)
+		}
+	}
+}
+
+// TestConditionsAreLoggedOnce: when they appear and when they are over, with fields to find them by.
+func TestConditionsAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "agent.toml"), []byte(fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n", dir, dir)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Options{File: filepath.Join(dir, "agent.toml"), Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{Config: cfg, Logger: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := func() []string {
+		out := []string{}
+		for l := range strings.Lines(log.String()) {
+			var f struct{ Level, Condition, Severity, Subject, Driver, Remedy, Message string }
+			if err := json.Unmarshal([]byte(l), &f); err != nil {
+				t.Fatal(err)
+			}
+			if f.Condition != "" {
+				out = append(out, fmt.Sprintf("%s %s %s %s/%s %t %s", f.Level, f.Condition, f.Severity, f.Subject, f.Driver, f.Remedy != "", f.Message[:13]))
+			}
+		}
+		log.Reset()
+		return out
+	}
+	see := func(name string, want ...string) {
+		t.Helper()
+		for range 3 {
+			a.now()
+		}
+		if d := cmp.Diff(want, lines()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	see("an agent without drivers", "error no-driver critical agent/ true It is so that")
+	a.troubles.configured("libvirt", errors.New("uri: no such host"))
+	a.troubles.reloaded(nil, errors.New("line 3"))
+	see("a reload is refused", "warn reload-refused warning agent/ true It is so that", "warn driver-configuration-refused warning driver libvirt/libvirt true It is so that")
+	a.troubles.reloaded([]config.Change{{Key: "tracker.pass_deadline"}, {Key: "plugins.dir", Restart: true}}, nil)
+	see("the next one waits for a restart", "info restart-needed info agent/ true It is so that", "info reload-refused warning agent/ false It is over th",
+		"info driver-configuration-refused warning driver libvirt/libvirt false It is over th")
+	a.drivers["old"] = &driver{name: "old"}
+	see("a driver is gone", "info driver-disabled info driver old/old true It is so that")
+	if s := a.now(); s.State != resourcetracker.Degraded || s.Summary != "degraded: no driver is configured" || len(s.Conditions) != 3 {
+		t.Errorf("%s: %s: %v", s.State, s.Summary, s.Conditions)
+	}
+}
+
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	if why := writable(dir); why != "" {
+		t.Error(why)
+	}
+	if why := writable(filepath.Join(dir, "none")); !strings.Contains(why, "none") {
+		t.Errorf("%q", why)
+	}
+}

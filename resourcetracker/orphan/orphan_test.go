@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+const (
+	root  = "aaaaaaaa-0000-4000-8000-000000000001"
+	gpu   = "aaaaaaaa-0000-4000-8000-000000000002"
+	nic   = "aaaaaaaa-0000-4000-8000-000000000003"
+	alice = "99999999-0000-4000-8000-000000000001"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fakePlacement has one tree; broken is the provider whose DELETE fails.
+type fakePlacement struct {
+	tree      *providertree.Tree
+	consumers map[string]map[string]map[string]int64
+	broken    string
+	deleted   []string
+	removed   []string
+	forgotten bool
+}
+
+func (p *fakePlacement) TreeOf(_ context.Context, uuid string) (*providertree.Tree, error) {
+	if !p.tree.Exists(uuid) {
+		return nil, reportclient.ErrNotFound
+	}
+	return p.tree.Clone(), nil
+}
+
+func (p *fakePlacement) ConsumersOf(_ context.Context, uuid string) (map[string]map[string]int64, error) {
+	return p.consumers[uuid], nil
+}
+
+func (p *fakePlacement) RemoveProvider(_ context.Context, before providertree.Provider) error {
+	now, _ := p.tree.Provider(before.UUID)
+	switch {
+	case before.UUID == p.broken:
+		return reportclient.ErrUnavailable
+	case now.Generation != before.Generation:
+		return reportclient.ErrConflict
+	case len(p.tree.Children(before.UUID)) > 0:
+		return reportclient.ErrProviderInUse
+	}
+	p.deleted = append(p.deleted, now.Name)
+	if now.ParentUUID != "" { // a parent's generation goes up with it
+		parent, _ := p.tree.Provider(now.ParentUUID)
+		if err := p.tree.SetGeneration(now.ParentUUID, parent.Generation+1); err != nil {
+			return err
+		}
+	}
+	_, err := p.tree.Remove(before.UUID)
+	return err
+}
+
+func (p *fakePlacement) Forget(string) { p.forgotten = true }
+func (p *fakePlacement) NodeRemoved(uuid string) error {
+	p.removed = append(p.removed, uuid)
+	return nil
+}
+
+// world is a node with a GPU that this agent made, and its record.
+func world(t *testing.T) (*fakePlacement, *ownership.Record) {
+	t.Helper()
+	tree := &providertree.Tree{}
+	check(t, tree.AddRoot(root, "cn1"))
+	check(t, tree.AddChild(root, gpu, "cn1_gpu"))
+	for _, uuid := range []string{root, gpu} {
+		_, err := tree.SetInventories(uuid, providertree.Inventories{"VCPU": {Total: 8}})
+		check(t, err)
+		check(t, tree.SetGeneration(uuid, 3))
+	}
+	_, err := tree.SetTraits(root, []string{"COMPUTE_NODE"})
+	check(t, err)
+	ours := func(name, parent string) ownership.Provider {
+		return ownership.Provider{
+			Name: name, Parent: parent, Owner: ownership.Driver, Traits: map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent},
+			Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}.Normalize()}},
+		}
+	}
+	return &fakePlacement{tree: tree}, &ownership.Record{Root: root, Node: "cn1", Driver: "fake", Created: true, Providers: map[string]ownership.Provider{root: ours("cn1", ""), gpu: ours("cn1_gpu", root)}}
+}
+
+// TestEverythingMustBeOurs: whatever stands against it is listed, and then nothing is deleted.
+func TestEverythingMustBeOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakePlacement, *ownership.Record) error
+		want   []string // each a part of one objection, and all that there are
+	}{
+		"all is ours": {},
+		"somebody has disabled it": {change: func(p *fakePlacement, _ *ownership.Record) error {
+			_, err := p.tree.AddTraits(root, "COMPUTE_STATUS_DISABLED")
+			return err
+		}},
+		"the root was found, not made": {func(_ *fakePlacement, r *ownership.Record) error { r.Created = false; return nil }, []string{"did not make it"}},
+		"a foreign child": {func(p *fakePlacement, _ *ownership.Record) error { return p.tree.AddChild(root, nic, "nic") },
+			[]string{"nic (" + nic + "): it was not made by this agent"}},
+		"a foreign trait": {func(p *fakePlacement, _ *ownership.Record) error {
+			_, err := p.tree.AddTraits(gpu, "CUSTOM_GOLD")
+			return err
+		},
+			[]string{"its trait CUSTOM_GOLD"}},
+		"a foreign aggregate": {func(p *fakePlacement, _ *ownership.Record) error {
+			_, err := p.tree.AddAggregates(root, nic)
+			return err
+		},
+			[]string{"aggregate " + nic}},
+		"a foreign inventory": {func(p *fakePlacement, _ *ownership.Record) error {
+			_, err := p.tree.SetInventory(root, "CUSTOM_IRON", providertree.Inventory{Total: 1})
+			return err
+		}, []string{"its inventory of CUSTOM_IRON"}},
+		"consumers, here and there": {func(p *fakePlacement, _ *ownership.Record) error {
+			p.consumers = map[string]map[string]map[string]int64{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
+			return nil
+		}, []string{"consumer " + alice + ", resource provider cn1_gpu (" + gpu + "): it holds 1 VCPU", "it holds 2 VCPU"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, record := world(t)
+			if c.change != nil {
+				check(t, c.change(p, record))
+			}
+			store := ownership.Open(t.TempDir())
+			check(t, store.Save(record))
+			_, err := orphan.RemoveNode(t.Context(), p, record, store)
+			left, loadErr := store.Load(root)
+			check(t, loadErr)
+			if c.want == nil {
+				check(t, err)
+				if !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) || left != nil || !p.forgotten || !slices.Equal(p.removed, []string{root}) {
+					t.Errorf("deleted %q, record %+v, forgotten %t, told %q", p.deleted, left, p.forgotten, p.removed)
+				}
+				return
+			}
+			var refused *orphan.RefusedError
+			if !errors.As(err, &refused) || len(refused.Objections) != len(c.want) {
+				t.Fatalf("%v", err)
+			}
+			for i, part := range c.want {
+				if !strings.Contains(refused.Objections[i].String(), part) {
+					t.Errorf("%s, want %q", refused.Objections[i], part)
+				}
+			}
+			if len(p.deleted) > 0 || left == nil {
+				t.Errorf("deleted %q, record %+v", p.deleted, left)
+			}
+		})
+	}
+}
+
+// TestRemovalGoesOn: what broke off half-way keeps the record, and the next call finishes it.
+func TestRemovalGoesOn(t *testing.T) {
+	p, record := world(t)
+	p.broken = root
+	store := ownership.Open(t.TempDir())
+	check(t, store.Save(record))
+	if _, err := orphan.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrUnavailable) {
+		t.Fatalf("%v", err)
+	}
+	if left, _ := store.Load(root); left == nil || len(p.removed) > 0 {
+		t.Error("the record is gone although the node is there")
+	}
+	p.broken = ""
+	for range 2 { // the second finds nothing left
+		_, err := orphan.RemoveNode(t.Context(), p, record, store)
+		check(t, err)
+	}
+	if left, _ := store.Load(root); left != nil || !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) {
+		t.Errorf("deleted %q, record %+v", p.deleted, left)
+	}
+}
