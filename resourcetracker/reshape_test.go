@@ -477,7 +477,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Remedy, "token_file") {
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Remedy, "placement_client") {
 			t.Errorf("%+v", n)
 		}
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })

@@ -170,7 +170,11 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 
 func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, threeSteps)
+		s := start(t, threeSteps, func(s *scene) {
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
+				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
+			}}))
+		})
 		<-s.tracker.Ready()
 		must(s, s.end())
 		s.driver.shape = 2
@@ -194,8 +198,25 @@ func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
 		must(s, err)
 		must(s, newer.tracker.Undo(t.Context(), history, 1))
 		must(s, newer.end())
-		if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 0 && record.Shape != 1 {
+		s.checkShape(oldShape)
+		if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 1 {
 			t.Errorf("after the undo the record says shape %d, %v", record.Shape, err)
+		}
+		s.driver.shape = 1
+		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
+			if tree.Exists(numa) {
+				_, err2 := tree.Remove(numa)
+				err = errors.Join(err, err2)
+			}
+			return a, err
+		}
+		older := start(t, func(n *scene) { n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal })
+		<-older.tracker.Ready()
+		s.checkShape(oldShape)
+		tree := s.said()
+		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+			t.Errorf("the older driver's tree: %v, node %+v", slices.Collect(tree.All()), n)
 		}
 	})
 }

@@ -291,11 +291,11 @@ func remedy(err error) string {
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
-		return "check [placement_client] auth and token_file; Placement wants the role admin or service"
+		return "check how [placement_client] proves who the agent is (auth and the keys that belong to it); Placement wants the role service or admin; `compute-agent doctor` tries it out"
 	case errors.Is(err, reportclient.ErrTooOld):
-		return "upgrade the Placement service"
+		return "the agent and this Placement have no microversion in common: upgrade the older one"
 	case errors.Is(err, reportclient.ErrUnavailable):
-		return "check that Placement runs and that [placement_client] url is right; `compute-agent doctor` looks at both"
+		return "check that Placement, and Keystone if it is asked, run and that [placement_client] leads to them; `compute-agent doctor` looks at each"
 	case errors.Is(err, reportclient.ErrUnexpected):
 		return "check [placement_client] url: something answers there that is not Placement"
 	case errors.Is(err, reportclient.ErrInventoryInUse), errors.Is(err, reportclient.ErrProviderInUse):

@@ -41,8 +41,7 @@ type Reshaper interface {
 
 // Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only
 // if nobody has written to any of its providers and consumers since, and then puts back exactly what was there; it is recorded
-// as a reshape of its own. What the records say of the node is forgotten, but for the shape that it has again: the driver that
-// reports it next says anew what is its own. No pass over the node may run meanwhile.
+// as a reshape of its own. The record of the node is brought to it. No pass over the node may run meanwhile.
 //
 // Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
 //
@@ -69,7 +68,7 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	err = placement.Apply(ctx, entry.Root, entry.Reshape.Inverse().Plan())
 	switch {
 	case err == nil:
-		return forget(records, entry)
+		return restore(records, entry)
 	case errors.Is(err, reportclient.ErrConflict):
 		return &UndoError{ID: id, Reason: "the generations are not those that held after it: somebody has written to its resource providers or consumers since", Remedy: instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
@@ -78,14 +77,31 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
 }
 
-// forget keeps of a node's record only who made it and which shape it has after a reshape was taken back.
-func forget(records *ownership.Store, undone journal.Entry) error {
+// restore brings the record of a node to what holds after a reshape was taken back: the inventories that came back are the driver's as they
+// were, and the providers that the reshape made stay ours, so that the driver that wanted them not can take them away.
+func restore(records *ownership.Store, undone journal.Entry) error {
 	if records == nil {
 		return nil
 	}
 	record, err := records.Load(undone.Root)
 	if err == nil && record != nil {
-		record.Shape, record.Providers = undone.FromShape, nil
+		record.Shape = undone.FromShape
+		for _, p := range undone.Reshape.Providers {
+			ours, known := record.Providers[p.UUID]
+			if !known {
+				continue
+			}
+			former := ours.Inventories
+			ours.Inventories = make(map[string]ownership.Stock, len(p.Before))
+			for class, inventory := range p.Before {
+				owner := ownership.Driver
+				if stock, still := former[class]; still {
+					owner = stock.Owner
+				}
+				ours.Inventories[class] = ownership.Stock{Owner: owner, Inventory: inventory}
+			}
+			record.Providers[p.UUID] = ours
+		}
 		err = records.Save(record)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
@@ -85,6 +86,7 @@ func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
 	dir := filepath.Join(h.dir, "state", journal.DirName)
 	check(t, os.MkdirAll(dir, 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "000001-"+uuidA+".json"), []byte("{"), 0o600))
+	check(t, os.WriteFile(filepath.Join(h.dir, "state", resourcetracker.IdentityFile), []byte(uuidA+"\n"), 0o600)) // it is not the first start
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready

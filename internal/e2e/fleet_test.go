@@ -29,7 +29,7 @@ var fleetSize = flag.Int("fleet", 200, "how many agents report to one Placement 
 
 const (
 	fleetTree   = 3 // providers of each node
-	fleetHour   = time.Hour
+	simulated   = time.Hour
 	outageFrom  = 30 * time.Minute
 	outageUntil = outageFrom + 5*time.Minute
 )
@@ -40,7 +40,7 @@ type hour struct {
 	start   time.Time
 
 	mu       sync.Mutex
-	requests [fleetHour / time.Second]int
+	requests [simulated / time.Second]int
 	refused  int // tries during the outage
 	knocks   int // connections without a request
 	writes   int
@@ -156,7 +156,7 @@ func TestFleet(t *testing.T) {
 		defer func() { check(t, service.Close()) }()
 		runFleet(t, cfg, &hour{service: service, start: time.Now()}, n, 0) // the trees
 		h := &hour{service: service, start: time.Now()}
-		members := runFleet(t, cfg, h, n, fleetHour)
+		members := runFleet(t, cfg, h, n, simulated)
 		h.check(t, cfg, members)
 	})
 }
@@ -199,7 +199,7 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	// The tree is looked at again in the first pass that comes when it is nine to ten tenths of the refresh interval old; passes are an
 	// interval apart, and up to a twentieth more.
 	soonest, latest := refresh*9/10, refresh+interval*21/20
-	most, least := int(fleetHour/soonest), int((fleetHour-(outageUntil-outageFrom)-2*interval)/latest)
+	most, least := int(simulated/soonest), int((simulated-(outageUntil-outageFrom)-2*interval)/latest)
 	for i, m := range members {
 		if m.line.requests < cold+least || m.line.requests > cold+most {
 			t.Errorf("agent %d made %d requests, want %d and then %d to %d looks", i, m.line.requests, cold, least, most)
@@ -224,7 +224,7 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 		{"the first looks", soonest, 2 * soonest, n / 3},
 		{"the looks before the outage", outageFrom - refresh, outageFrom, n / 6},
 		{"after the outage", outageUntil, outageUntil + 2*interval, n / 6},
-		{"the last looks", fleetHour - refresh, fleetHour, n / 10},
+		{"the last looks", simulated - refresh, simulated, n / 10},
 	} {
 		sum, peak, at := h.sum(phase.from, phase.until)
 		t.Logf("%s: %d requests, at most %d in a second (after %v)", phase.name, sum, peak, at)
@@ -232,7 +232,7 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 			t.Errorf("%s: %d requests of %d agents, %d of them in one second, want at most %d", phase.name, sum, n, peak, phase.peak)
 		}
 	}
-	all, _, _ := h.sum(0, fleetHour)
+	all, _, _ := h.sum(0, simulated)
 	t.Logf("%d agents with %d providers each: %d requests at the start, %d in the hour after it; %d connections without a request, %d refused during the outage",
 		n, fleetTree, first, all-first, h.knocks, h.refused)
 }
