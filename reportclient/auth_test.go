@@ -164,7 +164,7 @@ func TestEndpointMoves(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		requests := &counter{}
 		var where string
-		var unknown error = reportclient.ErrUnavailable
+		unknown := reportclient.ErrUnavailable
 		var knocked []string
 		client := newClient(t, "", func(c *reportclient.Config) {
 			c.Transport, c.Authorize = requests, authorized

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ErrNoRoom: what a consumer is to hold does not fit into an inventory, or the inventory is not there (409
+// ErrNoRoom means: what a consumer is to hold does not fit into an inventory, or the inventory is not there (409
 // placement.undefined_code of PUT /allocations).
 var ErrNoRoom = errors.New("placement says that it does not fit")
 

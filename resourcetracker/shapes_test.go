@@ -211,7 +211,9 @@ func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
 			}
 			return a, err
 		}
-		older := start(t, func(n *scene) { n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal })
+		older := start(t, func(n *scene) {
+			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+		})
 		<-older.tracker.Ready()
 		s.checkShape(oldShape)
 		tree := s.said()

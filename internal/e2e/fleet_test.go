@@ -215,16 +215,17 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	if idle, _, at := h.sum(time.Second, soonest); idle != 0 {
 		t.Errorf("%d requests before the first look at the trees was due, the most after %v", idle, at)
 	}
-	// All started in one second; the looks are spread more from time to time.
+	// All started in one second; the looks are spread more from time to time. Of a small fleet a few more may meet by chance.
+	const few = 5
 	for _, phase := range []struct {
 		name        string
 		from, until time.Duration
 		peak        int // at most, of n agents
 	}{
-		{"the first looks", soonest, 2 * soonest, n / 3},
-		{"the looks before the outage", outageFrom - refresh, outageFrom, n / 6},
-		{"after the outage", outageUntil, outageUntil + 2*interval, n / 6},
-		{"the last looks", simulated - refresh, simulated, n / 10},
+		{"the first looks", soonest, 2 * soonest, n/3 + few},
+		{"the looks before the outage", outageFrom - refresh, outageFrom, n/6 + few},
+		{"after the outage", outageUntil, outageUntil + 2*interval, n/6 + few},
+		{"the last looks", simulated - refresh, simulated, n/10 + few},
 	} {
 		sum, peak, at := h.sum(phase.from, phase.until)
 		t.Logf("%s: %d requests, at most %d in a second (after %v)", phase.name, sum, peak, at)

@@ -39,7 +39,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	check(t, err)
 	defer func() { check(t, service.Close()) }()
 	state := t.TempDir()
-	startInProcess(t, service, state, "flat")
+	startInProcess(t, service, state, "flat", nil)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	schedulers := make([]*scheduler, 4)
@@ -50,17 +50,22 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	dice := rand.New(rand.NewPCG(seed, 99))
 	conflicts := 0
 	for round := range *raceRounds {
-		var budget atomic.Int64
-		budget.Store(dice.Int64N(150))
+		// Some of it before the agent looks at what is allocated, and the rest from then on: that is what it races.
+		var early, late atomic.Int64
+		early.Store(dice.Int64N(75))
+		late.Store(dice.Int64N(75))
+		gathering := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gathering) })
 		var running sync.WaitGroup
 		for _, s := range schedulers {
 			running.Go(func() {
-				for budget.Add(-1) >= 0 && s.broken == nil {
-					s.act()
-				}
+				s.actOut(&early)
+				<-gathering
+				s.actOut(&late)
 			})
 		}
-		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)]) - 1
+		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)], open) - 1
+		open()
 		running.Wait()
 		used := map[string]int64{}
 		for _, s := range schedulers {
@@ -83,8 +88,9 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	}
 }
 
-// startInProcess is a start of the agent without its process, until Placement has the shape. It returns how many times that was tried.
-func startInProcess(t *testing.T, service http.RoundTripper, state, shape string) int {
+// startInProcess is a start of the agent without its process, until Placement has the shape. It returns how many times that was tried. gathered, if
+// set, is called whenever the agent has looked at what is allocated.
+func startInProcess(t *testing.T, service http.RoundTripper, state, shape string, gathered func()) int {
 	t.Helper()
 	driver := fake.New()
 	check(t, driver.Configure(t.Context(), json.RawMessage(`{"shape": "`+shape+`", "nodes": [{"name": "cn1", "inventories":
@@ -96,7 +102,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 	check(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	watched := &watchedClient{Client: client, done: stop}
+	watched := &watchedClient{Client: client, done: stop, gathered: gathered}
 	tracker := resourcetracker.New(resourcetracker.Config{
 		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes, Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
 		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
@@ -111,8 +117,16 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 // watchedClient says when a pass has written everything.
 type watchedClient struct {
 	*reportclient.Client
-	tries int
-	done  func()
+	tries          int
+	done, gathered func()
+}
+
+func (c *watchedClient) AllocationsForProviderTree(ctx context.Context, root string) (providertree.Allocations, error) {
+	allocations, err := c.Client.AllocationsForProviderTree(ctx, root)
+	if c.gathered != nil {
+		c.gathered()
+	}
+	return allocations, err
 }
 
 func (c *watchedClient) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
@@ -169,6 +183,13 @@ type allocation struct {
 
 type resources struct {
 	Resources map[string]int64 `json:"resources"`
+}
+
+// actOut acts until a budget that it shares with others is used up.
+func (s *scheduler) actOut(budget *atomic.Int64) {
+	for budget.Add(-1) >= 0 && s.broken == nil {
+		s.act()
+	}
 }
 
 // act claims for a consumer that holds nothing, and frees what another holds or makes it more.

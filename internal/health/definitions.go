@@ -101,7 +101,7 @@ var definitions = []Definition{
 	{
 		Code: DriverDisabled, Severity: Info, Title: "the driver was taken out of the configuration",
 		Meaning: "What it last reported stays in Placement, and guests can still be scheduled there.",
-		Remedy:  "put it back; or, if it is gone for good, remove its nodes from Placement",
+		Remedy:  "put it back; or, if it is gone for good: `compute-agent node remove NAME` for each of its nodes",
 	},
 	{
 		Code: DriverRefused, Severity: Warning, Title: "the driver does not take its new configuration",
@@ -226,7 +226,7 @@ var definitions = []Definition{
 	{
 		Code: NodeOrphaned, Severity: Warning, Title: "the driver no longer names the node",
 		Meaning: "Its providers stay in Placement, and guests may still be scheduled to it.",
-		Remedy:  "`compute-agent node` shows and removes nodes that are gone for good",
+		Remedy:  "if it is gone for good: `compute-agent node remove NAME`; otherwise mend the driver's configuration",
 	},
 }
 
