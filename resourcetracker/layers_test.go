@@ -127,7 +127,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
 			t.Error("what somebody else set is gone")
 		}
-		s.tracker.Enable()
+		s.tracker.Enable(func(node string) bool { return node == "cn1" })
 		synctest.Wait()
 		if s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
 			t.Error("the node was enabled, and is disabled still")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
@@ -285,9 +286,12 @@ func causeOf(err error) string {
 // remedy is what a person can do about a failed pass, or "".
 func remedy(err error) string {
 	var refused *ReshapeError
+	var stranger *identity.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused.Remedy
+	case errors.As(err, &stranger):
+		return stranger.Remedy
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):

@@ -114,8 +114,7 @@ type Tracker struct {
 	beat    atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
 	start   time.Time
 
-	turn     chan struct{} // holds a value during a turn or a dry run
-	enabling atomic.Bool   // somebody has asked for it since the last turn began
+	turn chan struct{} // holds a value during a turn or a dry run
 
 	mu      sync.Mutex
 	timings Timings
@@ -124,6 +123,8 @@ type Tracker struct {
 	status  Status
 	cause   string                // of the last turn that failed before any node was reached
 	nodes   map[string]*nodeState // by name, and orphans by orphanKey
+
+	enabling []func(node string) bool // nodes that somebody has enabled since the last turn began
 
 	orphans orphans // the turn's
 }
@@ -176,10 +177,21 @@ func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
 // the driver knows nothing of; others it cuts short, to the shortest one.
 func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
 
-// Enable asks for a pass that takes [TraitStatusDisabled] away from every node, whoever set it.
-func (t *Tracker) Enable() {
-	t.enabling.Store(true)
+// Enable asks for a pass that takes [TraitStatusDisabled] away from the nodes that are meant, by their names, whoever set it.
+func (t *Tracker) Enable(meant func(node string) bool) {
+	t.mu.Lock()
+	t.enabling = append(t.enabling, meant)
+	t.mu.Unlock()
 	t.Refresh("the node was enabled")
+}
+
+// takeEnabling returns who was meant since the last turn began.
+func (t *Tracker) takeEnabling() []func(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := t.enabling
+	t.enabling = nil
+	return out
 }
 
 func ask(requests chan<- string, reason string) {
@@ -341,14 +353,16 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 	}
 	t.meet(nodes)
 	t.lookForOrphans(ctx, nodes)
-	enabling := t.enabling.Swap(false)
+	enabling := t.takeEnabling()
 	var errs []error
 	for _, node := range nodes {
 		if stop.Err() != nil {
 			break
 		}
 		state := t.state(node)
-		state.enabling = state.enabling || enabling
+		for _, meant := range enabling {
+			state.enabling = state.enabling || meant(node.Name)
+		}
 		if state.Held && !requested {
 			continue
 		}

@@ -314,6 +314,14 @@ func TestDisableAndEnable(t *testing.T) {
 	}
 }
 
+// reports runs the agent until all providers are there: each node has a pass of its own, which is finished when the agent stops.
+func (s *site) reports(names ...string) {
+	s.t.Helper()
+	stop := s.agent()
+	defer stop()
+	s.eventually("every provider", func() bool { return slices.Equal(s.names(), names) })
+}
+
 // TestNodesThatWentAway: a node that no driver names stays until somebody says that it is gone, and nothing stands against it.
 func TestNodesThatWentAway(t *testing.T) {
 	s := newSite(t)
@@ -321,7 +329,7 @@ func TestNodesThatWentAway(t *testing.T) {
 		return own("cn1") + `, {name = "cn2", uuid = "` + secondNode + `", inventories = {VCPU = {total = 4}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 2}}}]}`
 	}
 	s.host("cn1", two())
-	s.agent()()
+	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "list"}, "cn1", "cn2", "unknown")
 	s.host("cn1", own("cn1"))
 	stop := s.agent()
@@ -351,7 +359,7 @@ func TestNodesThatWentAway(t *testing.T) {
 
 	// The same without an agent.
 	s.host("cn1", two())
-	s.agent()()
+	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
 	s.hasNames("cn1", "cn1_gpu0")
 	var nodes control.Nodes

@@ -239,7 +239,7 @@ func TestHeldReshape(t *testing.T) {
 	stop := s.agent()
 	defer stop()
 	code, stdout, _ := s.run("status")
-	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002", "remedy: ", "compute-agent refresh"} {
+	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002", "what to do  ", "compute-agent refresh"} {
 		if code != exitFailed || !strings.Contains(stdout, part) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stdout)
 		}

@@ -64,7 +64,7 @@ func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.D
 // enable has the trackers take the trait away from nodes that shall be enabled.
 func (a *Agent) enable() {
 	for _, d := range a.active() {
-		d.tracker.Enable()
+		d.tracker.Enable(a.disabled.Enabling)
 	}
 }
 

@@ -109,7 +109,7 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	d.done = make(chan struct{})
 	d.tracker = a.newTracker(d, startup)
 	if a.disabled.EnablingAny() {
-		d.tracker.Enable()
+		d.tracker.Enable(a.disabled.Enabling)
 	}
 	tracker, done := d.tracker, d.done
 	group.Go(func() error {

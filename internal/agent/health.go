@@ -43,10 +43,10 @@ func (a *Agent) judge(s *control.Status) {
 	}
 	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions)
 	for _, c := range report.Appeared {
-		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("It is so that " + c.String() + ". " + c.Meaning)
+		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("Health: " + c.String() + ". " + c.Meaning)
 	}
 	for _, c := range report.Gone {
-		logCondition(a.log.Info(), c).Stringer("lasted", now.Sub(c.Since).Round(time.Second)).Msg("It is over that " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
+		logCondition(a.log.Info(), c).Stringer("lasted", now.Sub(c.Since).Round(time.Second)).Msg("Health: no longer so: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
 	}
 }
 

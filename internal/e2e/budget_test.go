@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,7 @@ type budget struct {
 	hour           *hour
 	children, gpus int
 
+	mu   sync.Mutex
 	seen []string // since the last look
 }
 
@@ -110,7 +112,11 @@ func (b *budget) start(shape string, vcpus int) counted {
 	b.t.Helper()
 	driver := configured(b.t, string(b.driver(shape, vcpus)))
 	m := memberWith(b.t, b.cfg, b.hour, nodeUUID, driver)
-	m.line.each = func(r *http.Request) { b.seen = append(b.seen, r.Method+" "+r.URL.Path) }
+	m.line.each = func(r *http.Request) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.seen = append(b.seen, r.Method+" "+r.URL.Path)
+	}
 	ctx, cancel := context.WithCancel(b.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.tracker.Run(ctx) }()
@@ -126,6 +132,9 @@ func (b *budget) start(shape string, vcpus int) counted {
 // want says how many requests there were since the last time, and of some of them how many begin so.
 func (b *budget) want(what string, all int, some ...string) {
 	b.t.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if len(b.seen) != all {
 		b.t.Errorf("%s: %d requests, want %d: %q", what, len(b.seen), all, b.seen)
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
@@ -26,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a scheduler")
@@ -54,19 +56,30 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 		var early, late atomic.Int64
 		early.Store(dice.Int64N(75))
 		late.Store(dice.Int64N(75))
-		gathering := make(chan struct{})
-		open := sync.OnceFunc(func() { close(gathering) })
+		gathering, acted := make(chan struct{}), make(chan struct{})
+		open, act := sync.OnceFunc(func() { close(gathering) }), sync.OnceFunc(func() { close(acted) })
+		waits := dice.IntN(2) == 0 // whether the agent is slower than somebody
 		var running sync.WaitGroup
 		for _, s := range schedulers {
 			running.Go(func() {
 				s.actOut(&early)
 				<-gathering
+				if late.Add(-1) >= 0 && s.broken == nil {
+					s.act()
+				}
+				act()
 				s.actOut(&late)
 			})
 		}
-		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)], open) - 1
+		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)], func() {
+			open()
+			if waits {
+				<-acted
+			}
+		}) - 1
 		open()
 		running.Wait()
+		checkInventory(t, schedulers[0], shapes[round%len(shapes)])
 		used := map[string]int64{}
 		for _, s := range schedulers {
 			if s.broken == nil {
@@ -104,7 +117,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 	defer stop()
 	watched := &watchedClient{Client: client, done: stop, gathered: gathered}
 	tracker := resourcetracker.New(resourcetracker.Config{
-		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes, Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
+		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes, Records: ownership.Open(state), Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
 		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
 		Rand:    func() float64 { return 0 },
 	})
@@ -295,6 +308,35 @@ func (s *scheduler) compare(used map[string]int64) {
 			}
 		}
 	}
+}
+
+// checkInventory: the node has the shape, and nothing is told twice.
+func checkInventory(t *testing.T, s *scheduler, shape string) {
+	t.Helper()
+	var list struct {
+		Providers []struct{ UUID, Name string } `json:"resource_providers"`
+	}
+	s.request(http.MethodGet, "/resource_providers?in_tree="+nodeUUID, http.NoBody, &list)
+	got := map[string]map[string]int64{}
+	for _, p := range list.Providers {
+		var inventories struct{ Inventories map[string]inventory }
+		s.request(http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", http.NoBody, &inventories)
+		got[p.Name] = map[string]int64{}
+		for class, inv := range inventories.Inventories {
+			got[p.Name][class] = inv.Total
+		}
+	}
+	if diff := cmp.Diff(shaped[shape], got); diff != "" {
+		t.Fatalf("inventory in shape %s (-want +got):\n%s", shape, diff)
+	}
+}
+
+// shaped is where the inventory is in each shape.
+var shaped = map[string]map[string]map[string]int64{
+	"flat":          {"cn1": {"VCPU": 8, "VGPU": 8, "DISK_GB": 10}},
+	"vgpu-children": {"cn1": {"VCPU": 8, "DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4}},
+	"numa": {"cn1": {"DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4},
+		"cn1_numa_0": {"VCPU": 4}, "cn1_numa_1": {"VCPU": 4}},
 }
 
 // checkUsage compares what the providers count as used with what the consumers hold.

@@ -65,8 +65,8 @@ var definitions = []Definition{
 	},
 	{
 		Code: Starting, Severity: Info, Title: "the first pass has not ended yet",
-		Meaning: "Placement says what the agent left there when it ran last.",
-		Remedy:  "wait; tracker.startup_deadline says how long systemd does",
+		Meaning: "Placement says what the agent left there when it ran last.", TimeToVisible: 10 * time.Second,
+		Remedy: "wait; tracker.startup_deadline says how long systemd does",
 	},
 	{
 		Code: RestartNeeded, Severity: Info, Title: "a changed setting waits for a restart",

@@ -205,3 +205,26 @@ func BenchmarkPoll(b *testing.B) {
 		}
 	}
 }
+
+// TestSourceSaysWhatIsNotInForce: as long as it is so, also when the files become what they were.
+func TestSourceSaysWhatIsNotInForce(t *testing.T) {
+	s, c, dir := watched(t)
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "a.yaml", "nonsense: [")
+	if _, err := s.Poll(); err == nil {
+		c.pass(settle)
+		_, _ = s.Poll()
+	}
+	if err := s.Err(); err == nil || s.trait() != "CUSTOM_A" {
+		t.Errorf("invalid files: %v, %s", err, s.trait())
+	}
+	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_A"))
+	if reloaded, _ := s.Poll(); reloaded {
+		t.Error("what is in force already was reloaded")
+	}
+	if err := s.Err(); err != nil {
+		t.Errorf("valid again: %v", err)
+	}
+}

@@ -239,7 +239,7 @@ func TestRetriesDoNotGoBack(t *testing.T) {
 		want  string
 	}{{1, 0, "0"}, {0, 1, "0"}, {1, 5, "3"}, {1, 5, "3"}, {0, 6, "3"}, {1, 8, "4"}} {
 		for range c.begin {
-			s.Request(t.Context(), httptest.NewRequest("GET", "http://placement/", nil), "/")
+			s.Request(t.Context(), httptest.NewRequest(http.MethodGet, "http://placement/", nil), "/")
 		}
 		tries = c.tries
 		if d := cmp.Diff([]string{name + " " + c.want}, s.samples(name)); d != "" {

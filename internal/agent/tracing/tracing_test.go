@@ -199,7 +199,7 @@ func TestRatio(t *testing.T) {
 	r := newReceiver(t)
 	tr := start(t, r.URL, 0, io.Discard)
 	ctx, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
-	req := httptest.NewRequest("GET", "http://placement/", nil)
+	req := httptest.NewRequest(http.MethodGet, "http://placement/", nil)
 	tr.Request(ctx, req, "/")(200, nil)
 	end(nil)
 	tr.Close(t.Context())

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// TestKindOf: the kind of a failure does not depend on how deep it is wrapped, or on what is joined to it.
+func TestKindOf(t *testing.T) {
+	for want, err := range map[Cause]error{
+		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseIdentity: reportclient.ErrIdentity,
+		CauseTooOld: reportclient.ErrTooOld, CauseUnexpected: reportclient.ErrUnexpected, CauseConflict: reportclient.ErrConflict,
+		CauseInUse: reportclient.ErrInventoryInUse, CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
+		CauseReshapeRefused: &ReshapeError{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
+	} {
+		wrapped := errors.Join(errors.New("something else"), &passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
+		if got := kindOf(wrapped); got != want {
+			t.Errorf("%v is %q, want %q", err, got, want)
+		}
+	}
+	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got != CauseReshapeRefused {
+		t.Errorf("what a person must mend comes first: %q", got)
+	}
+	if got := kindOf(nil); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
+}
