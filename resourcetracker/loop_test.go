@@ -119,3 +119,25 @@ func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
 		}
 	})
 }
+
+// TestManyChangesAreOnePassASecond: the functions of a card that appear one after another are one change to Placement.
+func TestManyChangesAreOnePassASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		before := s.calls()
+		for range 1000 { // ten seconds
+			s.tracker.Changed("the driver sees a change")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if passes := s.calls() - before; passes < 9 || passes > 11 {
+			t.Errorf("%d passes in ten seconds of changes", passes)
+		}
+		s.driver.set(func(d *fakeDriver) { d.vcpus = 9 })
+		s.tracker.Changed("the driver sees a change")
+		time.Sleep(1500 * time.Millisecond)
+		if inv, _ := s.said().Inventory(nodeUUID, "VCPU"); inv.Total != 9 {
+			t.Error("a change is not told within a second")
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -234,6 +235,101 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 		n := s.tracker.Status().Nodes[0]
 		if s.writes() != writes || len(s.driver.steps) != steps || n.State != resourcetracker.Degraded || n.Remedy == "" {
 			t.Errorf("%d writes, steps %v, node %+v", s.writes()-writes, s.driver.steps, n)
+		}
+	})
+}
+
+// TestAReshapeThatIsRefusedLeavesTheShape of a tree of which nobody has recorded one: all steps are to be made at the next start.
+func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps, func(s *scene) {
+			s.placement.onReshape = func() error { return fmt.Errorf("%w: the role service is needed", reportclient.ErrReshapeRefused) }
+		})
+		var fatal *resourcetracker.FatalError
+		if err := <-s.ended; !errors.As(err, &fatal) {
+			t.Fatalf("the start ended with %v", err)
+		}
+		s.checkShape(oldShape)
+		if s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+			t.Error("the tree tells a shape that it does not have")
+		}
+		s.placement.onReshape, s.driver.steps = nil, nil
+		again := start(t, func(n *scene) {
+			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+		})
+		<-again.tracker.Ready()
+		again.checkShape(shapeFour)
+		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
+			t.Errorf("steps from (-want +got):\n%s", d)
+		}
+	})
+}
+
+// TestAChainFromAnUnknownShapeIsUndone: the agent that runs leaves it so, and whoever starts next begins from the unknown shape.
+func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
+	for _, next := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, threeSteps)
+			<-s.tracker.Ready()
+			history, err := journal.Read(s.stateDir())
+			must(s, err)
+			must(s, s.tracker.Undo(t.Context(), history, 1))
+			s.checkShape(oldShape)
+			writes := s.writes()
+			s.tracker.Refresh("a person asks")
+			synctest.Wait()
+			s.checkShape(oldShape)
+			if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.State != resourcetracker.Degraded || n.Cause != resourcetracker.CauseReshapeLate {
+				t.Errorf("after the undo the agent wrote %d times, node %+v", s.writes()-writes, n)
+			}
+			must(s, s.end())
+			s.driver.shape, s.driver.steps = next, nil
+			if next == 1 {
+				s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+					_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
+					return a, err
+				}
+			}
+			again := start(t, func(n *scene) {
+				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+			})
+			<-again.tracker.Ready()
+			if want := []int{0, 1, 2, 3}[:next]; cmp.Diff(want, s.driver.steps) != "" {
+				t.Errorf("steps from %v, want %v", s.driver.steps, want)
+			}
+			if next == 4 {
+				again.checkShape(shapeFour)
+			} else {
+				again.checkShape(oldShape)
+			}
+		})
+	}
+}
+
+// TestAPlacementThatWasPutBackFromACopy has the tree of before the reshape, and without the trait that tells the shape.
+func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var copied *providertree.Tree
+		var allocations providertree.Allocations
+		s := start(t, threeSteps, func(s *scene) { copied, allocations = s.placement.tree.Clone(), s.placement.allocations.Clone() })
+		<-s.tracker.Ready()
+		s.checkShape(shapeFour)
+		s.placement.set(func(p *fakePlacement) { p.tree, p.allocations = copied, allocations })
+		writes := s.writes()
+		s.tracker.Refresh("a person asks")
+		synctest.Wait()
+		if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.Cause != resourcetracker.CauseReshapeLate {
+			t.Errorf("the agent wrote %d times, node %+v", s.writes()-writes, n)
+		}
+		must(s, s.end())
+		s.driver.steps = nil
+		again := start(t, func(n *scene) {
+			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+		})
+		<-again.tracker.Ready()
+		again.checkShape(shapeFour)
+		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
+			t.Errorf("steps from (-want +got):\n%s", d)
 		}
 	})
 }
