@@ -51,7 +51,8 @@ type Driver interface {
 	//   - Touch only what is the driver's own: providers, inventories, traits and aggregates that somebody else wrote stay
 	//     as they are. Set what you know with SetInventory and AddTraits rather than replacing all of it.
 	//   - Be idempotent: called with its own result, it changes nothing.
-	//   - Use [providertree.ChildUUID] for children, so that they are found again after a restart.
+	//   - Look for a child by its name first: one that Nova made, or another agent, is taken over as it is, with its uuid. Use
+	//     [providertree.ChildUUID] for those that are new, so that they are found again after a restart.
 	//
 	// If inventory that guests use must move to another provider, answer [ErrReshapeNeeded] when allocations is nil, as
 	// it nearly always is. The agent then calls again with all allocations against the tree; edit both, and return the

@@ -284,7 +284,7 @@ func (r *run) update(ctx context.Context, op Operation, path string) error {
 }
 
 func (r *run) delete(ctx context.Context, op Operation, path string) error {
-	err := r.client.transport.do(ctx, http.MethodDelete, path, nil, nil)
+	err := r.client.transport.do(ctx, http.MethodDelete, path, nil, noContent{})
 	if err != nil && !errors.Is(err, ErrNotFound) { // gone is gone, whoever did it
 		return err
 	}

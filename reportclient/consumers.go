@@ -40,7 +40,10 @@ func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
 
 // Held is one resource provider of a compute node, with who holds what of it.
 type Held struct {
-	UUID, Name  string
+	UUID, Name string
+	// Sharing says that it shares what it has with hosts outside of the tree (MISC_SHARES_VIA_AGGREGATE): who holds something of it
+	// need not be here.
+	Sharing     bool
 	Inventories providertree.Inventories
 	// Allocations are amounts by consumer and by class.
 	Allocations map[string]map[string]int64
@@ -69,14 +72,19 @@ type Holdings struct {
 // that Placement does not know has none. A consumer that lets go of the node while it is read is left out; otherwise it is no
 // snapshot: the generation of each consumer says whether what it holds is still the same when something is written.
 //
-// Cost: one GET, two for each provider, and one for each consumer. Nothing is cached.
+// Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	out := Holdings{Consumers: map[string]Consumer{}}
 	if err := c.checkServer(ctx); err != nil {
 		return out, err
 	}
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?in_tree="+url.QueryEscape(root), nil, &list); err != nil {
+	var list, sharing wire.ResourceProviders
+	inTree := "/resource_providers?in_tree=" + url.QueryEscape(root)
+	err := c.transport.do(ctx, http.MethodGet, inTree, nil, &list)
+	if err == nil {
+		err = c.transport.do(ctx, http.MethodGet, inTree+"&required="+providertree.TraitSharesViaAggregate, nil, &sharing)
+	}
+	if err != nil {
 		return out, err
 	}
 	found := map[string]bool{}
@@ -85,6 +93,7 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 		if err != nil {
 			return out, err
 		}
+		held.Sharing = slices.ContainsFunc(sharing.ResourceProviders, func(s wire.ResourceProvider) bool { return s.UUID == rp.UUID })
 		out.Providers = append(out.Providers, held)
 		for consumer := range held.Allocations {
 			found[consumer] = true

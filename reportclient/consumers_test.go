@@ -39,7 +39,7 @@ func TestHoldings(t *testing.T) {
 		client, requests := crowd(t, empty(t))
 		got, err := client.Holdings(t.Context(), id(cn1))
 		ok(t, err)
-		want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
+		want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
 			"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#15")
 		names, used := []string{}, []string{}
 		for _, p := range got.Providers {

@@ -19,11 +19,12 @@ const traitsPerQuery = 25
 // Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a driver may be newer than
 // the control plane, and its other traits count all the same.
 func (c *Client) Plan(known, desired *providertree.Tree) Plan {
-	return NewPlan(known, c.withoutUnknown(known, desired))
+	return NewPlan(known, c.Possible(known, desired))
 }
 
-// withoutUnknown is the desired tree without the traits that Placement does not know.
-func (c *Client) withoutUnknown(known, desired *providertree.Tree) *providertree.Tree {
+// Possible is the desired tree without the standard traits that this Placement has turned out not to know: the tree itself, if there
+// are none.
+func (c *Client) Possible(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
 	unknown := make([]string, 0, len(c.unknown))
 	for trait := range c.unknown {

@@ -77,7 +77,7 @@ func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, err
 		return d, err
 	}
 	d.shape = to
-	if from < to && (mayReshape || from > 0) {
+	if from < to && (mayReshape || from > 0 || t.hadShape(d)) {
 		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
 		d, err := t.chain(ctx, d, from, to, mayReshape)
 		end(err)

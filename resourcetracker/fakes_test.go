@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,15 +119,20 @@ type fakePlacement struct {
 	readErr       error
 	applyErr      []error // one for each Apply to come
 	onApply       func()
+	failAfter     int  // so many writes; 0: never
+	failLate      bool // after having done it
 
 	allocations providertree.Allocations
 	gathered    int
 	asked       int // how often for usages
+	askMost     int // so many are answered, and then there is an error; 0: all
 	gatherErr   error
 	log         reportclient.ReshapeLog // as a client has it
 	onReshape   func() error            // instead of an answer of its own; an error may come after it happened
 	lost        bool                    // the answer to a reshape that happens gets lost
 	compared    int
+	unknown     string                      // a trait that it does not know
+	refused     bool                        // and the client has seen that
 	outcome     reportclient.ReshapeOutcome // of a comparison; "": what is so
 	compareErr  error
 }
@@ -152,7 +158,21 @@ func (p *fakePlacement) Tree(_ context.Context, uuid, name string) (*providertre
 }
 
 func (p *fakePlacement) Plan(known, desired *providertree.Tree) reportclient.Plan {
-	return reportclient.NewPlan(known, desired)
+	return reportclient.NewPlan(known, p.Possible(known, desired))
+}
+
+// Possible makes it a [resourcetracker.Realist].
+func (p *fakePlacement) Possible(_, desired *providertree.Tree) *providertree.Tree {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.refused {
+		return desired
+	}
+	out := desired.Clone()
+	for _, uuid := range out.UUIDs() {
+		_, _ = out.RemoveTraits(uuid, p.unknown)
+	}
+	return out
 }
 
 func (p *fakePlacement) Apply(ctx context.Context, _ string, plan reportclient.Plan) error {
@@ -174,6 +194,12 @@ func (p *fakePlacement) Apply(ctx context.Context, _ string, plan reportclient.P
 	}
 	for _, op := range plan.Operations {
 		p.writes++
+		if p.failAfter > 0 && p.writes == p.failAfter {
+			if p.failLate {
+				_ = p.do(op)
+			}
+			return fmt.Errorf("%s: %w", op, reportclient.ErrUnavailable)
+		}
 		if err := p.do(op); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
@@ -197,6 +223,10 @@ func (p *fakePlacement) do(op reportclient.Operation) error {
 		err = p.reshape(op.Reshape)
 	case reportclient.SetTraits:
 		_, err = p.tree.SetTraits(op.UUID, op.Traits)
+		if p.unknown != "" && slices.Contains(op.Traits, p.unknown) {
+			p.refused = true
+			_, err = p.tree.RemoveTraits(op.UUID, p.unknown)
+		}
 	case reportclient.UpdateProvider:
 		_, err1 := p.tree.Rename(op.UUID, op.Provider)
 		_, err2 := p.tree.Move(op.UUID, op.Parent)
@@ -250,6 +280,9 @@ func (p *fakePlacement) Usages(_ context.Context, provider string) (map[string]i
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
+	if p.askMost > 0 && p.asked > p.askMost {
+		return nil, reportclient.ErrUnavailable
+	}
 	out := map[string]int64{}
 	for _, c := range p.allocations {
 		for class, n := range c.Resources[provider] {

@@ -81,7 +81,7 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 	next := make(map[string]Sighting, len(guests))
 	for _, g := range guests {
 		sighting, seen := known[g.UUID]
-		if !seen {
+		if !seen || sighting.First.After(now) {
 			sighting.First = now
 		}
 		sighting.Gone = time.Time{}
@@ -91,7 +91,8 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 		if _, listed := next[uuid]; listed {
 			continue
 		}
-		if sighting.Gone.IsZero() {
+		// A time that cannot be is from a clock that was wrong, and proves nothing: it counts from now on.
+		if sighting.Gone.IsZero() || sighting.Gone.Before(sighting.First) || sighting.Gone.After(now) {
 			sighting.Gone = now
 		}
 		if now.Sub(sighting.Gone) <= sightingKept {

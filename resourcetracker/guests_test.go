@@ -111,6 +111,34 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 	})
 }
 
+// TestSeenGuestsOfAWrongClock: since when a guest is gone is never what a clock that was wrong said.
+func TestSeenGuestsOfAWrongClock(t *testing.T) {
+	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
+	for name, times := range map[string][3]time.Time{ // listed, first found gone, found gone again
+		"it was behind when the guest went":    {year(2026), year(2020), year(2026).Add(time.Hour)},
+		"it was ahead when the guest went":     {year(2026), year(2030), year(2026).Add(time.Hour)},
+		"it was ahead when the guest was seen": {year(2030), year(2026), year(2026).Add(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := resourcetracker.OpenSeenGuests(dir)
+			for i, listed := range [][]plugins.Guest{named("a"), nil, nil} {
+				if err := s.Note(seenRoot, listed, times[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := s.Of(seenRoot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := got["a"]
+			if a.Gone.After(times[2]) || times[2].Sub(a.Gone) > time.Hour {
+				t.Errorf("%+v at %v", a, times[2])
+			}
+		})
+	}
+}
+
 // TestSeenGuestsRefusesWhatItCannotRead: the file is named and left alone.
 func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 	for name, content := range map[string]string{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -16,7 +17,7 @@ import (
 // merge lays the agent's and the operator's items upon the driver's answer, and puts back what was not the driver's to take
 // away. What goes while guests use it is kept, closed for new ones, until it is free.
 //
-// Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each generation of it.
+// Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each generation of it and every five minutes.
 func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, error) {
 	var config *providerconfig.Config // the one of this pass; it may change meanwhile
 	if t.config.ProviderConfig != nil {
@@ -26,14 +27,15 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	agent, unsupported := t.agentLayer(state, d)
 	result, err := ownership.Merge(ownership.Input{
 		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base, Answer: d.answer, Record: d.record,
-		Layers: []ownership.Layer{agent, operator}, Reshape: d.before != nil, Created: d.record.Created || unborn(d.known, d.node.UUID),
+		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil, Created: d.record.Created || unborn(d.known, d.node.UUID),
 	})
 	if err != nil {
 		return d, &passError{step: "merging what the driver says with what others say", err: err}
 	}
 	d.desired, d.next = result.Tree, result.Record
 	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool { // what the agent says itself was not put back for another's sake
-		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID && slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol)
+		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
+			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
 	d.next.Shape = d.record.Shape
 	if d.shape > 0 {
@@ -54,7 +56,25 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	if removed {
 		d.next = d.next.Exact(d.record, d.desired)
 	}
-	return t.retire(ctx, state, d)
+	if d, err = t.retire(ctx, state, d); err != nil {
+		return d, err
+	}
+	return t.possible(d), nil
+}
+
+// Realist is a [Placement] that learns from refusals what it cannot be told, see [reportclient.Client.Possible].
+type Realist interface {
+	Possible(known, desired *providertree.Tree) *providertree.Tree
+}
+
+// possible leaves out what Placement cannot be told, so that it is not taken for ours and missed at every pass.
+func (t *Tracker) possible(d draft) draft {
+	if realist, ok := t.config.Placement.(Realist); ok {
+		if tree := realist.Possible(d.known, d.desired); tree != d.desired {
+			d.desired, d.next = tree, d.next.Exact(d.record, tree)
+		}
+	}
+	return d
 }
 
 // agentLayer is what the agent itself says of a node's root, and the traits that must not be on it whoever set them: what the
@@ -139,18 +159,44 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	if err != nil {
 		return d, &passError{step: "keeping what is still used", err: err}
 	}
+	if d.before != nil {
+		if desired, err = leaveOpen(d.known, desired, retiring); err != nil {
+			return d, err
+		}
+	}
 	d.desired, d.retiring = desired, retiring
 	d.next = d.next.Exact(d.record, d.desired)
 	return d, nil
 }
 
-// used is how much of a provider was allocated at one of its generations: every allocation raises the generation.
+// leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a consumer has is posted anew with what of
+// it moves, and Placement before 2025.1 refuses that where the inventory is closed.
+func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring) (*providertree.Tree, error) {
+	out := desired.Clone()
+	for _, r := range retiring {
+		if r.Class == "" {
+			continue
+		}
+		inv, _ := known.Inventory(r.Provider, r.Class)
+		if _, err := out.SetInventory(r.Provider, r.Class, inv); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// used is how much of a provider was allocated at one of its generations. Whoever allocates raises the generation; who gives back does
+// not always: neither a DELETE of allocations does, nor a move of all that a consumer has to another provider.
 type used struct {
 	generation int64
 	amounts    map[string]int64
+	read       time.Time
 }
 
-// usages reads how much is allocated of some providers, unless that is known for the generation that they have.
+// usedFor is how long usages are believed while the generation stays.
+const usedFor = 5 * time.Minute
+
+// usages reads how much is allocated of some providers, unless that is known for the generation that they have, and is not old.
 func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (map[string]map[string]int64, error) {
 	out := make(map[string]map[string]int64, len(providers))
 	fresh := make(map[string]used, len(providers))
@@ -160,12 +206,14 @@ func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providert
 			continue
 		}
 		u, cached := state.used[uuid]
-		if !cached || u.generation != p.Generation {
+		if !cached || u.generation != p.Generation || time.Since(u.read) >= usedFor {
 			amounts, err := t.config.Placement.Usages(ctx, uuid)
 			if err != nil {
+				maps.Copy(fresh, state.used)
+				state.used = fresh // with very many, one pass may not be enough
 				return nil, err
 			}
-			u = used{generation: p.Generation, amounts: amounts}
+			u = used{generation: p.Generation, amounts: amounts, read: time.Now()}
 		}
 		fresh[uuid], out[uuid] = u, u.amounts
 	}

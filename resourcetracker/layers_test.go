@@ -3,6 +3,7 @@
 package resourcetracker_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
@@ -150,8 +153,15 @@ func TestCapabilities(t *testing.T) {
 			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV") // Nova's, or an administrator's
 			must(s, err)
 			s.driver.capabilities = map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
+			s.driver.edit = func(tree *providertree.Tree) {
+				_, err := tree.RemoveTraits(nodeUUID, "COMPUTE_RESCUE_BFV")
+				must(s, err)
+			}
 		})
 		<-s.tracker.Ready()
+		if s.logged("not its own. It stays") > 0 {
+			t.Error("it is said that a trait stays that goes")
+		}
 		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") || s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
 			t.Errorf("%v", slices.Collect(s.said().All()))
 		}
@@ -238,6 +248,187 @@ providers:
 		synctest.Wait()
 		if _, there := s.said().Inventory(nodeUUID, "CUSTOM_LICENSE"); there {
 			t.Error("nobody uses it any more, and it is still there")
+		}
+	})
+}
+
+// TestUsagesThatWereReadAreKept when not all could be: else a node with very many that go would never come to an end.
+func TestUsagesThatWereReadAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10
+		uuid := func(i int) string { return fmt.Sprintf("22222222-0000-4000-8000-%012d", i) }
+		s := start(t, shared, func(s *scene) {
+			s.driver.edit = func(tree *providertree.Tree) {
+				for i := range n {
+					if !tree.Exists(uuid(i)) {
+						must(s, tree.AddChild(nodeUUID, uuid(i), fmt.Sprint("cn1_dev", i)))
+					}
+					_, err := tree.SetInventory(uuid(i), "CUSTOM_DEV", providertree.Inventory{Total: 1})
+					must(s, err)
+				}
+			}
+		})
+		<-s.tracker.Ready()
+		s.placement.set(func(p *fakePlacement) { p.askMost = 6 })
+		s.driver.set(func(d *fakeDriver) {
+			d.edit = func(tree *providertree.Tree) {
+				for i := range n {
+					if tree.Exists(uuid(i)) {
+						_, err := tree.Remove(uuid(i))
+						must(s, err)
+					}
+				}
+			}
+		})
+		s.tracker.Refresh("the devices went")
+		synctest.Wait()
+		s.placement.set(func(p *fakePlacement) { p.askMost = 0 })
+		s.tracker.Refresh("Placement is back")
+		synctest.Wait()
+		s.placement.mu.Lock()
+		defer s.placement.mu.Unlock()
+		if s.placement.asked != n+1 || s.placement.tree.Len() != 2 {
+			t.Errorf("asked %d times for %d providers, of which %d are left", s.placement.asked, n, s.placement.tree.Len()-2)
+		}
+	})
+}
+
+// TestADryRunAdoptsNothing: what it was told of a node is not what the first pass finds.
+func TestADryRunAdoptsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tree *providertree.Tree
+		s := start(t, shared, func(s *scene) {
+			tree, s.placement.tree = s.placement.tree, nil // a Placement that is being put back from a copy
+			s.driver.nodes = []plugins.Node{{Name: "other", UUID: bridge}}
+			s.placement.readErr = reportclient.ErrUnavailable
+		})
+		<-s.tracker.Ready()
+		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
+		s.driver.set(func(d *fakeDriver) { d.nodes = []plugins.Node{{Name: "cn1"}} })
+		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
+		must(s, err)
+		if len(plans) != 1 || plans[0].Err != nil || plans[0].Plan.Empty() {
+			t.Fatalf("%+v", plans)
+		}
+		s.placement.set(func(p *fakePlacement) { p.tree = tree })
+		s.tracker.Refresh("a person asks")
+		synctest.Wait()
+		record, err := s.records.Load(nodeUUID)
+		must(s, err)
+		if record.Providers[nodeUUID].Inventories["VCPU"].Owner != ownership.Driver || record.Created {
+			t.Errorf("recorded: %+v", record)
+		}
+	})
+}
+
+// TestAnotherDriverTakesTheNodeOver: what the former one made is not its own, and what the agent laid upon that stays the agent's.
+func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, shared, func(s *scene) {
+			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4", "HW_CPU_X86_AVX")
+			must(s, err)
+			agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4": ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Shape: 4, Created: true, Providers: map[string]ownership.Provider{
+				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
+				bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
+			}}))
+		})
+		<-s.tracker.Ready()
+		tree := s.said()
+		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE", "HW_CPU_X86_AVX") {
+			t.Errorf("%v", slices.Collect(tree.All()))
+		}
+		record, err := s.records.Load(nodeUUID)
+		must(s, err)
+		if _, ours := record.Providers[bridge]; ours || record.Driver != "fake" || !record.Created || record.Shape != 0 {
+			t.Errorf("recorded: %+v", record)
+		}
+	})
+}
+
+// TestATraitThatPlacementDoesNotKnow is not taken for one that somebody took away.
+func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const future = "HW_CPU_X86_NOT_INVENTED_YET"
+		s := start(t, shared, func(s *scene) {
+			s.placement.unknown = future
+			s.driver.edit = func(tree *providertree.Tree) {
+				_, err := tree.AddTraits(nodeUUID, future, "HW_CPU_X86_AVX")
+				must(s, err)
+			}
+		})
+		<-s.tracker.Ready()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 || s.logged("somebody else has changed it") > 0 || s.writes() != 1 {
+			t.Errorf("%d writes, drift %q, logged %d times", s.writes(), n.Drift, s.logged("somebody else has changed it"))
+		}
+		record, err := s.records.Load(nodeUUID)
+		must(s, err)
+		if traits := record.Providers[nodeUUID].Traits; traits[future] != "" || traits["HW_CPU_X86_AVX"] != ownership.Driver {
+			t.Errorf("ours by the record: %v", traits)
+		}
+	})
+}
+
+// TestAReshapeClosesNothing that is in use: while it posts all that a consumer has, Placement before 2025.1 takes a closed inventory for one
+// that is too small. What left provider.yaml is closed by the next pass.
+func TestAReshapeClosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		license := providertree.Inventory{Total: 4}
+		s := start(t, vgpus, func(s *scene) {
+			s.records = ownership.Open(s.stateDir())
+			_, err := s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)
+			must(s, err)
+			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
+				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}}},
+			}}))
+		})
+		<-s.tracker.Ready()
+		history, err := journal.Read(s.stateDir())
+		must(s, err)
+		if len(history) != 1 {
+			t.Fatalf("reshapes: %v", s.outcomes())
+		}
+		for _, p := range history[0].Reshape.Providers {
+			if inv, found := p.After["CUSTOM_LICENSE"]; p.UUID == nodeUUID && (!found || !inv.Equal(license)) {
+				t.Errorf("the reshape sets %+v", p.After)
+			}
+		}
+		if r := s.tracker.Status().Nodes[0].Retiring; len(r) != 1 {
+			t.Errorf("retiring: %q", r)
+		}
+		s.tracker.Refresh("the next pass")
+		synctest.Wait()
+		if inv, _ := s.said().Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 3 || inv.Reserved != 3 {
+			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
+		}
+	})
+}
+
+// TestWhatIsFreeGoesAlthoughTheGenerationStays: a DELETE of allocations, and a move of all that a guest has to another provider, do not raise
+// the generation of the one that it leaves.
+func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, shared, func(s *scene) {
+			s.placement.allocations = providertree.Allocations{guest1: {Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 2}}}}
+			_, err := s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})
+			must(s, err)
+			s.driver.edit = func(tree *providertree.Tree) {
+				_, err := tree.RemoveInventory(nodeUUID, "VGPU")
+				must(s, err)
+			}
+		})
+		<-s.tracker.Ready()
+		if inv, _ := s.said().Inventory(nodeUUID, "VGPU"); inv.Total != 2 || inv.Reserved != 2 {
+			t.Errorf("of 8, 2 of them in use, stay: %+v", inv)
+		}
+		s.placement.set(func(p *fakePlacement) { p.allocations = nil })
+		time.Sleep(7 * time.Minute)
+		synctest.Wait()
+		if inv, there := s.said().Inventory(nodeUUID, "VGPU"); there {
+			t.Errorf("nobody uses it any more, and it is still there: %+v", inv)
 		}
 	})
 }

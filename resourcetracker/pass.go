@@ -142,6 +142,9 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	}
 	err = t.observe(ctx, StepApply, node.Name, func(ctx context.Context) error { return t.config.Placement.Apply(ctx, node.UUID, plan) })
 	if err != nil {
+		if errors.Is(err, reportclient.ErrInventoryInUse) || errors.Is(err, reportclient.ErrProviderInUse) {
+			state.used = nil
+		}
 		return written(plan, err), refusedBy(err)
 	}
 	return plan.Operations, t.remember(state, d)

@@ -15,9 +15,9 @@ import (
 
 // recordOf returns what this agent has made Placement say of a node: from memory, from the state directory, or, at the first
 // contact with a node that Placement knows already, by asking the driver what it says of an empty one: that is the driver's,
-// and the rest is somebody else's.
+// and the rest is somebody else's, as what another driver of this agent has made is.
 //
-// Cost: no request; one call of the driver at the first contact.
+// Cost: no request; one call of the driver at the first contact, until a pass gets as far as writing.
 func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
 	if state.record != nil {
 		return state.record, nil
@@ -26,21 +26,21 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 	if err != nil {
 		return nil, err
 	}
-	shape, created := record.Shape, record.Created
-	if record.Providers == nil {
+	if record.Providers == nil || record.Driver != t.config.Name {
 		bare, err := t.bareAnswer(ctx, d)
 		if err != nil {
 			return nil, err
 		}
-		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare)
-		record.Shape, record.Created = shape, created
+		former := record
+		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare).Inherit(former, d.known)
+		record.Shape, record.Created = t.shapeTold(d.known, d.node.UUID), former.Created
+		return record, nil // and forgotten if nothing comes of the pass: the next one may find another tree
 	}
 	state.record, state.saved = record, false
 	return record, nil
 }
 
-// loadRecord never returns nil beside a nil error; a node without a record, or with one of another driver, has one without
-// providers.
+// loadRecord never returns nil beside a nil error; a node without a record has one without providers.
 func (t *Tracker) loadRecord(node plugins.Node) (*ownership.Record, error) {
 	none := &ownership.Record{Root: node.UUID, Node: node.Name, Driver: t.config.Name}
 	if t.config.Records == nil {
@@ -51,9 +51,6 @@ func (t *Tracker) loadRecord(node plugins.Node) (*ownership.Record, error) {
 	case err != nil:
 		return nil, &passError{step: "reading what this agent has written before", err: err}
 	case record == nil:
-		return none, nil
-	case record.Driver != t.config.Name:
-		none.Created = record.Created
 		return none, nil
 	}
 	return record, nil
@@ -92,11 +89,11 @@ func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) erro
 	if plan.Empty() {
 		return nil
 	}
-	return t.save(state, state.record.Union(d.next))
+	return t.save(state, d.record.Union(d.next))
 }
 
-// remember keeps what is ours now that all is written.
-func (t *Tracker) remember(state *nodeState, d draft) error { return t.save(state, d.next) }
+// remember keeps what is ours now that all is written. Writing may have shown what Placement cannot be told.
+func (t *Tracker) remember(state *nodeState, d draft) error { return t.save(state, t.possible(d).next) }
 
 func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 	if state.saved && record.Equal(state.record) {

@@ -30,8 +30,9 @@ type CapabilityReporter interface {
 // number them. A tree whose shape nobody recorded, and that is not new, has shape 0.
 //
 // What the state directory says and what the tree itself says (a trait on its root) differ after a crash between two writes, after
-// Placement's database was put back from a copy, and after a reshape was undone. The lower is right then: a step that has been
-// made already changes nothing.
+// Placement's database was put back from a copy, and after a reshape was undone. The lower is right then, also if it is 0: a step
+// that has been made already changes nothing. The trait comes before the reshape (a write after it would keep it from being undone), so
+// the tree is believed alone only at the first contact, see recordOf.
 func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error) {
 	shaper, ok := t.config.Driver.(Shaper)
 	if !ok {
@@ -47,8 +48,11 @@ func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error)
 		return to, to, nil
 	}
 	from = d.record.Shape
-	if told := t.shapeTold(d.known, d.node.UUID); told > 0 && (from == 0 || told < from) {
+	switch told := t.shapeTold(d.known, d.node.UUID); {
+	case told > 0 && told < from:
 		from = told
+	case told == 0 && from > 0 && !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.shapeTrait(from)] != "":
+		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
 		return from, to, &ReshapeError{
@@ -57,6 +61,17 @@ func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error)
 		}
 	}
 	return from, to, nil
+}
+
+// hadShape reports whether the tree tells a shape, or is known to have told one. Then one that is 0 is no tree that a driver may just
+// go on with: its reshape was undone, or Placement was put back from a copy.
+func (t *Tracker) hadShape(d draft) bool {
+	for trait := range d.record.Providers[d.node.UUID].Traits {
+		if strings.HasPrefix(trait, t.shapeTraitPrefix()) {
+			return true
+		}
+	}
+	return t.shapeTold(d.known, d.node.UUID) > 0
 }
 
 // shapePrefix begins the trait that says which shape a tree has; the driver's name and the number follow.

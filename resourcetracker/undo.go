@@ -94,11 +94,14 @@ func restore(records *ownership.Store, undone journal.Entry) error {
 			former := ours.Inventories
 			ours.Inventories = make(map[string]ownership.Stock, len(p.Before))
 			for class, inventory := range p.Before {
-				owner := ownership.Driver
-				if stock, still := former[class]; still {
-					owner = stock.Owner
+				stock, still := former[class]
+				if _, stayed := p.After[class]; stayed && !still {
+					continue // it is somebody else's
 				}
-				ours.Inventories[class] = ownership.Stock{Owner: owner, Inventory: inventory}
+				if !still {
+					stock.Owner = ownership.Driver
+				}
+				ours.Inventories[class] = ownership.Stock{Owner: stock.Owner, Inventory: inventory}
 			}
 			record.Providers[p.UUID] = ours
 		}

@@ -13,9 +13,11 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // reshaper is a Placement that answers as it is told.
@@ -46,6 +48,33 @@ func (r *reshaper) Apply(_ context.Context, root string, plan reportclient.Plan)
 // moved is a reshape as a journal holds it.
 func moved() *reportclient.Reshape {
 	return &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID, Name: "cn1", Generation: 4}}}
+}
+
+// TestUndoClaimsNothing of what others have on a provider that the reshape touched.
+func TestUndoClaimsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.records = ownership.Open(s.stateDir())
+			_, err := s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", providertree.Inventory{Total: 3})
+			must(s, err)
+		})
+		<-s.tracker.Ready()
+		record, err := s.records.Load(nodeUUID)
+		must(s, err)
+		if _, ours := record.Providers[nodeUUID].Inventories["CUSTOM_LICENSE"]; ours {
+			t.Fatal("it is taken for ours before")
+		}
+		history, err := journal.Read(s.stateDir())
+		must(s, err)
+		must(s, s.tracker.Undo(t.Context(), history, 1))
+		s.checkShape(oldShape)
+		record, err = s.records.Load(nodeUUID)
+		must(s, err)
+		stock := record.Providers[nodeUUID].Inventories
+		if _, ours := stock["CUSTOM_LICENSE"]; ours || stock["VGPU"].Owner != ownership.Driver {
+			t.Errorf("after the undo these are ours: %v", stock)
+		}
+	})
 }
 
 func TestUndo(t *testing.T) {

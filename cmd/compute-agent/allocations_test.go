@@ -89,7 +89,7 @@ func (s *site) inhabit() {
 	s.claim(4, 1, 1)
 	s.claim(5, 1, 0)
 	s.claim(6, 2, 0)
-	// What the agent remembers of a day ago.
+	// What the agent remembers: two went just now, after what they hold was written.
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
 	list := func(ns ...int) (out []plugins.Guest) {
 		for _, n := range ns {
@@ -99,7 +99,7 @@ func (s *site) inhabit() {
 	}
 	check(s.t, os.RemoveAll(filepath.Join(s.dir, "state", resourcetracker.GuestsDir)))
 	check(s.t, seen.Note(cn1, list(1, 3, 4, 6), time.Now().Add(-48*time.Hour)))
-	check(s.t, seen.Note(cn1, list(1, 6), time.Now().Add(-24*time.Hour)))
+	check(s.t, seen.Note(cn1, list(1, 6), time.Now()))
 }
 
 func (s *site) audit(code int, args ...string) (report audit.Report) {
@@ -291,4 +291,62 @@ func TestAllocationsRace(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
+}
+
+// TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its coming back, and a driver that lists
+// nobody proves nothing; a person's word does.
+func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
+	s := newSite(t)
+	s.inhabit()
+	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
+	check(t, os.RemoveAll(filepath.Join(s.dir, "state", resourcetracker.GuestsDir)))
+	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now().Add(-48*time.Hour)))
+	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(4)}}, time.Now().Add(-24*time.Hour)))
+	kept := func(n int, why string, args ...string) {
+		t.Helper()
+		for _, o := range s.audit(exitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).Nodes[0].Orphans {
+			if o.Consumer == vm(n) && !strings.Contains(o.Kept, why) {
+				t.Errorf("%+v", o)
+			}
+		}
+		s.wantHeld(why, map[int]string{n: "1 here, 0 elsewhere"})
+	}
+	kept(3, "written after the guest had gone")
+	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(3))
+	s.wantHeld("by a person's word", map[int]string{3: "0 here, 0 elsewhere"})
+
+	s.configure("flat", "guest_list = []")
+	kept(1, "lists no guest at all")
+	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1))
+	s.wantHeld("by a person's word", map[int]string{1: "0 here, 0 elsewhere"})
+}
+
+// TestAllocationsOnASharingChild: a child that shares its inventory with other hosts is held by their guests, too.
+func TestAllocationsOnASharingChild(t *testing.T) {
+	onBothSites(t, func(t *testing.T, s *site) {
+		s.inhabit()
+		const disk = "aaaaaaaa-0000-4000-8000-000000000003"
+		s.request(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "cn1_disk", "parent_provider_uuid": %q}`, disk, cn1), nil)
+		s.request(http.MethodPut, "/resource_providers/"+disk+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 100}}}`, nil)
+		s.request(http.MethodPut, "/resource_providers/"+disk+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`, nil)
+		for n, where := range map[int]string{3: cn2, 4: cn1} { // one has moved away, of one a part stayed
+			s.request(http.MethodDelete, "/allocations/"+vm(n), "", nil)
+			s.request(http.MethodPut, "/allocations/"+vm(n), fmt.Sprintf(`{"allocations": {%q: {"resources": {"DISK_GB": 5}}, %q: {"resources": {"VCPU": 1}}},
+				"project_id": "p", "user_id": "u", "consumer_generation": null}`, disk, where), nil)
+		}
+		seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
+		check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
+		check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
+		s.audit(exitFailed, "audit", "--heal", "--min-age", "0s")
+		s.wantHeld("after healing", map[int]string{3: "0 here, 1 elsewhere", 4: "0 here, 0 elsewhere"})
+		for _, n := range []int{3, 4} {
+			var got struct {
+				Allocations map[string]struct{ Resources map[string]int }
+			}
+			s.request(http.MethodGet, "/allocations/"+vm(n), "", &got)
+			if got.Allocations[disk].Resources["DISK_GB"] != 5 {
+				t.Errorf("consumer %d holds %+v", n, got.Allocations)
+			}
+		}
+	})
 }

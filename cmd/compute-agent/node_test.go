@@ -174,6 +174,13 @@ func TestRenamedHost(t *testing.T) {
 	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
 
+	// Names are taken in all of Placement, and this is found out before anything is renamed.
+	s.request(http.MethodPost, "/resource_providers", `{"name": "cn9_gpu0", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
+	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed", "aaaaaaaa-0000-4000-8000-000000000009 has the name cn9_gpu0")
+	s.request(http.MethodDelete, "/resource_providers/aaaaaaaa-0000-4000-8000-000000000009", "", nil)
+	s.says(exitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"}, "begins with the old one and an underscore")
+	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
+
 	// A crash after the first provider.
 	check(t, os.WriteFile(s.state("identity.json"), []byte(strings.Replace(read(t, s.state("identity.json")), `"nodes"`,
 		`"renaming": {"root": "`+root+`", "from": "cn1", "to": "cn9", "begun": "2026-01-02T03:04:05Z"}, "nodes"`, 1)), 0o600))
@@ -204,12 +211,20 @@ func TestCopiedStateDirectory(t *testing.T) {
 	s.agent()()
 	var record map[string]any
 	check(t, json.Unmarshal([]byte(read(t, s.state("identity.json"))), &record))
+	known := record["machine_id"] != nil
 	record["machine_id"] = strings.Repeat("f", 32)
 	content, err := json.Marshal(record)
 	check(t, err)
 	check(t, os.WriteFile(s.state("identity.json"), content, 0o600))
 	s.host("cn9", own("cn9"))
 	s.refusesToStart("host cn1", "this is cn9")
+	for _, command := range []string{"audit", "heal"} {
+		s.says(exitProtect, []string{"allocations", command}, "host cn1", "this is cn9")
+	}
+	// Under the same name it may be the host on new hardware; nothing is healed before an agent has run here.
+	if s.host("cn1", own("cn1")); known {
+		s.says(exitProtect, []string{"allocations", "heal"}, "not that of the last start")
+	}
 }
 
 // TestLostPlacement: a Placement that has forgotten this host is not filled anew behind anybody's back.
@@ -348,7 +363,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 	s.request(http.MethodGet, "/resource_providers?name=nic", "", &list)
 	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
-	s.says(exitDone, []string{"node", "remove", secondNode, "--dry-run"}, "nothing stands against removing it", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
+	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "nothing stands against removing it", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
 	s.hasNames("cn1", "cn1_gpu0")

@@ -151,8 +151,7 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 	root, _ := tree.RootOf(uuid)
 	for _, child := range p.Children {
 		full := child.nameBelow(name)
-		// The uuid follows from the root's and the name, so that the same child is found again after every restart.
-		id, err := providertree.ChildUUID(root, full)
+		id, err := childOf(tree, root, full)
 		if err != nil {
 			return err
 		}
@@ -170,6 +169,17 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 		}
 	}
 	return nil
+}
+
+// childOf is the uuid of the child of that name: the one that it has in the tree already (a child that Nova made is taken over
+// by its name), else the one that follows from the root's uuid and the name, so that it is found again after every restart.
+func childOf(tree *providertree.Tree, root, name string) (string, error) {
+	if p, found := tree.ProviderByName(name); found {
+		if its, _ := tree.RootOf(p.UUID); its == root {
+			return p.UUID, nil
+		}
+	}
+	return providertree.ChildUUID(root, name)
 }
 
 // withdraw takes from a node what earlier configurations put there and the present one does not.

@@ -269,3 +269,24 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		}
 	}
 }
+
+// TestChildrenAreTakenOverByName: a child that somebody else made under another uuid is not made a second time.
+func TestChildrenAreTakenOverByName(t *testing.T) {
+	const root, child = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
+	d := New()
+	cfg := `{"nodes": [{"name": "cn1", "uuid": "` + root + `", "children": [{"name": "pci_0000_84_00_0", "inventories": {"VGPU": {"total": 4}}}]}]}`
+	if err := d.Configure(t.Context(), json.RawMessage(cfg), plugins.HostInfo{Name: "cn1"}); err != nil {
+		t.Fatal(err)
+	}
+	tree := &providertree.Tree{}
+	if err := tree.Populate([]providertree.Provider{
+		{UUID: root, Name: "cn1", Generation: 3},
+		{UUID: child, Name: "cn1_pci_0000_84_00_0", ParentUUID: root, Generation: 1, Inventories: providertree.Inventories{"VGPU": {Total: 4}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before := tree.Clone()
+	if _, err := d.UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil || !tree.Equal(before) {
+		t.Errorf("%v: %+v", err, providertree.Diff(before, tree))
+	}
+}

@@ -31,7 +31,7 @@ func (c config) relocations(tree *providertree.Tree, root string, node provider)
 		return nil, err
 	}
 	wanted := map[string][]plugins.Place{} // by class
-	if err := collect(root, root, node, node.Name, wanted); err != nil {
+	if err := collect(tree, root, root, node, node.Name, wanted); err != nil {
 		return nil, err
 	}
 	var out []relocation
@@ -52,6 +52,8 @@ func (c config) relocations(tree *providertree.Tree, root string, node provider)
 func (c config) places(tree *providertree.Tree, root string, node provider) (map[string][]plugins.Place, error) {
 	configured := map[string]bool{}
 	node.addClasses(configured)
+	named := map[string]bool{}
+	node.names(node.Name, named)
 	out := map[string][]plugins.Place{}
 	for _, uuid := range tree.Subtree(root) {
 		p, _ := tree.Provider(uuid)
@@ -59,7 +61,7 @@ func (c config) places(tree *providertree.Tree, root string, node provider) (map
 		if err != nil {
 			return nil, err
 		}
-		if uuid != root && uuid != own {
+		if uuid != root && uuid != own && !named[p.Name] {
 			continue
 		}
 		for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
@@ -80,18 +82,26 @@ func (p provider) addClasses(to map[string]bool) {
 	}
 }
 
+// names are those of the providers of a configuration.
+func (p provider) names(full string, to map[string]bool) {
+	to[full] = true
+	for _, child := range p.Children {
+		child.names(child.nameBelow(full), to)
+	}
+}
+
 // collect notes where a configuration puts inventory.
-func collect(root, uuid string, p provider, name string, to map[string][]plugins.Place) error {
+func collect(tree *providertree.Tree, root, uuid string, p provider, name string, to map[string][]plugins.Place) error {
 	for class := range p.Inventories {
 		to[class] = append(to[class], plugins.Place{Provider: uuid, Class: class})
 	}
 	for _, child := range p.Children {
 		full := child.nameBelow(name)
-		id, err := providertree.ChildUUID(root, full)
+		id, err := childOf(tree, root, full)
 		if err != nil {
 			return err
 		}
-		if err := collect(root, id, child, full, to); err != nil {
+		if err := collect(tree, root, id, child, full, to); err != nil {
 			return err
 		}
 	}

@@ -201,10 +201,10 @@ func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node s
 // betweenShapes is the inventory in the tree that one shape has elsewhere than the one before.
 func betweenShapes(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
 	was, is := map[string][]plugins.Place{}, map[string][]plugins.Place{} // by class
-	if err := collect(root, root, older, older.Name, was); err != nil {
+	if err := collect(tree, root, root, older, older.Name, was); err != nil {
 		return nil, err
 	}
-	if err := collect(root, root, newer, newer.Name, is); err != nil {
+	if err := collect(tree, root, root, newer, newer.Name, is); err != nil {
 		return nil, err
 	}
 	var out []relocation

@@ -142,7 +142,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	if err := ad.checkRoot(ctx); err != nil {
 		return err
 	}
-	if err := ad.planRenames(); err != nil {
+	if err := ad.planRenames(ctx); err != nil {
 		return err
 	}
 	if err := ad.show(ctx); err != nil {
@@ -253,7 +253,7 @@ func plausible(root providertree.Provider) bool {
 }
 
 // planRenames lists the providers that get another name: the root, and those below it that are named after it.
-func (ad *adopter) planRenames() error {
+func (ad *adopter) planRenames(ctx context.Context) error {
 	if !ad.opts.Rename {
 		return nil
 	}
@@ -267,6 +267,13 @@ func (ad *adopter) planRenames() error {
 			}
 		}
 		ad.from = r.Renaming.From
+	}
+	if strings.HasPrefix(ad.opts.Node, ad.from+"_") {
+		// After a crash it could not be told which of the providers have their new name already.
+		return &identity.Error{
+			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", ad.opts.Node, ad.from),
+			Remedy:  "give the host another name",
+		}
 	}
 	for _, uuid := range ad.tree.Subtree(ad.root) {
 		p, _ := ad.tree.Provider(uuid)
@@ -283,9 +290,14 @@ func (ad *adopter) planRenames() error {
 		if err := providertree.ValidateProviderName(name); err != nil {
 			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Remedy: "give the host a shorter name"}
 		}
-		if other, taken := ad.tree.ProviderByName(name); taken {
+		// Names are unique in all of Placement, not only in a tree.
+		other, taken, err := ad.agent.placement.FindByName(ctx, name)
+		if err != nil {
+			return err
+		}
+		if taken {
 			return &identity.Error{
-				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s (%s) has the name", p.Name, p.UUID, other.Name, other.UUID),
+				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
 				Remedy:  "rename or delete that one first (openstack resource provider set --name NAME UUID)",
 			}
 		}

@@ -61,6 +61,8 @@ type Agent struct {
 	providers *providerconfig.Source
 	seen      *resourcetracker.SeenGuests
 	identity  string
+	unknown   bool            // identity is made up: the host has none yet
+	doubt     string          // why it is in doubt that this is the machine of the state directory; only without a running agent
 	self      *identity.State // nil: nothing may be written to the state directory
 	disabled  *disabled.Store // nil: nothing is disabled
 	started   time.Time

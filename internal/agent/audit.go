@@ -178,7 +178,7 @@ func (a *Agent) sightings(s survey) (map[string]resourcetracker.Sighting, error)
 // remember notes the guests of a survey, for the next one. What cannot be kept is only missing then.
 func (a *Agent) remember(s survey) {
 	for _, n := range s.nodes {
-		if n.err != nil {
+		if n.err != nil || a.unknown && n.node.UUID == a.identity {
 			continue
 		}
 		if err := a.seen.Note(n.node.UUID, n.guests, time.Now()); err != nil {

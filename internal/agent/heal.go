@@ -33,8 +33,12 @@ type finding struct {
 // heal mends what can be mended, one after the other. Before each write every driver is asked again, so that a guest that has
 // come or gone since the comparison is noticed; what is written is bound to the consumer's generation of the comparison.
 //
-// If anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
+// If it is in doubt whether this is still the machine that saw these guests, or if anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
 func (a *Agent) heal(ctx context.Context, s survey, report *audit.Report, h healer) {
+	if a.doubt != "" {
+		report.Refused = "nothing is written: " + a.doubt + " Start the agent here first: it goes on with a warning."
+		return
+	}
 	if len(s.silent) == 0 {
 		for _, n := range report.Nodes {
 			if n.Error != "" {

@@ -151,6 +151,7 @@ func (m *migration) look(ctx context.Context, file string) error {
 				m.out.Nodes = append(m.out.Nodes, looked(plan, unfinished))
 			}
 		}
+		m.refuseTwice()
 		return m.checkNames(ctx)
 	})
 }
@@ -170,6 +171,21 @@ func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
 		n.Operations = []reportclient.Operation{} // left to the agent
 	}
 	return n
+}
+
+// refuseTwice refuses nodes that two drivers name, as the start of the agent does: which of them has it would be chance.
+func (m *migration) refuseTwice() {
+	for i := range m.out.Nodes {
+		n := &m.out.Nodes[i]
+		for _, other := range m.out.Nodes {
+			if n.UUID == "" || other.UUID != n.UUID || other.Driver == n.Driver {
+				continue
+			}
+			n.Outcome, n.Refused, n.Operations = control.MigrationRefused, true, []reportclient.Operation{}
+			n.Error = fmt.Sprintf("drivers %s and %s both name this node", n.Driver, other.Driver)
+			n.Remedy = "take one of them out of the configuration, or give it a node of its own"
+		}
+	}
 }
 
 // checkNames refuses names that no driver names.
@@ -197,8 +213,16 @@ func (m *migration) checkNames(ctx context.Context) error {
 	return nil
 }
 
-// move makes one pass over each node that needs it, as at start-up.
+// move makes one pass over each node that needs it, as at start-up. As there, a host that has no identity yet gets one: beside
+// records of its nodes, one that is missing would keep the agent from starting.
 func (m *migration) move(ctx context.Context) error {
+	if cfg := m.agent.cfg; m.agent.unknown {
+		id, _, err := resourcetracker.LoadIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
+		if err != nil {
+			return err
+		}
+		m.agent.identity, m.agent.unknown = id, false
+	}
 	m.agent.loadJournal()
 	return m.with(ctx, m.out.Database, func(ctx context.Context) error {
 		for i := range m.out.Nodes {

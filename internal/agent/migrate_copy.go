@@ -29,16 +29,32 @@ func copyDatabase(path string) (file string, remove func(), err error) {
 		return "", nil, err
 	}
 	defer unlock()
+	// SQLite keeps its own files beside the database itself, our servers their lock beside the name that they were given.
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("copying the Placement database: %w", err)
+	}
+	if !sameFile(path+"-lock", real+"-lock") {
+		unlockReal, err := lockDatabase(real)
+		if err != nil {
+			return "", nil, err
+		}
+		defer unlockReal()
+	}
 	dir, err := os.MkdirTemp("", "compute-agent-migrate-")
 	if err != nil {
 		return "", nil, fmt.Errorf("copying the Placement database: %w", err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
-	before, err := states(path)
+	before, err := states(real)
 	file = filepath.Join(dir, "placement.db")
 	for _, s := range sidecars {
+		from := real
+		if s == "-lock" {
+			from = path
+		}
 		if err == nil {
-			err = copyFile(path+s, file+s)
+			err = copyFile(from+s, file+s)
 		}
 		if s != "" && errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -46,7 +62,7 @@ func copyDatabase(path string) (file string, remove func(), err error) {
 	}
 	var after [4]fileState
 	if err == nil {
-		after, err = states(path)
+		after, err = states(real)
 	}
 	switch {
 	case err != nil:
@@ -77,6 +93,16 @@ func lockDatabase(path string) (unlock func(), err error) {
 		return nil, fmt.Errorf("looking whether a Placement server runs: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// sameFile reports whether two names lead to one file, or to none.
+func sameFile(a, b string) bool {
+	one, errOne := os.Stat(a)
+	two, errTwo := os.Stat(b)
+	if errOne != nil || errTwo != nil {
+		return errors.Is(errOne, fs.ErrNotExist) && errors.Is(errTwo, fs.ErrNotExist)
+	}
+	return os.SameFile(one, two)
 }
 
 // fileState is what changes when a file is written.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
@@ -145,8 +146,9 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 // pick finds a node by its name or uuid.
 func pick(nodes control.Nodes, which string) (control.Node, error) {
 	var found []control.Node
+	id, err := providertree.CanonicalUUID(which)
 	for _, n := range nodes.Nodes {
-		if n.UUID == which {
+		if err == nil && n.UUID == id {
 			return n, nil
 		}
 		if n.Name == which {

@@ -18,6 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // withDrivers starts the drivers of a configuration where no agent runs, and ends them after f. The agent that f gets has no
@@ -36,8 +38,11 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 	if err != nil {
 		return err
 	}
+	if err := a.checkIdentity(); err != nil {
+		return err
+	}
 	if a.identity == "" {
-		a.identity = uuid.NewString() // a host that has none yet is new to Placement
+		a.identity, a.unknown = uuid.NewString(), true // a host that has none yet is new to Placement
 	}
 	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
 		return err
@@ -75,6 +80,22 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 	}
 	starting.Wait()
 	return f(ctx, a)
+}
+
+// checkIdentity refuses what the start of the agent would refuse: a state directory that is not this host's must not have a
+// command change another host's allocations. Nothing is written.
+func (a *Agent) checkIdentity() error {
+	state, err := identity.Open(a.cfg.Agent.StateDir)
+	if err == nil && a.identity == "" {
+		err = state.CheckFirstStart(ownership.DirName)
+	}
+	if err == nil && a.identity != "" {
+		a.doubt, err = state.Check(identity.Self{UUID: a.identity, Host: a.cfg.Agent.Host, Machine: a.machine()})
+	}
+	if err != nil {
+		return &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+	}
+	return nil
 }
 
 // endDrivers ends the processes of drivers whose trackers do not run.

@@ -45,9 +45,9 @@ type Owner struct{ ProjectID, UserID string }
 //
 // Cost: O(allocations + guests).
 func Compare(in Input, proof Proof, owner Owner) Node {
-	c := comparison{in: in, names: map[string]string{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{}}
+	c := comparison{in: in, names: map[string]string{}, shared: map[string]bool{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{}}
 	for _, p := range in.Holdings.Providers {
-		c.names[p.UUID] = p.Name
+		c.names[p.UUID], c.shared[p.UUID] = p.Name, p.Sharing
 	}
 	for _, g := range in.Guests {
 		c.guests[g.UUID] = g
@@ -63,11 +63,17 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 		Providers: []string{},
 	}
 	for _, p := range in.Holdings.Providers {
-		out.Providers = append(out.Providers, p.UUID)
+		if !p.Sharing {
+			out.Providers = append(out.Providers, p.UUID)
+		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(in.Holdings.Consumers)) {
-		if _, guest := c.guests[uuid]; !guest {
-			out.Orphans = append(out.Orphans, c.orphan(in.Holdings.Consumers[uuid], proof))
+		if _, guest := c.guests[uuid]; guest {
+			continue
+		}
+		// One that holds nothing but what a provider of the tree shares with other hosts may be a guest of one of those.
+		if o := c.orphan(in.Holdings.Consumers[uuid], proof); len(o.Here) > 0 {
+			out.Orphans = append(out.Orphans, o)
 		}
 	}
 	for _, g := range in.Guests {
@@ -82,6 +88,7 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 type comparison struct {
 	in      Input
 	names   map[string]string // of the node's providers, by uuid
+	shared  map[string]bool   // those of them that other hosts use, too
 	guests  map[string]plugins.Guest
 	classes map[string]bool // those that the driver speaks of for any guest
 }
@@ -101,10 +108,14 @@ func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
 
 // keep says what is missing for an orphan to be taken for forgotten.
 func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) string {
+	named := proof.Named[o.Consumer]
+	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two events is the longer ago.
+	const rounding = 2 * time.Second
+	rewritten := o.Seen != nil && held.Age+rounding < c.in.Now.Sub(o.Seen.Gone)
 	switch {
 	case o.GuestOf != "":
 		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be on its way", o.GuestOf)
-	case o.Seen == nil && !proof.Named[o.Consumer]:
+	case o.Seen == nil && !named:
 		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or not Nova's at all"
 	case o.Seen != nil && (o.Seen.Gone.IsZero() || c.in.Now.Sub(o.Seen.Gone) < proof.MinAge):
 		return fmt.Sprintf("it was a guest here less than %v ago: it may be back soon", proof.MinAge)
@@ -112,6 +123,10 @@ func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) stri
 		return "Placement does not say how old the allocation is"
 	case held.Age < proof.MinAge:
 		return fmt.Sprintf("the allocation was written less than %v ago: the guest may be about to come", proof.MinAge)
+	case rewritten && !named:
+		return "the allocation was written after the guest had gone: it may be on its way back (a migration that waits, say)"
+	case len(c.in.Guests) == 0 && !named:
+		return "the driver lists no guest at all on this node: it may look at the wrong hypervisor, or at one that lost its guests' definitions"
 	case held.Generation == nil:
 		return "Placement gives it no generation, so it cannot be told whether somebody writes to it meanwhile"
 	}
@@ -169,11 +184,11 @@ func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []D
 	return out
 }
 
-// split tells what is held on this node from the rest.
+// split tells what is held on this node alone from the rest: on other hosts, and on what hosts share.
 func (c comparison) split(resources map[string]map[string]int64) (here, elsewhere []Share) {
 	here, elsewhere = []Share{}, []Share{}
 	for _, s := range c.shares(resources) {
-		if _, ours := c.names[s.Provider]; ours {
+		if _, ours := c.names[s.Provider]; ours && !c.shared[s.Provider] {
 			here = append(here, s)
 		} else {
 			elsewhere = append(elsewhere, s)

@@ -55,7 +55,7 @@ var hourOld = audit.Proof{MinAge: time.Hour}
 
 // TestOrphans: what is reported, and what is missing for it to be deleted.
 func TestOrphans(t *testing.T) {
-	gone := map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+	gone := map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
 	for name, tc := range map[string]struct {
 		change func(*audit.Input, *audit.Proof)
 		kept   string
@@ -77,6 +77,16 @@ func TestOrphans(t *testing.T) {
 		"gone in the future": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {Gone: now.Add(time.Hour)}}
 		}, "may be back soon"},
+		"written after it had gone": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+		}, "written after the guest had gone"},
+		"written after it had gone, and named": {func(in *audit.Input, p *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+			p.Named = map[string]bool{"o": true}
+		}, ""},
+		"written when it went, to the second": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - time.Second)}}
+		}, ""},
 		"on another node of the host": {func(in *audit.Input, _ *audit.Proof) { in.Seen, in.Siblings = gone, map[string]string{"o": "cn2"} }, "guest of cn2"},
 		"written lately": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = gone
@@ -214,7 +224,7 @@ func TestOvercommitted(t *testing.T) {
 }
 
 // TestProof: whatever is known, nothing is deletable that is a guest somewhere on this host, is young, or was neither seen nor
-// named; and every consumer is either a guest or an orphan.
+// named, or is not named and was written after it went, or while nobody is listed; and every consumer is either a guest or an orphan.
 func TestProof(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
@@ -247,7 +257,8 @@ func TestProof(t *testing.T) {
 		}
 		for _, o := range got.Orphans {
 			s, was := seen[o.Consumer]
-			proven := siblings[o.Consumer] == "" && (was || proof.Named[o.Consumer]) && o.Age >= proof.MinAge && (!was || !s.Gone.IsZero() && now.Sub(s.Gone) >= proof.MinAge)
+			proven := siblings[o.Consumer] == "" && (was || proof.Named[o.Consumer]) && o.Age >= proof.MinAge && (!was || !s.Gone.IsZero() && now.Sub(s.Gone) >= proof.MinAge) &&
+				(proof.Named[o.Consumer] || len(guests) > 0 && o.Age >= now.Sub(s.Gone))
 			if (o.Kept == "") != proven {
 				t.Fatalf("%+v: proven %v", o, proven)
 			}
@@ -270,5 +281,40 @@ func TestOutcomes(t *testing.T) {
 	failed := audit.Report{Nodes: []audit.Node{{Error: "no"}}}
 	if failed.Clean() || failed.Accounted() {
 		t.Error("a node that could not be compared is clean")
+	}
+}
+
+// TestOrphansOfAnEmptyNode: a driver that lists nobody proves nothing of anybody.
+func TestOrphansOfAnEmptyNode(t *testing.T) {
+	in := node(held("o", resources{root: {"VCPU": 1}}))
+	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
+	if got := audit.Compare(in, hourOld, audit.Owner{}).Orphans[0].Kept; !strings.Contains(got, "lists no guest at all") {
+		t.Errorf("%q", got)
+	}
+	proof := audit.Proof{MinAge: time.Hour, Named: map[string]bool{"o": true}}
+	if got := audit.Compare(in, proof, audit.Owner{}).Orphans[0].Kept; got != "" {
+		t.Errorf("named: %q", got)
+	}
+}
+
+// TestOrphansOnASharingProvider: what a provider of the tree shares with other hosts may be held by their guests, who were
+// guests here before.
+func TestOrphansOnASharingProvider(t *testing.T) {
+	in := node(held("g", resources{root: {"VCPU": 1}}),
+		held("moved", resources{share: {"DISK_GB": 5}, far: {"VCPU": 1}}),
+		held("evacuated", resources{root: {"VCPU": 1}, share: {"DISK_GB": 5}, far: {"VCPU": 1}}))
+	in.Guests = []plugins.Guest{{UUID: "g"}}
+	in.Holdings.Providers = append(in.Holdings.Providers, reportclient.Held{UUID: share, Name: "cn1_disk", Sharing: true, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}})
+	gone := resourcetracker.Sighting{First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}
+	in.Seen = map[string]resourcetracker.Sighting{"moved": gone, "evacuated": gone}
+	got := audit.Compare(in, hourOld, audit.Owner{})
+	if d := cmp.Diff([]string{root, gpu}, got.Providers); d != "" {
+		t.Errorf("what is deleted from (-want +got):\n%s", d)
+	}
+	if len(got.Orphans) != 1 || got.Orphans[0].Consumer != "evacuated" || got.Orphans[0].Kept != "" {
+		t.Fatalf("%+v", got.Orphans)
+	}
+	if d := cmp.Diff([]audit.Share{{root, "cn1", "VCPU", 1}}, got.Orphans[0].Here); d != "" {
+		t.Error(d)
 	}
 }

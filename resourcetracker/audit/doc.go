@@ -17,7 +17,14 @@
 //   - it has been gone from the list, and the allocation has not been written, for a while ([Proof].MinAge): a guest that is
 //     rebooted hard is not defined for a moment, and one that comes back from another host is given its allocation
 //     before it arrives;
+//   - the allocation was not written after it had gone: what is given to a guest that is away is for its coming back, and a
+//     live migration may wait for hours in a queue; or a person names it;
+//   - the driver lists some guest on the node: one that lists none may look at the wrong hypervisor, and a guest whose definition
+//     is lost is there again after a hard reboot; or a person names it;
 //   - nobody writes to the consumer meanwhile (its generation).
+//
+// A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE) counts as shared storage does: who
+// holds something of it may be a guest of another host, and what is held of it stays.
 //
 // A guest without allocations gets them only if the driver knows all that it has and whose it is, and only if it holds nothing
 // anywhere: while it moves between hosts, what it holds is elsewhere. Amounts that differ are told and never changed:

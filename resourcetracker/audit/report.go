@@ -23,7 +23,7 @@ type Node struct {
 	Node   string `json:"node"`
 	UUID   string `json:"uuid"`
 	Driver string `json:"driver"`
-	// Providers are the uuids of its resource providers.
+	// Providers are the uuids of its resource providers, without those that it shares with other hosts.
 	Providers []string `json:"resource_provider_uuids"`
 	// Guests and Consumers are how many were compared.
 	Guests    int `json:"guests"`

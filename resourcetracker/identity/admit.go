@@ -15,8 +15,9 @@ import (
 // Admit says whether the agent may make a node in a Placement that does not know it. Nodes that Placement knows are none of
 // its business. known is what Placement says, guests the driver's [plugins.GuestLister]; nil: the driver has none.
 //
-// Errors: an [*Error] if Placement did know the node once, or if the driver finds guests on it: the URL leads to a wrong
-// Placement, or that one has lost its database. Others if the driver cannot tell what guests there are.
+// Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud on it: the URL leads to a
+// wrong Placement, or that one has lost its database. Others if the driver cannot tell what guests there are. A guest without an
+// owner is a person's own, which no Placement ever knew: it does not count.
 //
 // Cost: nothing if Placement knows the node; else one call of the driver.
 func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister) error {
@@ -47,12 +48,14 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 		return nil
 	case err != nil:
 		return fmt.Errorf("node %s is new to Placement, and whether guests run on it cannot be told: %w", node.Name, err)
-	case len(list) == 0:
+	}
+	ofCloud := slices.DeleteFunc(slices.Clone(list), func(g plugins.Guest) bool { return g.ProjectID == "" && g.UserID == "" })
+	if len(ofCloud) == 0 {
 		return nil
 	}
 	return &Error{
-		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, and the driver finds %d guests on it, such as %s: what they use would be reported as free; "+
-			"either the URL leads to a wrong Placement, or it has lost its database", node.Name, node.UUID, len(list), describe(list[0])),
+		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, and the driver finds %d guests of a cloud on it, such as %s: what they use would be "+
+			"reported as free; either the URL leads to a wrong Placement, or it has lost its database", node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
 		Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests are none of Placement's, or their allocations "+
 			"shall be made afterwards, `compute-agent adopt --as-new --node %s`", node.Name),
 	}

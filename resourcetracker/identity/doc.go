@@ -20,7 +20,7 @@
 //	same         differs     unknown    refused: one of the two
 //
 // And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it did know it once, or if it is
-// new and the driver finds guests on it. Either the URL leads to a wrong Placement, or that one has lost its database; reporting
+// new and the driver finds guests of a cloud on it: guests with an owner, a project or a user. A person's own do not count. Either the URL leads to a wrong Placement, or that one has lost its database; reporting
 // the inventory of running guests as free would have a scheduler give it away a second time. `compute-agent adopt --as-new`
 // says that it is meant.
 //

@@ -164,7 +164,7 @@ func (g guests) Guests(context.Context, *providertree.Tree, string) ([]plugins.G
 }
 
 func TestAdmit(t *testing.T) {
-	running := guests{list: []plugins.Guest{{UUID: other, Name: "db1"}, {UUID: mine}}}
+	running := guests{list: []plugins.Guest{{UUID: "cccccccc-0000-4000-8000-000000000003", Name: "own"}, {UUID: other, Name: "db1", ProjectID: "p"}, {UUID: mine, UserID: "u"}}}
 	for name, c := range map[string]struct {
 		known    bool // Placement knows the node
 		reported plugins.Node
@@ -173,14 +173,15 @@ func TestAdmit(t *testing.T) {
 		refused  []string
 		err      error
 	}{
-		"Placement knows it":                          {known: true, reported: cn1, guests: running},
-		"new, without guests":                         {guests: guests{}},
-		"new, of a driver that lists none":            {},
-		"new, of a driver that cannot list any":       {guests: guests{err: plugins.ErrUnsupported}},
-		"new, with guests":                            {guests: running, refused: []string{"2 guests", "db1 (" + other + ")", "adopt --as-new --node cn1"}},
-		"new, with guests, and that is meant":         {guests: running, asNew: "cn1"},
-		"new, with guests, and another is meant":      {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
-		"new, and whether there are guests is open":   {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
+		"Placement knows it":                        {known: true, reported: cn1, guests: running},
+		"new, without guests":                       {guests: guests{}},
+		"new, with a person's own guests":           {guests: guests{list: []plugins.Guest{{UUID: other, Name: "own"}}}},
+		"new, of a driver that lists none":          {},
+		"new, of a driver that cannot list any":     {guests: guests{err: plugins.ErrUnsupported}},
+		"new, with guests":                          {guests: running, refused: []string{"2 guests", "db1 (" + other + ")", "adopt --as-new --node cn1"}},
+		"new, with guests, and that is meant":       {guests: running, asNew: "cn1"},
+		"new, with guests, and another is meant":    {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
+		"new, and whether there are guests is open": {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
 		"known once":                                  {reported: cn1, refused: []string{"does not know node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
 		"known once, under another uuid":              {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
 		"known once, under another name":              {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},

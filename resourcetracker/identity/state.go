@@ -134,6 +134,16 @@ func (s *State) Settle(self Self) (note string, err error) {
 	return note, s.change(func(r *Record) { r.Host, r.Machine = self.Host, machine })
 }
 
+// Check is [State.Settle] for a command that does part of the agent's work where none runs: nothing is written. A state
+// directory without a file is as good as a first start.
+func (s *State) Check(self Self) (note string, err error) {
+	r, ok := s.Record()
+	if !ok {
+		return "", nil
+	}
+	return judge(r, self, s.path)
+}
+
 // judge is the table in the package's documentation. Pure.
 func judge(r Record, self Self, path string) (note string, err error) {
 	host, machine := r.Host == self.Host, r.Machine == self.Machine

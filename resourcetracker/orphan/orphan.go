@@ -3,6 +3,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,12 @@ func (f *Findings) judge(p providertree.Provider, ours ownership.Provider) {
 	if ours.Owner == "" {
 		f.object(p, "it was not made by this agent")
 		return
+	}
+	if ours.Name != p.Name {
+		f.object(p, fmt.Sprintf("this agent named it %q: somebody has renamed it", ours.Name))
+	}
+	if ours.Parent != p.ParentUUID {
+		f.object(p, fmt.Sprintf("this agent had it below %s, and it is below %s: somebody has moved it", cmp.Or(ours.Parent, "nothing"), cmp.Or(p.ParentUUID, "nothing")))
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
 		if _, known := ours.Inventories[class]; !known {

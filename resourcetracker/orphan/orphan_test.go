@@ -123,6 +123,18 @@ func TestEverythingMustBeOurs(t *testing.T) {
 			return err
 		},
 			[]string{"aggregate " + nic}},
+		"somebody has renamed it": {func(_ *fakePlacement, r *ownership.Record) error {
+			was := r.Providers[root]
+			was.Name = "cn0"
+			r.Providers[root] = was
+			return nil
+		}, []string{"cn1 (" + root + "): this agent named it \"cn0\""}},
+		"somebody has moved it": {func(_ *fakePlacement, r *ownership.Record) error {
+			was := r.Providers[gpu]
+			was.Parent = nic
+			r.Providers[gpu] = was
+			return nil
+		}, []string{"this agent had it below " + nic + ", and it is below " + root}},
 		"a foreign inventory": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.SetInventory(root, "CUSTOM_IRON", providertree.Inventory{Total: 1})
 			return err

@@ -66,3 +66,31 @@ func Adopt(root, node, driver string, known, bare *providertree.Tree) *Record {
 	}
 	return r
 }
+
+// Inherit returns r, the record for a tree that another driver takes over, with what in the tree is the agent's and the operator's by the
+// record of the former driver: that goes when their layers no longer have it, whoever the driver is.
+func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
+	out := r.Clone()
+	for uuid, old := range former.Providers {
+		p, found := known.Provider(uuid)
+		if !found {
+			continue
+		}
+		mine := out.provider(uuid)
+		mine.Name, mine.Parent = p.Name, p.ParentUUID
+		for class, stock := range old.Inventories {
+			if inv, there := p.Inventories[class]; there && stock.Owner.layered() {
+				put(&mine.Inventories, class, Stock{Owner: stock.Owner, Inventory: inv})
+			}
+		}
+		for trait, owner := range old.Traits {
+			if owner.layered() && p.HasTrait(trait) {
+				put(&mine.Traits, trait, owner)
+			}
+		}
+		if mine.Owner != "" || len(mine.Inventories)+len(mine.Traits) > 0 {
+			put(&out.Providers, uuid, mine)
+		}
+	}
+	return out
+}

@@ -39,6 +39,9 @@
 //     is ours by the record is none;
 //   - of inventories, in a reshape, on the root and on the providers that are the driver's or marked: the guard has watched that
 //     their allocations move;
+//   - of an inventory of a provider of the node's tree, whoever made it, if in the same answer the class comes or grows elsewhere in that tree:
+//     it moves, and must not be told in both places (the agent that made it may have lost its state directory). A provider that the driver takes
+//     away as a whole loses it so in a reshape only;
 //   - of what [Adopt] recognises at the first contact.
 //
 // Then the layers, in order, on the providers that are there:

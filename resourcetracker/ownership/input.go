@@ -19,6 +19,8 @@ type Input struct {
 	Record *Record
 	// Layers are laid over the driver's answer, the first one first.
 	Layers []Layer
+	// Renames are the resource classes that the driver calls by another name from now on, by the former ones.
+	Renames map[string]string
 	// Reshape says that the driver was given the allocations and that its answer has passed the guard.
 	Reshape bool
 	// Created says that the root is made by this agent now.

@@ -66,13 +66,42 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 		}
 	}
 	for class, inv := range was.Inventories {
-		if _, stays := e.Inventories[class]; stays || mayDrop || record.Inventories[class].Owner == Driver {
+		if _, stays := e.Inventories[class]; stays || mayDrop || record.Inventories[class].Owner == Driver || m.moves(was, class) {
 			continue
 		}
 		m.keep(was, KindInventory, class, "removed")
 		e.Inventories[class] = inv
 		e.edited = true
 	}
+}
+
+// moves reports whether the driver takes a class away from a provider of the node because it has it elsewhere now. Then it goes whoever made
+// it (this agent, before its state directory was lost): it must not be told in both places.
+func (m *merger) moves(was providertree.Provider, class string) bool {
+	if to, renamed := m.in.Renames[class]; renamed {
+		class = to
+	}
+	return m.inNode[was.UUID] && m.gained[class]
+}
+
+// gains are the resource classes of which some provider of the node's tree has more in the answer than before.
+func (m *merger) gains() map[string]bool {
+	out := map[string]bool{}
+	within := map[string]bool{m.in.Root: true}
+	for _, uuid := range m.answerOrder { // parents come first
+		now := m.answer[uuid]
+		if !within[uuid] && !within[now.ParentUUID] {
+			continue
+		}
+		within[uuid] = true
+		before := m.base[uuid].Inventories
+		for class, inv := range now.Inventories {
+			if was, there := before[class]; !there || inv.Total > was.Total {
+				out[class] = true
+			}
+		}
+	}
+	return out
 }
 
 // mergeSet merges traits or aggregates, which come and are returned sorted.
@@ -121,7 +150,7 @@ func (m *merger) remains(was providertree.Provider) *entry {
 	onlyMarked := record.Owner == "" && m.marked(was)
 	e.Inventories = maps.Clone(was.Inventories) // base is read again if the provider comes back as an ancestor
 	maps.DeleteFunc(e.Inventories, func(class string, _ providertree.Inventory) bool {
-		return onlyMarked || record.Inventories[class].Owner == Driver
+		return onlyMarked || record.Inventories[class].Owner == Driver || m.in.Reshape && m.moves(was, class)
 	})
 	e.Traits = others(was.Traits, record.Traits)
 	e.Aggregates = others(was.Aggregates, record.Aggregates)

@@ -65,6 +65,8 @@ type merger struct {
 	inNode map[string]bool
 	// named are the providers that the operator speaks of.
 	named map[string]bool
+	// gained are the classes that the driver has put somewhere, see moves.
+	gained map[string]bool
 
 	entries   map[string]*entry
 	order     []string
@@ -102,6 +104,7 @@ func newMerger(in Input) *merger {
 			}
 		}
 	}
+	m.gained = m.gains()
 	return m
 }
 

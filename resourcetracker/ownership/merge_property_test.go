@@ -275,6 +275,7 @@ func (m model) inventory(uuid, class string) (int64, Owner) {
 		return now.Total, Driver
 	case before && !after && takenAway && recorded != Driver && m.marked(uuid) && m.in.Record.provider(uuid).Owner == "":
 	case before && !after && !takenAway && m.in.Reshape && onRoot == root && m.mine(uuid):
+	case before && !after && onRoot == root && m.grows(class) && (m.in.Reshape || !takenAway):
 	case before && !after && recorded == Driver:
 	case before && !inLayer:
 		return was.Total, ""
@@ -283,6 +284,15 @@ func (m model) inventory(uuid, class string) (int64, Owner) {
 		return wanted.Total, Operator
 	}
 	return 0, ""
+}
+
+// grows: some provider of the node's tree has more of the class than before.
+func (m model) grows(class string) bool {
+	return slices.ContainsFunc(m.in.Answer.Subtree(root), func(uuid string) bool {
+		now, has := m.in.Answer.Inventory(uuid, class)
+		was, had := m.in.Base.Inventory(uuid, class)
+		return has && (!had || now.Total > was.Total)
+	})
 }
 
 func (m model) trait(uuid, trait string) (Owner, bool) {

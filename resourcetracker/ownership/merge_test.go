@@ -353,6 +353,34 @@ cn1 VCPU=8
 		kept:      []string{"moved resource provider theirs"},
 		conflicts: []string{"of resource provider ours"},
 	},
+	"what the driver has elsewhere now goes from where it was, whoever made that": {
+		known: `
+cn1 MEMORY_MB=4
+  numa0 VCPU=4 HW_NUMA_ROOT
+  bridge NET_BW=10`, record: "cn1 driver MEMORY_MB:driver",
+		answer: `
+cn1 MEMORY_MB=4 VCPU=8
+  numa0
+  bridge`,
+		reshape: true,
+		want: `
+cn1 MEMORY_MB=4 VCPU=8
+  bridge NET_BW=10
+  numa0 HW_NUMA_ROOT`, wantRecord: "cn1 driver MEMORY_MB:driver VCPU:driver",
+		kept: []string{"removed the inventory NET_BW", "removed the trait HW_NUMA_ROOT"},
+	},
+	"a provider that goes in a reshape, and is not the driver's, stays without what moved": {
+		known: `
+cn1
+  numa0 VCPU=4 NET_BW=10`, record: "cn1 driver",
+		answer: `
+cn1 VCPU=8`,
+		reshape: true,
+		want: `
+cn1 VCPU=8
+  numa0 NET_BW=10`, wantRecord: "cn1 driver VCPU:driver",
+		kept: []string{"removed resource provider numa0"},
+	},
 	"the driver gives a new uuid to a provider of its own": {
 		known: `
 cn1 VCPU=8
