@@ -209,8 +209,10 @@ func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providert
 		if !cached || u.generation != p.Generation || time.Since(u.read) >= usedFor {
 			amounts, err := t.config.Placement.Usages(ctx, uuid)
 			if err != nil {
-				maps.Copy(fresh, state.used)
-				state.used = fresh // with very many, one pass may not be enough
+				if state.used == nil {
+					state.used = map[string]used{}
+				}
+				maps.Copy(state.used, fresh) // with very many, one pass may not be enough
 				return nil, err
 			}
 			u = used{generation: p.Generation, amounts: amounts, read: time.Now()}

@@ -178,6 +178,12 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 		if err != nil {
 			return &passError{step: step, err: err}
 		}
+		if e.Undoes != 0 {
+			if err := settleUndo(t.config.Records, e, outcome); err != nil {
+				return &passError{step: step, err: err}
+			}
+			t.forgetRecord(node.UUID)
+		}
 		if err := t.config.Journal.Resolve(e, outcome); err != nil {
 			return &passError{step: step, err: err}
 		}

@@ -65,10 +65,22 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	}
 	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
-	err = placement.Apply(ctx, entry.Root, entry.Reshape.Inverse().Plan())
+	inverse := entry.Reshape.Inverse()
+	shape, err := setShape(records, entry.Root, entry.FromShape) // before, so that a crash or a lost answer leaves no shape that the tree may not have
+	if err != nil {
+		return &UndoError{ID: id, Reason: "what the state directory says of the node cannot be changed", Err: err}
+	}
+	err = placement.Apply(ctx, entry.Root, inverse.Plan())
+	if err == nil {
+		return restore(records, journal.Entry{Root: entry.Root, Undoes: id, ToShape: entry.FromShape, Reshape: inverse})
+	}
+	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
+		return fmt.Errorf("undoing reshape %d: whether that happened is not known yet, and the next pass finds out: %w", id, errors.Join(err, openErr))
+	}
+	if _, shapeErr := setShape(records, entry.Root, shape); shapeErr != nil {
+		err = errors.Join(err, shapeErr) // then the next start makes steps that change nothing
+	}
 	switch {
-	case err == nil:
-		return restore(records, entry)
 	case errors.Is(err, reportclient.ErrConflict):
 		return &UndoError{ID: id, Reason: "the generations are not those that held after it: somebody has written to its resource providers or consumers since", Remedy: instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
@@ -77,25 +89,51 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
 }
 
-// restore brings the record of a node to what holds after a reshape was taken back: the inventories that came back are the driver's as they
-// were, and the providers that the reshape made stay ours, so that the driver that wanted them not can take them away.
-func restore(records *ownership.Store, undone journal.Entry) error {
+// setShape changes the shape that is recorded of a node, and returns the one before. Without a record there is nothing to change.
+func setShape(records *ownership.Store, root string, shape int) (former int, err error) {
+	if records == nil {
+		return 0, nil
+	}
+	record, err := records.Load(root)
+	if err != nil || record == nil {
+		return 0, err
+	}
+	former, record.Shape = record.Shape, shape
+	return former, records.Save(record)
+}
+
+// settleUndo brings the record of a node to what an undo without an answer has come to.
+func settleUndo(records *ownership.Store, undo journal.Entry, outcome reportclient.ReshapeOutcome) error {
+	switch outcome {
+	case reportclient.ReshapeHappened:
+		return restore(records, undo)
+	case reportclient.ReshapeRefused:
+		_, err := setShape(records, undo.Root, undo.FromShape)
+		return err
+	}
+	return nil // the lower shape stays
+}
+
+// restore brings the record of a node to what holds after an undo that happened: the inventories that came back are the driver's as they
+// were, and the providers that the reshape had made stay ours, so that the driver that wanted them not can take them away. What was
+// somebody else's all the while stays that.
+func restore(records *ownership.Store, undo journal.Entry) error {
 	if records == nil {
 		return nil
 	}
-	record, err := records.Load(undone.Root)
+	record, err := records.Load(undo.Root)
 	if err == nil && record != nil {
-		record.Shape = undone.FromShape
-		for _, p := range undone.Reshape.Providers {
+		record.Shape = undo.ToShape
+		for _, p := range undo.Reshape.Providers {
 			ours, known := record.Providers[p.UUID]
 			if !known {
 				continue
 			}
 			former := ours.Inventories
-			ours.Inventories = make(map[string]ownership.Stock, len(p.Before))
-			for class, inventory := range p.Before {
+			ours.Inventories = make(map[string]ownership.Stock, len(p.After))
+			for class, inventory := range p.After {
 				stock, still := former[class]
-				if _, stayed := p.After[class]; stayed && !still {
+				if _, stayed := p.Before[class]; stayed && !still {
 					continue // it is somebody else's
 				}
 				if !still {
@@ -108,7 +146,7 @@ func restore(records *ownership.Store, undone journal.Entry) error {
 		err = records.Save(record)
 	}
 	if err != nil {
-		return fmt.Errorf("reshape %d is undone, but what the state directory says of the node could not be brought to it: %w", undone.ID, err)
+		return fmt.Errorf("reshape %d is undone, but what the state directory says of the node could not be brought to it: %w", undo.Undoes, err)
 	}
 	return nil
 }

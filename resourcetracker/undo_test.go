@@ -77,6 +77,51 @@ func TestUndoClaimsNothing(t *testing.T) {
 	})
 }
 
+// TestAnUndoWithoutAnAnswer that happened all the same is found out, and the record brought to it, before anything else is written.
+func TestAnUndoWithoutAnAnswer(t *testing.T) {
+	for _, c := range []struct{ happened, lost bool }{{true, true}, {false, true}, {false, false}} {
+		happened := c.happened
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, threeSteps)
+			<-s.tracker.Ready()
+			history, err := journal.Read(s.stateDir())
+			must(s, err)
+			before, err := s.records.Load(nodeUUID)
+			must(s, err)
+			s.placement.set(func(p *fakePlacement) {
+				p.lost = happened
+				switch {
+				case !c.lost:
+					p.onReshape = func() error { return fmt.Errorf("%w: no room", reportclient.ErrReshapeRefused) }
+				case !happened:
+					p.onReshape = func() error { return reportclient.ErrUnavailable }
+				}
+			})
+			if err := s.tracker.Undo(t.Context(), history, 1); err == nil {
+				t.Fatal("the undo is said to be done")
+			}
+			s.placement.set(func(p *fakePlacement) { p.lost, p.onReshape = false, nil })
+			if open, err := s.journal.Unresolved(nodeUUID); err != nil || (len(open) > 0) != c.lost {
+				t.Errorf("unresolved: %v, %v", open, err)
+			}
+			writes := s.writes()
+			s.tracker.Refresh("a person asks")
+			synctest.Wait()
+			record, err := s.records.Load(nodeUUID)
+			must(s, err)
+			n := s.tracker.Status().Nodes[0]
+			switch {
+			case s.writes() != writes:
+				t.Errorf("%d writes", s.writes()-writes)
+			case !happened && (!record.Equal(before) || n.State != resourcetracker.Reporting):
+				t.Errorf("nothing was undone, and recorded is %+v, node %+v", record, n)
+			case happened && (record.Shape != 0 || record.Providers[nodeUUID].Inventories["VGPU"].Owner != ownership.Driver || n.Cause != resourcetracker.CauseReshapeLate):
+				t.Errorf("it was undone, and recorded is %+v, node %+v", record, n)
+			}
+		})
+	}
+}
+
 func TestUndo(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *reshaper, string)

@@ -228,6 +228,7 @@ func TestMigrateRefuses(t *testing.T) {
 			}
 		}
 		refused(exitUsage, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
+		refused(exitUsage, "is no file", dsn(s.dir), "--all-nodes")
 		refused(exitUsage, "say which nodes", dsn(file))
 		refused(exitUsage, "say which nodes", dsn(file), "--all-nodes", "--node", "cn1")
 		refused(exitUsage, "--database is required", "", "--all-nodes")
@@ -387,5 +388,91 @@ func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
 			t.Fatalf("%v\n%s", err, stderr.String())
 		}
 		return false
+	}
+}
+
+// TestMigrateByAnotherName: a link to the database leads to all that belongs to it, so a server that has it open is noticed by
+// its own name, and so is what a crash left in the write-ahead log.
+func TestMigrateByAnotherName(t *testing.T) {
+	s := newSite(t)
+	s.url = "http://127.0.0.1:1"
+	s.configure("vgpu-children", "")
+	file, link := filepath.Join(s.dir, "db", "placement.db"), filepath.Join(s.dir, "link.db")
+	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	check(t, os.Symlink(file, link))
+	migrate := func(code int, outcome string, args ...string) {
+		t.Helper()
+		got, stdout, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", dsn(link), "--all-nodes"}, args...)...)
+		if got != code || !strings.Contains(stdout+stderr, outcome) {
+			t.Errorf("exit code %d, want %d; %q is not in\n%s%s", got, code, outcome, stdout, stderr)
+		}
+	}
+	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	migrate(exitProtect, "stop the Placement service first", "--dry-run")
+	check(t, server.Close())
+
+	// All that was written is still in the log, as after a crash.
+	crashed := filepath.Join(s.dir, "crashed")
+	check(t, os.MkdirAll(crashed, 0o700))
+	bundled(t, file, occupied()[:1])
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=wal_autocheckpoint(0)")
+	check(t, err)
+	_, err = db.ExecContext(t.Context(), "UPDATE resource_providers SET name = 'cn1', generation = generation")
+	check(t, err)
+	bundled(t, file, occupied()[1:])
+	for name, content := range contents(t, filepath.Dir(file)) {
+		check(t, os.WriteFile(filepath.Join(crashed, filepath.Base(name)), []byte(content), 0o600))
+	}
+	check(t, db.Close())
+	if info, err := os.Stat(filepath.Join(crashed, "placement.db-wal")); err != nil || info.Size() == 0 {
+		t.Fatalf("there is no log: %v", err)
+	}
+	check(t, os.Remove(filepath.Join(crashed, "placement.db-shm")))
+	check(t, os.RemoveAll(filepath.Dir(file)))
+	check(t, os.Rename(crashed, filepath.Dir(file)))
+	migrate(exitDone, "reshape cn1", "--dry-run")
+}
+
+// TestMigrateOfANodeOfTwoDrivers: which of them has it would be chance, so nothing moves.
+func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
+	s := newSite(t)
+	s.url = "http://127.0.0.1:1"
+	s.configure("vgpu-children", "", fmt.Sprintf("[drivers.other]\npath = %q\n[drivers.other.config]\nshape = \"flat\"\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
+		filepath.Join(s.dir, "compute-driver-fake"), cn1))
+	file := filepath.Join(s.dir, "db", "placement.db")
+	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	bundled(t, file, occupied())
+	code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
+	if code != exitProtect || !strings.Contains(stdout, "is reported by another driver already") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if got := shapeOf(t, file, bundled); got != "old" {
+		t.Error(got)
+	}
+}
+
+// TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the agent from its first start.
+func TestStartAfterMigrate(t *testing.T) {
+	s := newSite(t)
+	url := s.url
+	file := filepath.Join(s.dir, "db", "placement.db")
+	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	bundled(t, file, occupied())
+	s.url = "http://127.0.0.1:1"
+	s.configure("vgpu-children", "")
+	for range 2 {
+		if code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1"); code != exitDone {
+			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+	}
+	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	defer func() { check(t, server.Close()) }()
+	s.http, s.url = server.Handler(), url
+	s.configure("vgpu-children", "")
+	s.agent()()
+	if s.counted() != 0 {
+		t.Errorf("%d writes after the migration", s.counted())
 	}
 }

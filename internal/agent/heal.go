@@ -68,7 +68,7 @@ func (a *Agent) heal(ctx context.Context, s survey, report *audit.Report, h heal
 			}
 			if err != nil {
 				*f.outcome, *f.problem = audit.Failed, err.Error()
-				a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations stay as they are.")
+				a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations were not healed, or it is not known whether they were: an audit tells.")
 				continue
 			}
 			*f.outcome = h.done

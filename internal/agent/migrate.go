@@ -68,7 +68,7 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 		return out, err
 	}
 	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
-		m := migration{agent: a, opts: opts, out: &out}
+		m := migration{agent: a, opts: opts, out: &out, twice: map[string]error{}}
 		if err := m.look(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
@@ -86,8 +86,11 @@ func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
 		return "", err
 	}
 	path = filepath.Clean(path)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, path)
+	case err == nil && !info.Mode().IsRegular():
+		return "", fmt.Errorf("%w: %s is no file; --database must name the database that Placement uses", placement.ErrConfig, path)
 	}
 	return path, nil
 }
@@ -133,6 +136,7 @@ type migration struct {
 	agent *Agent
 	opts  MigrateOptions
 	out   *control.Migration
+	twice map[string]error // by uuid: nodes that a second driver names
 }
 
 // look finds out, on a copy of the database, for which nodes something needs to move.
@@ -177,13 +181,8 @@ func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
 func (m *migration) refuseTwice() {
 	for i := range m.out.Nodes {
 		n := &m.out.Nodes[i]
-		for _, other := range m.out.Nodes {
-			if n.UUID == "" || other.UUID != n.UUID || other.Driver == n.Driver {
-				continue
-			}
-			n.Outcome, n.Refused, n.Operations = control.MigrationRefused, true, []reportclient.Operation{}
-			n.Error = fmt.Sprintf("drivers %s and %s both name this node", n.Driver, other.Driver)
-			n.Remedy = "take one of them out of the configuration, or give it a node of its own"
+		if err := m.twice[n.UUID]; err != nil {
+			n.Outcome, n.Refused, n.Error, n.Operations = control.MigrationRefused, true, err.Error(), []reportclient.Operation{}
 		}
 	}
 }
@@ -271,6 +270,14 @@ func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode)
 func (m *migration) tracker(d active, only ...string) *resourcetracker.Tracker {
 	cfg := m.agent.trackerConfig(&driver{name: d.name, plugin: d.plugin}, true)
 	cfg.Hold = false
+	claim := cfg.Claim
+	cfg.Claim = func(node plugins.Node) error {
+		err := claim(node)
+		if err != nil {
+			m.twice[node.UUID] = err
+		}
+		return err
+	}
 	if len(only) > 0 {
 		cfg.Driver = chosen{d.plugin, only}
 	}

@@ -88,7 +88,7 @@ func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
 				put(&mine.Traits, trait, owner)
 			}
 		}
-		if mine.Owner != "" || len(mine.Inventories)+len(mine.Traits) > 0 {
+		if mine.Owner != "" || mine.hasItems() {
 			put(&out.Providers, uuid, mine)
 		}
 	}

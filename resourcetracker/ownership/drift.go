@@ -10,12 +10,15 @@ import (
 )
 
 // Drift returns what Placement says otherwise than what was last applied, because somebody else changed it: one sentence
-// each, sorted, for people. What others added is no drift. Of a record that is pending nothing can be told.
+// each, sorted, for people; one alone if the whole tree is gone. What others added is no drift. Of a record that is pending nothing can be told.
 //
 // Cost: O(items of the record); when nothing drifted, nothing is formatted.
 func (r *Record) Drift(known *providertree.Tree) []string {
 	if r == nil || r.Pending {
 		return nil
+	}
+	if root, found := known.Provider(r.Root); found && root.Generation == providertree.NoGeneration && len(root.Inventories) == 0 && (len(r.Providers) > 1 || r.provider(r.Root).hasItems()) {
+		return []string{fmt.Sprintf("Resource provider %s (%s) is gone, and all that was below it.", r.Node, r.Root)}
 	}
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -134,6 +134,8 @@ func union[V any](old, newer map[string]V) map[string]V {
 	return out
 }
 
+func (p Provider) hasItems() bool { return len(p.Inventories)+len(p.Traits)+len(p.Aggregates) > 0 }
+
 // provider returns what is ours of a provider: nothing, also by no record.
 func (r *Record) provider(uuid string) Provider {
 	if r == nil {
@@ -200,7 +202,7 @@ func (r *Record) note(p providertree.Provider, o ours) {
 			put(&out.Aggregates, aggregate, owner)
 		}
 	}
-	if out.Owner != "" || len(out.Inventories)+len(out.Traits)+len(out.Aggregates) > 0 {
+	if out.Owner != "" || out.hasItems() {
 		put(&r.Providers, p.UUID, out)
 	}
 }
@@ -230,7 +232,7 @@ func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, t
 			put(&mine.Traits, trait, owner)
 		}
 	}
-	if mine.Owner != "" || len(mine.Inventories)+len(mine.Traits)+len(mine.Aggregates) > 0 {
+	if mine.Owner != "" || mine.hasItems() {
 		put(&out.Providers, provider, mine)
 	}
 	return out

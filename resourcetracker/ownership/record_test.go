@@ -161,6 +161,17 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	if diff := cmp.Diff(want, record.Drift(applied)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
+	lost := &providertree.Tree{}
+	if err := lost.AddRoot(root, "cn1"); err != nil {
+		t.Fatal(err)
+	}
+	want = []string{"Resource provider cn1 (" + root + ") is gone, and all that was below it."}
+	if diff := cmp.Diff(want, record.Drift(lost)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+	if drift := Adopt(root, "cn1", "fake", lost, nil).Drift(lost); drift != nil {
+		t.Errorf("a new node: %q", drift)
+	}
 	var none *Record
 	if drift := none.Drift(applied); drift != nil {
 		t.Errorf("without a record: %q", drift)
