@@ -21,7 +21,7 @@ const MaxUnit = math.MaxInt32
 type Inventory struct {
 	// Total is the amount that physically exists. At least 1.
 	Total int64
-	// Reserved is the part of Total that is not for guests. At most Total.
+	// Reserved is the part of Total that is not for guests. Placement takes at most Total.
 	Reserved int64
 	// MinUnit and MaxUnit bound a single allocation. Defaults: 1 and [MaxUnit].
 	MinUnit int64
@@ -53,10 +53,15 @@ func (i Inventory) Normalize() Inventory {
 // ratio, cut to an integer.
 func (i Inventory) Capacity() int64 {
 	n := i.Normalize()
-	return int64(float64(n.Total-n.Reserved) * n.AllocationRatio)
+	if c := float64(n.Total-n.Reserved) * n.AllocationRatio; c < math.MaxInt64 {
+		return int64(c)
+	}
+	return math.MaxInt64
 }
 
-// Validate reports every rule of Placement's that the inventory breaks, joined into one error, or nil.
+// Validate reports every bound of Placement's that the inventory breaks, joined into one error, or nil. That more is reserved
+// than there is, is none of them: Placement refuses to be told so, but there are ways by which it comes to say it (a reshape), and
+// what it says must be readable.
 func (i Inventory) Validate() error {
 	n := i.Normalize()
 	var errs []error
@@ -70,9 +75,6 @@ func (i Inventory) Validate() error {
 	bound("min_unit", n.MinUnit, 1)
 	bound("max_unit", n.MaxUnit, 1)
 	bound("step_size", n.StepSize, 1)
-	if n.Reserved > n.Total {
-		errs = append(errs, fmt.Errorf("reserved (%d) is more than total (%d)", n.Reserved, n.Total))
-	}
 	if r := n.AllocationRatio; math.IsNaN(r) || r <= 0 || r > math.MaxFloat32 {
 		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %.4g", r, float64(math.MaxFloat32)))
 	}

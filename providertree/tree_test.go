@@ -63,10 +63,6 @@ func TestRefusals(t *testing.T) {
 			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{Total: 1, AllocationRatio: math.NaN()})
 			return err
 		}, providertree.ErrInvalid},
-		{"reserved beyond total", func(tr *providertree.Tree) error {
-			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{Total: 1, Reserved: 2})
-			return err
-		}, providertree.ErrInvalid},
 		{"an orphan among good ones", populate(
 			providertree.Provider{UUID: id(8), Name: "good"}, providertree.Provider{UUID: id(9), Name: "x", ParentUUID: id(7)}), providertree.ErrParent},
 		{"a loop among good ones", populate(
@@ -243,5 +239,17 @@ func BenchmarkDiffNothing(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = providertree.Diff(tree, clone)
+	}
+}
+
+// TestReservedBeyondTotalCanBeRead: Placement takes that from a reshape, and one such inventory must not make a tree unreadable.
+func TestReservedBeyondTotalCanBeRead(t *testing.T) {
+	tree := &providertree.Tree{}
+	inv := providertree.Inventory{Total: 1, Reserved: 2}
+	if err := tree.Populate([]providertree.Provider{{UUID: id(1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err != nil || inv.Capacity() != -1 {
+		t.Errorf("%v, capacity %d", err, inv.Capacity())
+	}
+	if c := (providertree.Inventory{Total: providertree.MaxUnit, AllocationRatio: math.MaxFloat32}).Capacity(); c != math.MaxInt64 {
+		t.Errorf("a capacity beyond all numbers is %d", c)
 	}
 }

@@ -144,10 +144,11 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	}
 	var usages map[string]map[string]int64
 	var may func(provider, class string) bool
-	if d.before != nil { // the driver has moved what is allocated, or the guard says so; only what the operator set may stay behind
+	if d.before != nil { // the driver has moved what is allocated, or the guard says so; but for what stayed behind already, and the operator's
 		usages = usage(d.after)
 		may = func(provider, class string) bool {
-			return d.record.Providers[provider].Inventories[class].Owner == ownership.Operator
+			inv, _ := d.known.Inventory(provider, class)
+			return d.record.Providers[provider].Inventories[class].Owner == ownership.Operator || inv.Total > 0 && inv.Reserved >= inv.Total
 		}
 	} else {
 		var err error

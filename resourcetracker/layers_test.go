@@ -479,3 +479,36 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatStaysBehindDoesNotStopAReshape: a device that went away while guests use it is no reason to refuse the next release's reshape.
+func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
+	const dead = "11111111-0000-4000-8000-0000000000cc"
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) {
+			s.records = ownership.Open(s.stateDir())
+			must(s, s.placement.tree.Populate([]providertree.Provider{
+				{UUID: dead, Name: "cn1_dead", ParentUUID: nodeUUID, Generation: 2, Inventories: providertree.Inventories{"FPGA": {Total: 2, Reserved: 2}}},
+			}))
+			s.placement.allocations[guest1].Resources[dead] = map[string]int64{"FPGA": 2}
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
+				dead: {Name: "cn1_dead", Parent: nodeUUID, Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"FPGA": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 2, Reserved: 2}}}},
+			}}))
+			s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+				after, err := moveVGPUs(tree, allocations)
+				if err == nil && tree.Exists(dead) {
+					_, err = tree.Remove(dead)
+				}
+				return after, err
+			}
+		})
+		<-s.tracker.Ready()
+		n := s.tracker.Status().Nodes
+		want := map[string]map[string]map[string]int64{
+			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}, dead: {"FPGA": 2}}, guest2: {gpu: {"VGPU": 1}},
+		}
+		s.checkShape(want)
+		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting || len(n[0].Retiring) != 1 || inv.Total != 2 || inv.Reserved != 2 {
+			t.Errorf("%+v, FPGA %+v", n, inv)
+		}
+	})
+}

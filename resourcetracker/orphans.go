@@ -54,7 +54,7 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node) {
 	}
 	found := map[string]string{} // names by uuid
 	for _, r := range records {
-		if r.Driver != t.config.Name || slices.Contains(named, r.Root) {
+		if r.Driver != t.config.Name || slices.Contains(named, r.Root) || t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
 			continue
 		}
 		reason, gone := t.examineOrphan(ctx, r)

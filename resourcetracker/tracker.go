@@ -56,6 +56,9 @@ type Config struct {
 	// Claim is asked for each node before it is touched; its error refuses the node. Nil allows every node. Two drivers
 	// that report one node would undo each other's inventory at every pass.
 	Claim func(node plugins.Node) error
+	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it is no orphan of this one. Nil:
+	// none does.
+	Elsewhere func(root string) bool
 	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal any more, and nothing is
 	// reshaped.
 	Running bool

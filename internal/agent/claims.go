@@ -31,6 +31,14 @@ func (c *claims) claim(node plugins.Node, driver string) error {
 	return nil
 }
 
+// elsewhere reports whether another driver has a node.
+func (c *claims) elsewhere(root, driver string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner, taken := c.owner[root]
+	return taken && owner != driver
+}
+
 // release takes all nodes from a driver that is no longer wanted.
 func (c *claims) release(driver string) {
 	c.mu.Lock()

@@ -137,8 +137,9 @@ func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
 func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	return resourcetracker.Config{
 		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
-		Claim:   func(node plugins.Node) error { return a.claim(node, d.name, startup) },
-		Journal: a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+		Claim:     func(node plugins.Node) error { return a.claim(node, d.name, startup) },
+		Elsewhere: func(root string) bool { return a.claims.elsewhere(root, d.name) },
+		Journal:   a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 

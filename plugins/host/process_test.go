@@ -360,6 +360,7 @@ func TestStopOfAStoppedProcessEnds(t *testing.T) {
 	if err := syscall.Kill(p.Status().PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitStopped(t, p.Status().PID)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {

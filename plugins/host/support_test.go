@@ -7,9 +7,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -171,6 +175,23 @@ func (r *rig) update(p *Plugin, allocations providertree.Allocations) (*provider
 		r.t.Errorf("a tree came with an error: %v", err)
 	}
 	return tree, err
+}
+
+// waitStopped waits until every thread of a process that got SIGSTOP has stopped.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); goruntime.Gosched() {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		running := slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			_, rest, _ := strings.Cut(string(stat), ") ")
+			return err != nil || !strings.HasPrefix(rest, "T")
+		})
+		if len(threads) > 0 && !running {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stop", pid)
 }
 
 // waitGone returns when no process of that id exists; one that has ended and was not reaped is gone too.

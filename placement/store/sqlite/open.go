@@ -67,6 +67,10 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if err != nil {
 		return nil, &store.Error{Op: op, Where: path, Kind: store.ErrUnreachable, Err: err}
 	}
+	// A database that two servers know by two names is one: its lock lies beside the file itself.
+	if whole, err := filepath.EvalSymlinks(path); err == nil {
+		path = whole
+	}
 	empty, err := prepare(path)
 	if err != nil {
 		return nil, err

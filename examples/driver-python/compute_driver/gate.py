@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may come in: all calls until the shutdown, and one at a time of those that are about nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from compute_driver.call import Call
+
+
+class Gate:
+    """Counts the calls under way and can be closed to new ones."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+        self._on_close: list[Callable[[], None]] = []
+
+    def enter(self) -> bool:
+        with self._changed:
+            if self._closed:
+                return False
+            self._inside += 1
+            return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def on_close(self, tell: Callable[[], None]) -> None:
+        """Has somebody told when the gate closes, at once if it is closed."""
+        with self._changed:
+            self._on_close.append(tell)
+            closed = self._closed
+        if closed:
+            tell()
+
+    def forget(self, tell: Callable[[], None]) -> None:
+        """Undoes on_close."""
+        with self._changed:
+            if tell in self._on_close:
+                self._on_close.remove(tell)
+
+    def close(self, seconds: float | None) -> bool:
+        """Lets nobody in any more, waits until all have left, and says whether they have."""
+        with self._changed:
+            self._closed, waiting = True, self._on_close
+            self._on_close = []
+        for tell in waiting:
+            tell()
+        with self._changed:
+            return self._changed.wait_for(lambda: self._inside == 0, seconds)
+
+
+class Turn:
+    """Lets one call in at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def of(self, call: Call) -> Iterator[None]:
+        while not self._lock.acquire(timeout=0.05):
+            call.check("an earlier call of this driver has not returned")
+        try:
+            call.check()
+            yield
+        finally:
+            self._lock.release()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reshape as its author thinks of it: what goes where. The allocations to return follow from it, and nobody's sum changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compute_driver.answers import Offender, ReshapeFailed
+from compute_driver.tree import MAX_UNIT, Allocations, Tree
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a consumer holds something: a resource class on a resource provider, by its uuid."""
+
+    provider: str
+    resource_class: str
+
+    def __str__(self) -> str:
+        return f"{self.resource_class} on {self.provider}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Amount of what a consumer holds at source is the same amount at target instead."""
+
+    consumer: str
+    source: Place
+    target: Place
+    amount: int
+
+
+def apply(moves: Iterable[Move], allocations: Allocations) -> Allocations:
+    """The allocations after the moves, in their order. Those given stay as they are.
+
+    Raises ReshapeFailed that lists every move that cannot be made. Cost: O(allocations + moves).
+    """
+    after = allocations.copy()
+    offenders = []
+    for move in moves:
+        if problem := _make(move, after):
+            offenders.append(Offender(move.consumer, move.source.provider, move.source.resource_class, problem))
+    if offenders:
+        raise ReshapeFailed("not everything can be moved", offenders)
+    return after
+
+
+def _make(move: Move, allocations: Allocations) -> str:
+    source, target = move.source, move.target
+    held = allocations.held(move.consumer, source.provider, source.resource_class)
+    there = allocations.held(move.consumer, target.provider, target.resource_class)
+    if move.amount < 1:
+        return f"{move.amount} are to be moved, must be at least 1"
+    if source == target:
+        return "is to be moved to where it is"
+    if held < move.amount:
+        return f"{move.amount} are to be moved to {target}, and {held} are allocated"
+    if there + move.amount > MAX_UNIT:
+        return f"{move.amount} are to be moved to {target}, where {there} are: more than Placement can store"
+    mine = allocations.resources[move.consumer]
+    if held == move.amount:
+        del mine[source.provider][source.resource_class]
+        if not mine[source.provider]:
+            del mine[source.provider]
+    else:
+        mine[source.provider][source.resource_class] = held - move.amount
+    mine.setdefault(target.provider, {})[target.resource_class] = there + move.amount
+    return ""
+
+
+def distribute(tree: Tree, allocations: Allocations, source: Place, targets: list[Place]) -> list[Move]:
+    """The moves that spread what is allocated at source over targets, whose inventories the tree has already.
+
+    The largest amounts come first, each to the place where it leaves the least room; what fits nowhere as a whole is split over
+    the roomiest places. The same arguments give the same moves.
+
+    Raises ReshapeFailed that lists every consumer for whom there is no room. Cost: O(consumers x targets).
+    """
+    room = {}
+    for place in targets:
+        if (inventory := _inventory(tree, place)) is not None and place != source:
+            room[place] = inventory.capacity - allocations.used(place.provider, place.resource_class)
+    shares = [(allocations.held(c, source.provider, source.resource_class), c) for c in sorted(allocations.resources)]
+    moves, offenders = [], []
+    for held, consumer in sorted(filter(lambda s: s[0] > 0, shares), key=lambda s: -s[0]):
+        portions = _portions(tree, allocations, consumer, held, room)
+        if (found := sum(n for _, n in portions)) < held:
+            offenders.append(Offender(consumer, source.provider, source.resource_class,
+                                      f"{held} are allocated, and there is room for {found} only"))
+            continue
+        for place, n in portions:
+            room[place] -= n
+            moves.append(Move(consumer, source, place, n))
+    if offenders:
+        raise ReshapeFailed(f"what is allocated of {source} cannot be distributed", offenders)
+    return moves
+
+
+def _portions(tree: Tree, allocations: Allocations, consumer: str, held: int, room: dict[Place, int]) -> list[tuple[Place, int]]:
+    whole = [p for p in room if _fits(tree, allocations, consumer, held, p, room[p]) == held]
+    if whole:
+        return [(min(whole, key=lambda p: room[p]), held)]
+    portions, rest = [], held
+    for place in sorted(room, key=lambda p: -room[p]):
+        if (n := _fits(tree, allocations, consumer, rest, place, room[place])) > 0:
+            portions.append((place, n))
+            rest -= n
+    return portions
+
+
+def _fits(tree: Tree, allocations: Allocations, consumer: str, amount: int, place: Place, room: int) -> int:
+    """How many of an amount can be added to what the consumer holds at a place."""
+    inventory = _inventory(tree, place)
+    if inventory is None:
+        return 0
+    there = allocations.held(consumer, place.provider, place.resource_class)
+    together = min(amount, room, inventory.max_unit - there) + there
+    together -= together % inventory.step_size
+    return together - there if together >= inventory.min_unit and together > there else 0
+
+
+def _inventory(tree: Tree, place: Place):
+    provider = tree.provider(place.provider)
+    return provider.inventory(place.resource_class) if provider is not None else None

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin as a process: its name, and that it does not outlive the agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+
+
+def set_name(driver: str) -> None:
+    """What ps shows. The agent starts plugins by file descriptor, after which they would be called "3". 15 bytes are kept."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as f:
+        f.write(f"driver-{driver}")
+
+
+def keep_executable() -> None:
+    """Descriptor 3 is the program that the agent checked, and Python reads it on; children are not to inherit it."""
+    with contextlib.suppress(OSError):
+        os.set_inheritable(3, False)
+
+
+def end_with_parent() -> None:
+    """Ends this process, and what it started if it leads its group, when whoever started it dies.
+
+    The agent has the kernel see to that as well; this is for other starters.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        _wait_for_death(parent)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _wait_for_death(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.pidfd_open(pid)
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while os.getppid() == pid and not poll.poll(60_000):
+            pass
+        os.close(fd)
+    while os.getppid() == pid:
+        time.sleep(1)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place where what a driver raised becomes a status of gRPC, with the protocol's message as its detail."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf.message import Message
+
+from compute_driver import driver_pb2 as pb
+from compute_driver import envelope_pb2 as envelope
+from compute_driver.answers import Answer, ConfigError, NotReady, ReshapeFailed, ReshapeNeeded
+
+MAX_WORDS = 16 << 10  # they travel in a header, which implementations keep small
+MAX_OFFENDERS = 500
+DETAILS = "grpc-status-details-bin"
+
+
+def of(answer: Answer) -> tuple[grpc.StatusCode, str, bytes]:
+    """Code, words, and what goes into the trailer DETAILS."""
+    code, detail = _detail(answer)
+    words = cut(str(answer))
+    status = envelope.Status(code=code.value[0], message=words, details=[
+        envelope.Detail(type_url="type.googleapis.com/" + detail.DESCRIPTOR.full_name, value=detail.SerializeToString()),
+    ])
+    return code, words, status.SerializeToString()
+
+
+def _detail(answer: Answer) -> tuple[grpc.StatusCode, Message]:
+    if isinstance(answer, ReshapeNeeded):
+        return grpc.StatusCode.FAILED_PRECONDITION, pb.ReshapeNeeded(reason=cut(answer.reason))
+    if isinstance(answer, NotReady):
+        return grpc.StatusCode.FAILED_PRECONDITION, pb.NotReady(reason=cut(answer.reason))
+    if isinstance(answer, ConfigError):
+        return grpc.StatusCode.INVALID_ARGUMENT, pb.ConfigError(key=cut(answer.key), problem=cut(answer.problem))
+    if isinstance(answer, ReshapeFailed):
+        return grpc.StatusCode.ABORTED, _failed(answer)
+    raise TypeError(f"{type(answer).__name__} is no answer of the protocol")
+
+
+def _failed(answer: ReshapeFailed) -> pb.ReshapeFailed:
+    out = pb.ReshapeFailed(reason=cut(answer.reason))
+    for o in answer.offenders[:MAX_OFFENDERS]:
+        out.offenders.add(consumer_uuid=cut(o.consumer, 512), provider_uuid=cut(o.provider, 512),
+                          resource_class=cut(o.resource_class, 512), problem=cut(o.problem, 512))
+    if (more := len(answer.offenders) - MAX_OFFENDERS) > 0:
+        out.offenders.add(problem=f"and {more} more")
+    return out
+
+
+def cut(words: str, most: int = MAX_WORDS) -> str:
+    """Bounds words, and makes them something that protobuf takes."""
+    words = words.encode("utf-8", "replace").decode("utf-8")
+    return words if len(words) <= most else words[:most] + "..."

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// hostName is what the plugin is told that its host is called.
+const hostName = "drivertest-host"
+
+// bench is where a plugin is examined: the means to start its process, one that is used by all checks that do not spoil it, and what
+// was found out once for all.
+type bench struct {
+	opts    Options
+	limits  host.Timeouts
+	host    *host.Host
+	scratch string // holds the sockets, and the driver's state directory
+	log     *recorder
+
+	info   *driverv1.InfoResponse
+	common *proc   // configured, or nil
+	fresh  []*proc // of the check that runs
+
+	baseline *baseline
+	reshaped *reshaped
+	baseErr  error
+}
+
+func newBench(opts Options) (*bench, error) {
+	path, err := filepath.Abs(opts.Path)
+	if err != nil {
+		return nil, fmt.Errorf("finding the plugin executable: %w", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("finding the plugin executable: %w", err)
+	}
+	opts.Path = path
+	if len(opts.Config) == 0 {
+		opts.Config = []byte("{}")
+	}
+	b := &bench{opts: opts, limits: limits(opts.Limits), log: &recorder{}}
+	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, since it is to hold sockets
+		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
+	}
+	if err := os.Mkdir(b.stateDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("making a state directory for the plugin: %w", err)
+	}
+	b.host, err = host.New(host.Options{RuntimeDir: b.scratch, Logger: zerolog.New(b.log).Level(zerolog.TraceLevel)})
+	if err != nil {
+		_ = os.RemoveAll(b.scratch)
+		return nil, err
+	}
+	return b, nil
+}
+
+// limits fills in the agent's defaults.
+func limits(t host.Timeouts) host.Timeouts {
+	for _, l := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&t.Handshake, 10 * time.Second}, {&t.Info, 5 * time.Second}, {&t.Configure, 30 * time.Second}, {&t.Nodes, 30 * time.Second},
+		{&t.Update, time.Minute}, {&t.Health, 3 * time.Second}, {&t.Stop, 10 * time.Second},
+	} {
+		if *l.v <= 0 {
+			*l.v = l.def
+		}
+	}
+	return t
+}
+
+func (b *bench) stateDir() string { return filepath.Join(b.scratch, "state") }
+
+func (b *bench) close() {
+	b.endFresh()
+	b.discard()
+	_ = b.host.Close()
+	_ = os.RemoveAll(b.scratch)
+}
+
+func (b *bench) announces(capability string) bool {
+	return b.info != nil && slices.Contains(b.info.GetCapabilities(), capability)
+}
+
+// start starts a process that is the running check's own and ends with it.
+func (b *bench) start(ctx context.Context) (*proc, error) {
+	return b.startWith(ctx, b.host)
+}
+
+func (b *bench) startWith(ctx context.Context, h *host.Host) (*proc, error) {
+	s, err := h.Open(ctx, host.Spec{
+		Name: "examined", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits,
+	})
+	if err != nil {
+		return nil, found("the plugin was started as the agent starts it", "%v", err)
+	}
+	p := &proc{Session: s, limits: b.limits}
+	b.fresh = append(b.fresh, p)
+	return p, nil
+}
+
+// configured is start, with the configuration.
+func (b *bench) configured(ctx context.Context) (*proc, error) {
+	p, err := b.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+		return nil, found("Configure with the given configuration", "%s", said(err))
+	}
+	return p, nil
+}
+
+// shared is a configured process that other checks use too: whoever breaks it fails. That there is none is the business of the
+// checks start/handshake and config/accepted.
+func (b *bench) shared(ctx context.Context) (*proc, error) {
+	if b.common != nil {
+		select {
+		case <-b.common.Done():
+			b.discard()
+		default:
+			return b.common, nil
+		}
+	}
+	p, err := b.start(ctx)
+	if err != nil {
+		return nil, notApplicable("the plugin does not start; see start/handshake")
+	}
+	b.fresh = slices.DeleteFunc(b.fresh, func(o *proc) bool { return o == p })
+	b.common = p
+	info, err := p.info(ctx)
+	if err != nil {
+		b.discard()
+		return nil, notApplicable("the plugin does not answer Info; see start/info")
+	}
+	b.info = info
+	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+		b.discard()
+		return nil, notApplicable("the plugin refuses its configuration; see config/accepted")
+	}
+	return p, nil
+}
+
+// discard ends the shared process; the next check gets a new one.
+func (b *bench) discard() {
+	if b.common != nil {
+		b.common.Kill()
+		b.common = nil
+	}
+}
+
+func (b *bench) endFresh() {
+	for _, p := range b.fresh {
+		p.Kill()
+	}
+	b.fresh = nil
+}
+
+// alive checks that a process survived what was done to it, and answers.
+func (p *proc) alive(ctx context.Context, after string) error {
+	select {
+	case <-p.Done():
+		return found(after, "the process ended: %v", p.Exit())
+	default:
+	}
+	if _, err := p.info(ctx); err != nil {
+		return found(after+", then Info", "%s", said(err))
+	}
+	return nil
+}
+
+// gone reports whether an error is the check's own end rather than the plugin's doing.
+func gone(ctx context.Context, err error) bool { return err != nil && errors.Is(ctx.Err(), context.Canceled) }

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// proc is a process under examination. Its methods are the calls of the protocol, each with the agent's deadline; the errors are gRPC's own.
+type proc struct {
+	*host.Session
+	limits host.Timeouts
+	shape  int32 // as Configure answered
+}
+
+func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return call(ctx)
+}
+
+func (p *proc) info(ctx context.Context) (*driverv1.InfoResponse, error) {
+	return within(ctx, p.limits.Info, func(ctx context.Context) (*driverv1.InfoResponse, error) {
+		return p.Plugin().Info(ctx, &driverv1.InfoRequest{})
+	})
+}
+
+func (p *proc) schema(ctx context.Context) ([]byte, error) {
+	reply, err := within(ctx, p.limits.Info, func(ctx context.Context) (*driverv1.ConfigSchemaResponse, error) {
+		return p.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{})
+	})
+	return reply.GetJsonSchema(), err
+}
+
+func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
+	reply, err := within(ctx, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
+		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: hostName, StateDir: stateDir}})
+	})
+	if err == nil {
+		p.shape = reply.GetShapeVersion()
+	}
+	return err
+}
+
+func (p *proc) health(ctx context.Context) (string, error) {
+	reply, err := within(ctx, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
+		return p.Plugin().Health(ctx, &driverv1.HealthRequest{})
+	})
+	return reply.GetProblem(), err
+}
+
+func (p *proc) shutdown(ctx context.Context) error {
+	_, err := within(ctx, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
+		return p.Plugin().Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: (p.limits.Stop - p.limits.Stop/10).Milliseconds()})
+	})
+	return err
+}
+
+func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
+	reply, err := within(ctx, p.limits.Nodes, func(ctx context.Context) (*driverv1.AvailableNodesResponse, error) {
+		return p.Driver().AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
+	})
+	var nodes []plugins.Node
+	for _, n := range reply.GetNodes() {
+		nodes = append(nodes, plugins.Node{Name: n.GetName(), UUID: n.GetUuid()})
+	}
+	return nodes, err
+}
+
+func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
+	return within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
+		return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
+			Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
+		})
+	})
+}
+
+func (p *proc) step(ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations) (*driverv1.ReshapeStepResponse, error) {
+	return within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
+		return p.Driver().ReshapeStep(ctx, &driverv1.ReshapeStepRequest{
+			Tree: wire.FromTree(tree), Node: node, FromShape: from, Allocations: wire.FromAllocations(allocations),
+		})
+	})
+}
+
+func (p *proc) guests(ctx context.Context, tree *providertree.Tree, node string) ([]*driverv1.Guest, error) {
+	reply, err := within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
+		return p.Driver().Guests(ctx, &driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: node})
+	})
+	return reply.GetGuests(), err
+}
+
+func (p *proc) nodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
+	reply, err := within(ctx, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
+		return p.Driver().NodeDeleted(ctx, &driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
+	})
+	return reply.GetDeleted(), err
+}
+
+// tree is update without allocations and with a tree as the answer; every other answer is a finding.
+func (p *proc) tree(ctx context.Context, tree *providertree.Tree, node string) (*providertree.Tree, error) {
+	sent := sentUpdate(tree, node, nil)
+	reply, err := p.update(ctx, tree, node, nil)
+	if err != nil {
+		return nil, found(sent, "%s", said(err))
+	}
+	after, err := wire.ToTree(reply.GetTree())
+	if err != nil {
+		return nil, found(sent, "a tree that cannot be used: %v", err)
+	}
+	return after, nil
+}
+
+// sentUpdate is an UpdateProviderTree in words.
+func sentUpdate(tree *providertree.Tree, node string, allocations providertree.Allocations) string {
+	with := "no allocations"
+	if allocations != nil {
+		with = "allocations of " + counted(len(allocations), "consumer")
+	}
+	return fmt.Sprintf("UpdateProviderTree for node %q: a tree of %s, %s", node, counted(tree.Len(), "resource provider"), with)
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// said is an error of a call in words: the typed answer if it is one.
+func said(err error) string {
+	f := wire.FailureOf(err)
+	name := map[wire.Kind]string{
+		wire.KindReshapeNeeded: "ReshapeNeeded", wire.KindReshapeFailed: "ReshapeFailed", wire.KindNotReady: "NotReady",
+		wire.KindConfigError: "ConfigError", wire.KindUnsupported: "Unimplemented",
+	}[f.Kind]
+	if name == "" {
+		switch code := status.Code(err); code {
+		case codes.DeadlineExceeded:
+			return "no answer within the deadline"
+		case codes.Unknown:
+			name = "an error"
+		default:
+			name = "an error (" + code.String() + ")"
+		}
+	}
+	words := f.Message
+	if f.Kind == wire.KindConfigError {
+		words = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
+	}
+	for i, o := range f.Offenders {
+		if i == 3 {
+			words += fmt.Sprintf("; and %d more offenders", len(f.Offenders)-i)
+			break
+		}
+		words += "; " + plugins.Offender(o).String()
+	}
+	const most = 600
+	if len(words) > most {
+		words = strings.ToValidUTF8(words[:most], "") + "..."
+	}
+	if words == "" {
+		return name
+	}
+	return name + ": " + words
+}
+
+// kind is the typed answer that an error is.
+func kind(err error) wire.Kind {
+	if err == nil {
+		return wire.KindOther
+	}
+	return wire.FailureOf(err).Kind
+}

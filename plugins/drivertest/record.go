@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sync"
+)
+
+// record is one line that a plugin process wrote, as it would be in the agent's log.
+type record struct {
+	check   string // that ran
+	level   string
+	text    string
+	raw     bool // no log line of the SDK's form
+	cut     bool // longer than the agent reads
+	dropped int  // lines that were too many
+	panics  bool
+}
+
+func (r record) String() string {
+	if r.raw {
+		return r.text
+	}
+	return r.level + ": " + r.text
+}
+
+// recorder is where the log goes.
+type recorder struct {
+	mu      sync.Mutex
+	check   string
+	records []record
+}
+
+func (r *recorder) begin(check string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.check = check
+}
+
+// Write takes one record of the host's. Those of plugin processes carry the process' id.
+func (r *recorder) Write(line []byte) (int, error) {
+	var fields struct {
+		PID     int    `json:"pid"`
+		Level   string `json:"level"`
+		Message string `json:"message"`
+		Output  string `json:"output"`
+		Cut     bool   `json:"cut"`
+		Dropped int    `json:"dropped"`
+		Panic   any    `json:"panic"`
+	}
+	if json.Unmarshal(bytes.TrimSpace(line), &fields) != nil || fields.PID == 0 {
+		return len(line), nil
+	}
+	const kept, width = 100_000, 2000
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) < kept {
+		text := fields.Message
+		if len(text) > width {
+			text = text[:width] + "..."
+		}
+		if fields.Panic != nil {
+			text += fmt.Sprintf(" (panic: %v)", fields.Panic)
+		}
+		r.records = append(r.records, record{
+			check: r.check, level: fields.Level, text: text, raw: fields.Output == "raw", cut: fields.Cut, dropped: fields.Dropped,
+			panics: fields.Panic != nil || (fields.Output == "raw" && fields.Level == "error"),
+		})
+	}
+	return len(line), nil
+}
+
+// all returns what was recorded so far.
+func (r *recorder) all() []record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]record(nil), r.records...)
+}
+
+// tail is the end of what was written during a check.
+func (r *recorder) tail(check string) []string {
+	const most = 5
+	var out []string
+	for _, rec := range r.all() {
+		if rec.check == check {
+			out = append(out, rec.String())
+		}
+	}
+	return out[max(0, len(out)-most):]
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// Options say which plugin is examined, and with what.
+type Options struct {
+	// Path of the executable.
+	Path string
+	// Args and Env are added to the process' arguments and its (otherwise very small) environment.
+	Args []string
+	Env  map[string]string
+	// Config is the driver's configuration as JSON; nil counts as {}. It must be one with which the driver knows its nodes on this machine.
+	Config json.RawMessage
+	// Former is another configuration, with which the driver makes a tree that Config needs a reshape of; nil: the suite looks for one by
+	// itself.
+	Former json.RawMessage
+	// Select picks checks by their ID; nil: all.
+	Select *regexp.Regexp
+	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
+	Limits host.Timeouts
+	// Each, if set, is told of every result as it comes.
+	Each func(Result)
+}
+
+// Suite is all checks, in the order in which they run.
+func Suite() []Check {
+	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, foreignChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
+		abilityChecks, watchChecks, loadChecks, shutdownChecks, logChecks)
+}
+
+// Execute puts the checks to a plugin.
+//
+// Errors: the plugin could not be examined at all (no such file, ctx ended). A plugin that does not start, or does everything wrong, is no
+// error but a Report.
+func Execute(ctx context.Context, opts Options) (Report, error) {
+	b, err := newBench(opts)
+	if err != nil {
+		return Report{}, err
+	}
+	defer b.close()
+	report := Report{Path: opts.Path, Results: []Result{}, Capabilities: []string{}}
+	for _, c := range Suite() {
+		if opts.Select != nil && !opts.Select.MatchString(c.ID) {
+			continue
+		}
+		r := b.examine(ctx, c)
+		if err := ctx.Err(); err != nil {
+			return report, fmt.Errorf("examining %s: %w", opts.Path, err)
+		}
+		report.Results = append(report.Results, r)
+		if opts.Each != nil {
+			opts.Each(r)
+		}
+	}
+	if b.info != nil {
+		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
+		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)
+	}
+	return report, nil
+}
+
+// examine runs one check.
+func (b *bench) examine(ctx context.Context, c Check) Result {
+	const most = 5 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	began := time.Now()
+	b.log.begin(c.ID)
+	err := b.needs(ctx, c)
+	if err == nil {
+		err = c.run(ctx, b)
+	}
+	b.endFresh()
+	r := c.result(err)
+	if r.Outcome == Failed {
+		r.Output = b.log.tail(c.ID)
+		b.discard() // whatever went wrong is not to spoil the next check
+	}
+	r.Took = time.Since(began)
+	return r
+}
+
+func (b *bench) needs(ctx context.Context, c Check) error {
+	if c.Needs == "" {
+		return nil
+	}
+	if _, err := b.shared(ctx); err != nil {
+		return err
+	}
+	if !b.announces(c.Needs) {
+		return notApplicable("the plugin does not announce the capability %q", c.Needs)
+	}
+	return nil
+}
