@@ -263,13 +263,20 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 	if len(proxy.requests()) < k {
 		t.Fatalf("the agent made %d requests only", len(proxy.requests()))
 	}
-	select {
-	case <-agent.done:
-		if what.kill != (agent.code == -1) {
-			t.Errorf("the agent ended with %d", agent.code)
+	switch {
+	case what.kill:
+		if code := agent.exit(); code != -1 {
+			t.Errorf("the agent ended with %d", code)
 		}
 	default:
-		agent.stop()
+		select {
+		case <-agent.done:
+			if agent.code == -1 {
+				t.Error("the agent was killed, and not by this test")
+			}
+		default:
+			agent.stop()
+		}
 	}
 	proxy.arm(0, fault{}, nil)
 	w.recover(start, want)
