@@ -512,3 +512,65 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for a person; and it can be enabled again.
+func TestAHostInTroubleCanBeDisabled(t *testing.T) {
+	troubles := map[string]func(*scene){
+		"the driver cannot tell the tree": func(s *scene) {
+			s.driver.set(func(d *fakeDriver) { d.err = plugins.ErrNotReady })
+		},
+		"the driver cannot tell its nodes": func(s *scene) {
+			s.driver.set(func(d *fakeDriver) { d.nodes = nil })
+		},
+		"a reshape waits for a restart": func(s *scene) {
+			s.driver.set(func(d *fakeDriver) {
+				d.answer = func(*providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+					return nil, plugins.ErrReshapeNeeded
+				}
+			})
+		},
+	}
+	for name, trouble := range troubles {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				reason := ""
+				set := func(r string) {
+					mu.Lock()
+					defer mu.Unlock()
+					reason = r
+				}
+				s := start(t, shared, func(s *scene) {
+					s.disabled = func(plugins.Node) (string, bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						return reason, reason != ""
+					}
+				})
+				<-s.tracker.Ready()
+				trouble(s)
+				s.tracker.Refresh("somebody asked")
+				synctest.Wait()
+				set("it is broken")
+				s.tracker.Refresh("disabled")
+				synctest.Wait()
+				st := s.tracker.Status().Nodes[0]
+				if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled, "CUSTOM_RACK_7") || st.DisabledReason != "it is broken" || st.State != resourcetracker.Degraded {
+					t.Errorf("not disabled: %+v", st)
+				}
+				writes := s.writes()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if s.writes() != writes {
+					t.Errorf("%d more writes", s.writes()-writes)
+				}
+				set("")
+				s.tracker.Refresh("enabled")
+				synctest.Wait()
+				if s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
+					t.Error("not enabled")
+				}
+			})
+		})
+	}
+}

@@ -17,12 +17,7 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 	for _, r := range d.retiring {
 		retiring = append(retiring, r.String())
 	}
-	n.Shape, n.DisabledReason = d.next.Shape, ""
-	if t.config.Disabled != nil {
-		if reason, disabled := t.config.Disabled(d.node); disabled {
-			n.DisabledReason = reason
-		}
-	}
+	n.Shape = d.next.Shape
 	told := map[string]bool{}
 	tell := func(level zerolog.Level, lines []string, message string) {
 		for _, line := range lines {

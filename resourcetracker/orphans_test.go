@@ -36,6 +36,17 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		if s.logged("no longer names a node") != 1 || s.writes() != writes || !s.said().Exists(other) {
 			t.Errorf("logged %d times, %d writes", s.logged("no longer names a node"), s.writes()-writes)
 		}
+		// A person has it removed, and asks for a pass: it is gone at once, not at the next look.
+		kept, err := s.records.Load(other)
+		must(s, err)
+		must(s, s.records.Remove(other))
+		s.tracker.Refresh("a node was removed")
+		synctest.Wait()
+		if st := s.tracker.Status(); len(st.Nodes) != 1 {
+			t.Errorf("%+v", st)
+		}
+		must(s, s.records.Save(kept))
+
 		s.driver.set(func(d *fakeDriver) { d.nodes = both })
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()

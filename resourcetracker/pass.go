@@ -103,6 +103,9 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 		}
 	}
 	var refused *ReshapeError
+	if aboutDriver(err) && (!state.startup || !isFatal(err) || t.holds()) {
+		t.tellDisabled(ctx, node, state)
+	}
 	switch {
 	case !state.startup:
 	case errors.As(err, &refused) && t.holds():

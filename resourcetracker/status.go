@@ -114,6 +114,9 @@ func (t *Tracker) Status() Status {
 	s.Nodes = []NodeStatus{}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
+		if t.config.Disabled != nil && n.State != Orphaned { // as it is now, told to Placement or not
+			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
+		}
 		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift} {
 			*list = slices.Clone(*list)
 		}

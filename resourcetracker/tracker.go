@@ -352,9 +352,13 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 	nodes, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteTurn(err, nil)
+		t.tellDisabledOfAll(ctx)
 		return err
 	}
 	t.meet(nodes)
+	if requested { // a person may have just removed one, or told the driver that it is gone
+		t.orphans.looked = time.Time{}
+	}
 	t.lookForOrphans(ctx, nodes)
 	enabling := t.takeEnabling()
 	var errs []error

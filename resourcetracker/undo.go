@@ -55,7 +55,7 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	if err != nil {
 		return fmt.Errorf("comparing reshape %d with Placement: %w", id, err)
 	}
-	const instead = "what the reshape moved can be moved back by hand, or by a driver that reshapes in the other direction; `compute-agent reshape show` lists it"
+	const instead = "what the reshape moved can be moved back by hand, or by a driver that reshapes in the other direction; `compute-agent reshape show ID` lists it"
 	switch outcome {
 	case reportclient.ReshapeHappened:
 	case reportclient.ReshapeRefused:

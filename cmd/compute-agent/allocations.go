@@ -67,7 +67,7 @@ func newAllocationsAudit() *cobra.Command {
 	cmd.Flags().StringVar(&req.Node, "node", "", "report the node `NAME` only (default: all)")
 	cmd.Flags().BoolVar(&req.Heal, "heal", false, "delete orphaned allocations for which there is proof")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "with --heal: write nothing, and say what would be deleted")
-	cmd.Flags().DurationVar(&req.MinAge, "min-age", defaultMinAge, "with --heal: how long ago, at least, the allocation was written and the guest went")
+	cmd.Flags().DurationVar(&req.MinAge, "min-age", defaultMinAge, "with --heal: the `DURATION` ago that, at least, the allocation was written and the guest went")
 	cmd.Flags().StringArrayVar(&req.Consumers, "consumer", nil, "with --heal: the consumer `UUID` was a guest here and is no more, although the agent has never seen it; may be repeated")
 	return cmd
 }

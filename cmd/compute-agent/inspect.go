@@ -5,10 +5,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -85,13 +89,15 @@ func newPlan() *cobra.Command {
 			if reshape {
 				return planReshape(cmd, &opts)
 			}
-			return opts.ask(cmd, control.PlanPath(false), func(ctx context.Context, c *control.Client) error {
-				view, err := c.Plan(ctx, false)
-				if err != nil {
+			var view control.PlanView
+			err := opts.ask(cmd, control.PlanPath(false), func(ctx context.Context, c *control.Client) error {
+				var err error
+				if view, err = c.Plan(ctx, false); err != nil {
 					return err
 				}
 				return render.Plan(cmd.OutOrStdout(), view)
-			})
+			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // what cannot be read was printed all the same
+			return planned(view, err)
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -107,7 +113,7 @@ func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context
 	if err != nil {
 		return err
 	}
-	cfg, err := o.load()
+	cfg, err := o.loadToAsk(cmd)
 	if err != nil {
 		return err
 	}
@@ -125,4 +131,23 @@ func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context
 		f(raw)
 	}
 	return printJSON(cmd.OutOrStdout(), raw)
+}
+
+// loadToAsk reads the configuration, of which only the control socket matters. With a file that is invalid the agent that runs can be
+// asked all the same, at --runtime-dir or where the socket is by default: how it is doing is wanted most just then.
+func (o *options) loadToAsk(cmd *cobra.Command) (*config.Config, error) {
+	cfg, err := o.load()
+	if !errors.Is(err, config.ErrInvalid) {
+		return cfg, err
+	}
+	fallback, fallbackErr := o.loadFrom(config.Options{Root: "/nonexistent"}) // without any files
+	if fallbackErr != nil {
+		return nil, err
+	}
+	if _, statErr := os.Stat(fallback.Agent.ControlSocket()); statErr != nil {
+		return nil, err
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "compute-agent: the configuration is invalid (`compute-agent config check` shows how), and the agent that runs does not use it; asking it at %s\n",
+		fallback.Agent.ControlSocket())
+	return fallback, nil
 }

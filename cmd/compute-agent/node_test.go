@@ -383,3 +383,15 @@ func TestNodesThatWentAway(t *testing.T) {
 		t.Errorf("%+v", nodes)
 	}
 }
+
+// TestAnInvalidFileDoesNotHideTheAgent: it is asked how it is just then.
+func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
+	s := newSite(t)
+	s.host("cn1", own("cn1"))
+	defer s.agent()()
+	if err := os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.says(exitUsage, []string{"tree"}, "there is no such section")
+	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")}, "the configuration is invalid", "reporting 1 node")
+}

@@ -50,7 +50,9 @@ func (o *options) json() (bool, error) {
 }
 
 // load reads the configuration with the flags on top.
-func (o *options) load() (*config.Config, error) {
+func (o *options) load() (*config.Config, error) { return o.loadFrom(config.Options{File: o.file}) }
+
+func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 	overrides := slices.Clone(o.extra)
 	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
 		if f.value == "" {
@@ -62,7 +64,8 @@ func (o *options) load() (*config.Config, error) {
 		}
 		overrides = append(overrides, config.Override{Key: f.key, Value: abs, Flag: f.flag})
 	}
-	cfg, err := config.Load(config.Options{File: o.file, Overrides: overrides})
+	from.Overrides = overrides
+	cfg, err := config.Load(from)
 	if err == nil && o.adjust != nil {
 		o.adjust(cfg)
 	}

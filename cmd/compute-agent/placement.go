@@ -59,7 +59,7 @@ func newPlacementServe() *cobra.Command {
 	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "`ADDRESS` to serve metrics on as well, :PORT for loopback (placement_metrics.listen)")
 	cmd.Flags().StringVar(&flags.listen, "listen", "127.0.0.1:8778", "`ADDRESS` to listen on")
 	cmd.Flags().StringVar(&flags.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
-	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "how requests are authenticated: noauth (loopback only), token or keystone ([keystone] in the configuration)")
+	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "`METHOD` by which requests are authenticated: noauth (loopback only), token or keystone ([keystone] in the configuration)")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token")
 	return cmd
 }

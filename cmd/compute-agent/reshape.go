@@ -101,6 +101,11 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	} else {
 		err = render.Plan(cmd.OutOrStdout(), view)
 	}
+	return planned(view, err)
+}
+
+// planned is the error, and so the exit code, of a plan that was printed.
+func planned(view control.PlanView, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -216,7 +221,8 @@ func newReshapeUndo() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: what it moved is where it was.\n", id)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: what it moved is where it was.\n"+
+				"A driver that still wants it has its way at the agent's next start: go back to its former version before.\n", id)
 			return err
 		},
 	}

@@ -145,7 +145,7 @@ func (s *site) agent() (stop func()) {
 	}()
 	s.eventually("the first pass", func() bool {
 		view, err := control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(s.t.Context())
-		return err == nil && len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.Nodes[0].State != "starting"
+		return err == nil && len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.State != "starting"
 	})
 	return sync.OnceFunc(func() {
 		cancel()
@@ -257,6 +257,9 @@ func TestHeldReshape(t *testing.T) {
 	s.eventually("another try", func() bool { return failures() == 2 })
 	s.want("refresh.json", exitDone, "refresh", "-o", "json")
 	s.want("plan-refused.txt", exitProtect, "plan", "--reshape") // by the running agent, the same
+	if code, stdout, _ := s.run("plan"); code == exitDone || !strings.Contains(stdout, "cannot tell") && !strings.Contains(stdout, "refused") {
+		t.Errorf("a plan that cannot be told: exit code %d: %s", code, stdout)
+	}
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
 	}

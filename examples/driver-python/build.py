@@ -18,20 +18,19 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "src"
 PROTOS = [HERE.parents[1] / "plugins/proto/driver/v1/driver.proto", HERE / "proto/envelope.proto"]
-PACKAGES = ["compute_driver", "machine"]
 INTERPRETER = b"#!/usr/bin/python3 -IB\n"  # nothing from the environment, nothing written beside it
 
 
 def stage(to: Path) -> None:
     """Copies the sources and generates the code of the messages."""
-    sources = [HERE / "__main__.py", *(f for package in PACKAGES for f in sorted((HERE / package).glob("*.py")))]
-    for source in sources:
-        target = to / source.relative_to(HERE)
+    for source in sorted(SOURCES.rglob("*.py")):
+        target = to / source.relative_to(SOURCES)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(source.read_bytes())
     for proto in PROTOS:
-        command = ["protoc", f"--proto_path={proto.parent}", f"--python_out={to / PACKAGES[0]}", proto.name]
+        command = ["protoc", f"--proto_path={proto.parent}", f"--python_out={to}/compute_driver", proto.name]
         try:
             subprocess.run(command, check=True)
         except FileNotFoundError:

@@ -63,6 +63,12 @@ func (b *findingList) add(code health.Code, subject health.Subject, text string,
 	return &b.all[len(b.all)-1]
 }
 
+// firstLine is what fits into a sentence of what is wrong with a file: where and what. `config check` shows the line, and all else.
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}
+
 // agent finds what is so of the agent as a whole.
 func (b *findingList) agent(f facts) {
 	for _, c := range []struct {
@@ -72,7 +78,7 @@ func (b *findingList) agent(f facts) {
 		{health.StateNotWritable, f.state}, {health.ReloadRefused, f.reload}, {health.ProviderConfigFile, f.providers}, {health.JournalUnreadable, f.journal},
 	} {
 		if c.text != "" {
-			b.add(c.code, health.Agent, c.text)
+			b.add(c.code, health.Agent, firstLine(c.text))
 		}
 	}
 	if len(f.status.Drivers) == 0 {
@@ -152,7 +158,7 @@ func (b *findingList) node(f facts, n resourcetracker.NodeStatus, down bool) {
 	if last.IsZero() {
 		last = f.status.Started
 	}
-	if f.now.Sub(last) >= f.old {
+	if n.State != resourcetracker.Orphaned && f.now.Sub(last) >= f.old {
 		b.add(health.SyncOld, subject, "last at "+last.UTC().Format(time.RFC3339))
 	}
 	if n.DisabledReason != "" {

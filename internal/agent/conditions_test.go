@@ -63,7 +63,7 @@ func TestFindings(t *testing.T) {
 		"all is well": {func(*facts, *control.Driver, *resourcetracker.NodeStatus) {}, []string{}},
 		"no driver":   {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) { f.status.Drivers = nil }, []string{"agent no-driver"}},
 		"what the agent remembers": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) {
-			f.state, f.reload, f.providers, f.journal = "/s: read-only", "line 3", "line 4", "no permission"
+			f.state, f.reload, f.providers, f.journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  remedy: z", "no permission"
 			f.restart, f.damaged, f.disabled, f.refused = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]string{"libvirt": "uri"}
 		}, []string{
 			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3", "agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
@@ -96,6 +96,9 @@ func TestFindings(t *testing.T) {
 			n.LastSuccess = noon.Add(-10 * time.Minute)
 		},
 			[]string{"node cn1 sync-old: last at 2030-01-02T11:50:00Z"}},
+		"no pass is made over an orphan": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+			n.State, n.LastSuccess, n.Orphaned = resourcetracker.Orphaned, time.Time{}, "not named"
+		}, []string{"node cn1 node-orphaned: not named"}},
 		"no sync since the start": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {

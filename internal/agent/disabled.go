@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
@@ -40,7 +42,7 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	if err := a.disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
-	a.log.Warn().Str("node", r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: nothing new is to be scheduled to this host. Guests that run are not affected.")
+	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: nothing new is to be scheduled to " + thisOne(r.Node) + ". Guests that run are not affected.")
 	for _, d := range a.active() {
 		d.tracker.Refresh("the host was disabled")
 	}
@@ -50,13 +52,16 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 // Enable implements [control.Agent].
 func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
 	if err := a.knowsNode(r.Node); err != nil {
+		if a.namesReason(r.Node) {
+			err = fmt.Errorf("%w; that it is disabled is noted all the same: `compute-agent enable` without --node ends that, for every node", err)
+		}
 		return control.Disabling{}, err
 	}
 	left, err := a.disabled.Enable(disabled.Operator, r.Node)
 	if err != nil {
 		return control.Disabling{}, explainWhole(err, r.Node)
 	}
-	a.log.Info().Str("node", r.Node).Str("by", r.By).Msg("Enabled: this host can get new guests again.")
+	onNode(a.log.Info(), r.Node).Str("by", r.By).Msg("Enabled: " + thisOne(r.Node) + " can get new guests again.")
 	a.enable()
 	return a.awaitDisabled(ctx, r.Node, left), nil
 }
@@ -83,6 +88,11 @@ func (a *Agent) knowsNode(name string) error {
 		return nil
 	}
 	return fmt.Errorf("no driver names a node %q; the nodes of this host are %q", name, names)
+}
+
+// namesReason tells whether a node was disabled by its name, which no driver may name any more, or ever did.
+func (a *Agent) namesReason(node string) bool {
+	return slices.ContainsFunc(a.disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
 }
 
 // awaitDisabled waits until Placement says of all nodes meant what the reasons say, as far as this agent knows without asking
@@ -228,10 +238,26 @@ func offlineDisabled(cfg *config.Config, do func(*disabled.Store) error) error {
 	return do(s)
 }
 
+// onNode names the node that an operator named, if any.
+func onNode(e *zerolog.Event, node string) *zerolog.Event {
+	if node == "" {
+		return e
+	}
+	return e.Str("node", node)
+}
+
+// thisOne is what an operator means by a name of a node, or by none.
+func thisOne(node string) string {
+	if node == "" {
+		return "this host"
+	}
+	return "this node"
+}
+
 // logDisabled tells at the start what outlived the last one.
 func (a *Agent) logDisabled() {
 	for _, r := range a.disabled.Reasons("") {
-		a.log.Warn().Str("node", r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
-			Msg("This host is disabled: nothing new is to be scheduled to it. `compute-agent enable` ends that.")
+		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
+			Msg("Disabled since before this start: nothing new is to be scheduled to " + thisOne(r.Node) + ". `compute-agent enable` ends that.")
 	}
 }

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 
@@ -33,7 +34,10 @@ func (a *Agent) identify() error {
 		return refuse(err)
 	}
 	id, created, err := resourcetracker.LoadIdentity(dir, beside)
-	if err != nil {
+	switch {
+	case err != nil && found == "": // there is no doubt who this host is: it could not be written down
+		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` looks at the state directory", err)
+	case err != nil:
 		return refuse(err)
 	}
 	note, err := state.Settle(identity.Self{UUID: id, Host: a.cfg.Agent.Host, Machine: a.machine()})

@@ -203,6 +203,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 		return out, err
 	}
 	out.Removed = true
+	a.log.Info().Str("node", node.Name).Str("uuid", node.UUID).Int("providers", len(out.Providers)).Msg("The node was deleted from Placement.")
 	if a.self == nil {
 		return out, nil
 	}

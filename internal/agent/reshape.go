@@ -49,7 +49,10 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 		}
 		for _, d := range a.active() {
 			if d.tracker.Reports(e.Root) {
-				undo = func() error { return d.tracker.Undo(ctx, history, id) }
+				undo = func() error {
+					defer d.tracker.Refresh("a reshape was undone") // so that the status says at once what the driver makes of that
+					return d.tracker.Undo(ctx, history, id)
+				}
 			}
 		}
 	}

@@ -138,7 +138,9 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 		if reachable && len(p.Inventories) > 0 {
 			var err error
 			used, err = a.placement.Usages(ctx, uuid)
-			reachable = err == nil // if not, what is used is shown as unknown
+			if reachable = err == nil; !reachable { // what is used is shown as unknown
+				out.Stale = err.Error()
+			}
 		}
 		out.Providers = append(out.Providers, providerView(p, used))
 	}

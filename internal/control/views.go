@@ -72,6 +72,8 @@ type NodeTree struct {
 	// Providers are in pre-order. Nil when Error says why there is nothing to show.
 	Providers []Provider `json:"providers"`
 	Error     string     `json:"error,omitempty"`
+	// Stale says why Placement could not be asked just now: the providers are as they were read last, and what is used is not known.
+	Stale string `json:"stale,omitempty"`
 }
 
 // Provider is one resource provider.

@@ -159,7 +159,7 @@ var definitions = []Definition{
 		Remedy:  "check the credentials in [placement_client]; Placement wants the role admin or service",
 	},
 	{
-		Code: IdentityRefused, Severity: Critical, Title: "Placement knows this node as another",
+		Code: IdentityRefused, Severity: Critical, Title: "what Placement has does not fit this node",
 		Meaning: "Nothing is written for the node, so that no other node's providers are. Guests run on.",
 		Remedy:  "see docs/operators.md, \"Identity\"",
 	},

@@ -116,7 +116,7 @@ func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 		word = "enabled"
 	}
 	if d.Offline {
-		p.line("Noted. No agent runs: Placement has it that this host is %s after its next start.", word)
+		p.line("Noted: %s. No agent runs; its next start tells Placement.", word)
 	}
 	for _, n := range d.Nodes {
 		state := "disabled: " + n.Reason
@@ -133,7 +133,7 @@ func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 		}
 	}
 	if len(d.Nodes) == 0 && !d.Offline {
-		p.line("Noted. No driver has named a node yet: Placement has it when one does.")
+		p.line("Noted. No driver has named a node yet; when one does, Placement is told.")
 	}
 	p.reasons("still disabled by ", d.Left)
 	return p.err

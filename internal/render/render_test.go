@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +85,16 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// TestTreeWithoutPlacement says that it is not what Placement has now.
+func TestTreeWithoutPlacement(t *testing.T) {
+	tree := sample()
+	tree.Nodes[0].Stale = "connection refused"
+	var b bytes.Buffer
+	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil || !strings.Contains(b.String(), "as it was read last. What is used is not known: connection refused") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
 func TestStatus(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	node := resourcetracker.NodeStatus{
@@ -116,6 +128,11 @@ func TestStatus(t *testing.T) {
 	}
 	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
 	noted := good
+	noted.Drivers = slices.Clone(good.Drivers)
+	noted.Drivers[0].Report.Nodes = []resourcetracker.NodeStatus{
+		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not say that it is gone for good"},
+	}
+	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
 	noted.Conditions = []health.Condition{condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in")}
 	for name, s := range map[string]control.Status{"status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted} {
 		var b bytes.Buffer

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Status prints how the agent is doing: in one line, then what is not as usual and what to do about it, then drivers and nodes.
@@ -93,18 +94,30 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 		}
 		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
 		switch {
+		case n.State == resourcetracker.Orphaned: // no pass is made over it
 		case n.LastSuccess.IsZero():
 			p.line("              no pass has succeeded yet")
 		default:
 			p.line("              in step with Placement %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
 		}
 		if !n.LastChange.IsZero() {
-			p.line("              last written %s: %s", ago(n.LastChange, now), strings.Join(n.Changes, "; "))
+			p.line("              last written %s: %s", ago(n.LastChange, now), changes(n.Changes))
 		}
 		if n.Error != "" {
 			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
 		}
 	}
+}
+
+// maxChanges is how many of the last writes are shown; the log has all.
+const maxChanges = 3
+
+// changes are the last writes in one line.
+func changes(all []string) string {
+	if more := len(all) - maxChanges; more > 1 {
+		return strings.Join(all[:maxChanges], "; ") + fmt.Sprintf("; and %d more, which are in the log", more)
+	}
+	return strings.Join(all, "; ")
 }
 
 func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {

@@ -40,6 +40,9 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 		for _, root := range children[""] {
 			p.provider(root, children, "", "", opts)
 		}
+		if node.Stale != "" {
+			p.line("The above is as it was read last. What is used is not known: %s", node.Stale)
+		}
 	}
 	return p.err
 }

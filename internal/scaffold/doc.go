@@ -8,11 +8,11 @@
 //	├─ main.go                plugins.Serve
 //	├─ driver/                a worked inventory with children, a configuration with a schema, a reshape; all with tests
 //	├─ systemd/               a drop-in for the agent's service
-//	├─ examples/NAME.toml     a file for conf.d
+//	├─ examples/NAME.toml     a file for conf.d; dev.toml is the same for trying the driver without installing it
 //	├─ Makefile, README.md    build, test, install; what the author changes where
 //	└─ .github/workflows/     the same in CI
 //
-// The files lie in templates/. Their requirements (requires.txt, go.sum) are those of this very module at this very
+// The files lie in templates/. Their requirements (requires.txt, sums.txt) are those of this very module at this very
 // version, so that a new driver builds without the network wherever compute-agent was built; a test compares them and
 // writes them anew with -update.
 package scaffold

@@ -18,8 +18,12 @@ import (
 // agentModule is the module that drivers import.
 const agentModule = "github.com/compute-agent/compute-agent"
 
-// ErrInvalid is what all errors about [Params] are.
-var ErrInvalid = errors.New("invalid")
+// ParamsError is all that is wrong with [Params].
+type ParamsError struct {
+	Problems []string
+}
+
+func (e *ParamsError) Error() string { return strings.Join(e.Problems, "\n") }
 
 // Params is what a new module depends on.
 type Params struct {
@@ -49,8 +53,8 @@ var shipped = []string{"chaos", "fake", "libvirt"}
 
 // complete returns the parameters with everything filled in, or all that is wrong with them.
 func (p Params) complete() (Params, error) {
-	var problems []error
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	var problems []string
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {
 	case !driverName.MatchString(p.Name):
 		wrong("driver name %q: must be a lower case letter, then lower case letters, digits and hyphens, at most 63 in all", p.Name)
@@ -67,14 +71,14 @@ func (p Params) complete() (Params, error) {
 	case p.Replace != "":
 		dir, err := checkout(p.Replace)
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, err.Error())
 		}
 		p.Replace, p.AgentVersion = dir, "v0.0.0"
 	case !released.MatchString(p.AgentVersion):
 		wrong("this compute-agent (%s) is no release, so its modules cannot be downloaded: name a checkout of compute-agent to build with (--replace DIR)", p.AgentVersion)
 	}
 	if len(problems) > 0 {
-		return Params{}, fmt.Errorf("%w %w", ErrInvalid, errors.Join(problems...))
+		return Params{}, &ParamsError{Problems: problems}
 	}
 	return p, nil
 }

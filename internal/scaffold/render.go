@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"runtime"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +44,7 @@ func names(p Params) map[string]string {
 	}
 }
 
-// Render makes the files of a module, sorted by path. It writes nothing. Errors: [ErrInvalid] with all that is wrong with the
-// parameters.
+// Render makes the files of a module, sorted by path. It writes nothing. Errors: a [*ParamsError].
 func Render(p Params) ([]File, error) {
 	p, err := p.complete()
 	if err != nil {
@@ -54,10 +53,7 @@ func Render(p Params) ([]File, error) {
 	values := map[string]any{
 		"Name": p.Name, "Module": p.Module, "Binary": p.Binary(),
 		"SlotClass":    "CUSTOM_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")) + "_SLOT",
-		"AgentVersion": p.AgentVersion, "Replace": quoted(p.Replace), "Requires": strings.Fields(""), "Go": goVersion(),
-	}
-	if lines := strings.TrimSpace(requires); lines != "" {
-		values["Requires"] = strings.Split(lines, "\n")
+		"AgentVersion": p.AgentVersion, "Replace": quoted(p.Replace), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
 	}
 	renamed := names(p)
 	files := []File{{Path: "go.sum", Content: []byte(sums)}}
@@ -89,4 +85,14 @@ func Render(p Params) ([]File, error) {
 	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
+}
+
+var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9_.~+@-]+)+$`)
+
+// quoted is a file path as go.mod wants it: in quotes if there is anything unusual in it.
+func quoted(file string) string {
+	if file == "" || plainPath.MatchString(file) {
+		return file
+	}
+	return strconv.Quote(file)
 }

@@ -4,7 +4,6 @@ package drivertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,6 +48,9 @@ func newBench(opts Options) (*bench, error) {
 	opts.Path = path
 	if len(opts.Config) == 0 {
 		opts.Config = []byte("{}")
+	}
+	if len(opts.Former) == 0 {
+		opts.Former = nil
 	}
 	b := &bench{opts: opts, limits: limits(opts.Limits), log: &recorder{}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, since it is to hold sockets
@@ -180,6 +182,3 @@ func (p *proc) alive(ctx context.Context, after string) error {
 	}
 	return nil
 }
-
-// gone reports whether an error is the check's own end rather than the plugin's doing.
-func gone(ctx context.Context, err error) bool { return err != nil && errors.Is(ctx.Err(), context.Canceled) }

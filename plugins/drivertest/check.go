@@ -121,3 +121,16 @@ func (c Check) result(err error) Result {
 	}
 	return r
 }
+
+// Explain is a failed check in words that an author can act on.
+func (r Result) Explain() string {
+	var b strings.Builder
+	for _, part := range []struct{ label, text string }{
+		{"sent:    ", r.Sent}, {"came:    ", r.Came}, {"rule:    ", r.Rule}, {"protects:", r.Protects}, {"see:     ", r.See}, {"its log: ", strings.Join(r.Output, "\n")},
+	} {
+		if part.text != "" {
+			b.WriteString(part.label + " " + strings.ReplaceAll(part.text, "\n", "\n          ") + "\n")
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

@@ -40,7 +40,8 @@ func (r *recorder) begin(check string) {
 	r.check = check
 }
 
-// Write takes one record of the host's. Those of plugin processes carry the process' id.
+// Write takes one record of the host's. Those of plugin processes carry the process' id; what came over
+// go-plugin's own streams is marked as raw.
 func (r *recorder) Write(line []byte) (int, error) {
 	var fields struct {
 		PID     int    `json:"pid"`
@@ -51,7 +52,7 @@ func (r *recorder) Write(line []byte) (int, error) {
 		Dropped int    `json:"dropped"`
 		Panic   any    `json:"panic"`
 	}
-	if json.Unmarshal(bytes.TrimSpace(line), &fields) != nil || fields.PID == 0 {
+	if json.Unmarshal(bytes.TrimSpace(line), &fields) != nil || (fields.PID == 0 && fields.Output == "" && fields.Dropped == 0) {
 		return len(line), nil
 	}
 	const kept, width = 100_000, 2000

@@ -13,6 +13,7 @@ from machine.driver import MachineDriver
 from machine.survey import Survey, look
 
 ROOT = "11111111-2222-3333-4444-555555555555"
+OTHER = "aaaaaaaa-2222-3333-4444-555555555555"
 GUEST = "99999999-2222-3333-4444-555555555555"
 
 
@@ -70,7 +71,7 @@ class Trees(unittest.TestCase):
         self.assertFalse(gpu.message.HasField("generation"))
 
     def test_others_providers_and_inventories_stay(self) -> None:
-        other = pb.ResourceProvider(uuid="aaaaaaaa-2222-3333-4444-555555555555", name="cn1:bandwidth", parent_uuid=ROOT, traits=["T"])
+        other = pb.ResourceProvider(uuid=OTHER, name="cn1:bandwidth", parent_uuid=ROOT, traits=["T"])
         theirs = pb.ResourceProvider(uuid=child_uuid(ROOT, "cn1_empty"), name="cn1_empty", parent_uuid=ROOT)
         tree = node(other, theirs, CUSTOM_X=1, VGPU=3)
         self.update(driver(), tree)
@@ -79,9 +80,9 @@ class Trees(unittest.TestCase):
         self.assertEqual({"CUSTOM_X": 1, "VGPU": 3}, {c: tree.find("cn1").inventory(c).total for c in ("CUSTOM_X", "VGPU")})
 
     def test_a_child_that_another_made_is_taken_over(self) -> None:
-        tree = node(pb.ResourceProvider(uuid="aaaaaaaa-2222-3333-4444-555555555555", name="cn1_one", parent_uuid=ROOT))
+        tree = node(pb.ResourceProvider(uuid=OTHER, name="cn1_one", parent_uuid=ROOT))
         self.update(driver(gpus={"one": 4}), tree)
-        self.assertEqual(4, tree.provider("aaaaaaaa-2222-3333-4444-555555555555").inventory("VGPU").total)
+        self.assertEqual(4, tree.provider(OTHER).inventory("VGPU").total)
 
     def test_what_is_configured_no_more_goes(self) -> None:
         tree = node()
@@ -119,7 +120,8 @@ class Configuration(unittest.TestCase):
         for raw, key in [
             ({"nod": "x"}, "nod"), ({"node": ""}, "node"), ({"node": 1}, "node"), ({"disk": "here"}, "disk"),
             ({"reserved_memory_mb": -1}, "reserved_memory_mb"), ({"reserved_memory_mb": True}, "reserved_memory_mb"),
-            ({"cpu_allocation_ratio": "4"}, "cpu_allocation_ratio"), ({"cpu_allocation_ratio": float("nan")}, "cpu_allocation_ratio"),
+            ({"cpu_allocation_ratio": "4"}, "cpu_allocation_ratio"),
+            ({"cpu_allocation_ratio": float("nan")}, "cpu_allocation_ratio"),
             ({"traits": "A"}, "traits"), ({"traits": ["A", "b"]}, "traits[1]"), ({"gpus": []}, "gpus"),
             ({"gpus": {"a": 0}}, "gpus.a"), ({"gpus": {"a/b": 1}}, "gpus.a/b"), ({"gpu_layout": "numa"}, "gpu_layout"),
             ({"look_every": 0}, "look_every"),

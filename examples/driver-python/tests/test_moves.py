@@ -59,7 +59,8 @@ class Distribute(unittest.TestCase):
         rand = random.Random(1)
         for _ in range(300):
             tree, places = tree_of(*(rand.randint(1, 9) for _ in range(rand.randint(1, 5))))
-            before = allocations_of({f"c{i}": {SOURCE: rand.randint(1, 5), Place(ROOT, "VCPU"): 1} for i in range(rand.randint(0, 6))})
+            guests = [f"c{i}" for i in range(rand.randint(0, 6))]
+            before = allocations_of({c: {SOURCE: rand.randint(1, 5), Place(ROOT, "VCPU"): 1} for c in guests})
             try:
                 after = apply(distribute(tree, before, SOURCE, places), before)
             except ReshapeFailed:
@@ -88,7 +89,8 @@ class Apply(unittest.TestCase):
 
     def test_every_move_that_cannot_be_is_named(self) -> None:
         target = Place(ROOT, "CUSTOM_X")
-        wrong = [Move("a", SOURCE, target, 3), Move("a", SOURCE, SOURCE, 1), Move("a", SOURCE, target, 0), Move("z", SOURCE, target, 1)]
+        wrong = [Move("a", SOURCE, target, 3), Move("a", SOURCE, SOURCE, 1), Move("a", SOURCE, target, 0),
+                 Move("z", SOURCE, target, 1)]
         with self.assertRaises(ReshapeFailed) as failed:
             apply(wrong, allocations_of({"a": {SOURCE: 2}}))
         self.assertEqual(4, len(failed.exception.offenders))

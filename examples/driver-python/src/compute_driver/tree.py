@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compute_driver import driver_pb2 as pb
+from compute_driver.answers import Failure
 
 MAX_UNIT = 2**31 - 1  # the most that Placement stores of anything
 
@@ -104,10 +105,10 @@ class Tree:
         self._children: dict[str, list[str]] = {}
         for p in self:
             if p.parent_uuid and p.parent_uuid not in self._providers:
-                raise ValueError(f"resource provider {p.name!r} is below {p.parent_uuid}, which is not in the tree")
+                raise Failure(f"resource provider {p.name!r} is below {p.parent_uuid}, which is not in the tree")
             self._children.setdefault(p.parent_uuid, []).append(p.uuid)
         if len(self._by_name) != len(msg.providers) or len(self._providers) != len(msg.providers):
-            raise ValueError("a name or a uuid is twice in the tree")
+            raise Failure("a name or a uuid is twice in the tree")
 
     def __iter__(self) -> Iterator[Provider]:
         return iter(self._providers.values())
@@ -132,7 +133,7 @@ class Tree:
         """The provider of that name below a root, made if need be. One that somebody else made is taken over as it is."""
         if (there := self.find(name)) is not None:
             if there not in self.below(root.uuid):
-                raise ValueError(f"resource provider {name!r} is there already, and not below {root.name!r}")
+                raise Failure(f"resource provider {name!r} is there already, and not below {root.name!r}")
             return there
         new = Provider(pb.ResourceProvider(uuid=child_uuid(root.uuid, name), name=name, parent_uuid=root.uuid))
         self._providers[new.uuid] = self._by_name[name] = new
@@ -142,7 +143,7 @@ class Tree:
     def remove(self, provider: Provider) -> None:
         """Removes a provider that has nothing below it."""
         if self._children.get(provider.uuid):
-            raise ValueError(f"resource provider {provider.name!r} has children")
+            raise Failure(f"resource provider {provider.name!r} has children")
         del self._providers[provider.uuid], self._by_name[provider.name]
         self._children[provider.parent_uuid].remove(provider.uuid)
 

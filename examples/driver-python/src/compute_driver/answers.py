@@ -6,6 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+class Failure(Exception):
+    """The call fails, for a reason that only its words say. Any other exception is taken for a defect, and logged with its stack."""
+
+
 class Answer(Exception):
     """One of the typed answers of the protocol."""
 

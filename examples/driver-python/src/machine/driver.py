@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from compute_driver import (Allocations, Driver, HostInfo, Inventory, Node, NotReady, Place, Provider, ReshapeNeeded, Tree, apply,
-                            child_uuid, distribute)
+from compute_driver import (Allocations, Driver, Failure, HostInfo, Inventory, Node, NotReady, Place, Provider, ReshapeNeeded, Tree,
+                            apply, child_uuid, distribute)
 from compute_driver.call import Call
 from machine.config import SCHEMA, Config, parse
 from machine.survey import Survey, look
@@ -54,23 +54,28 @@ class MachineDriver(Driver):
 
     def watch(self, call: Call, changed: Callable[[str], None]) -> None:
         """Looks from time to time, since the kernel tells nobody of a processor that comes or goes."""
-        last: tuple[Config | None, Survey | None] = (None, None)
+        last = self._glance(call)
+        call.log.debug("watching the machine")
         while not call.wait(self._config.look_every if self._config is not None else 1.0):
-            config, survey = self._config, None
-            if config is not None:
-                try:
-                    survey = self._look(config.disk)
-                except NotReady as e:
-                    call.log.debug("cannot look now", reason=str(e))
-            if last[1] is not None and survey is not None and (config, survey) != last:
+            now = self._glance(call)
+            if now is not None and last is not None and now != last:
                 changed("")
-            last = (config, survey)
+            last = now or last
+
+    def _glance(self, call: Call) -> tuple[Config, Survey] | None:
+        """What a tree follows from, or None if it cannot be known now."""
+        config = self._config
+        try:
+            return (config, self._look(config.disk)) if config is not None else None
+        except NotReady as e:
+            call.log.debug("cannot look now", reason=str(e))
+            return None
 
     def update_provider_tree(self, call: Call, tree: Tree, node: str, allocations: Allocations | None) -> Allocations | None:
         config, former = self._current()
         root = tree.find(node)
         if node != config.node or root is None:
-            raise ValueError(f"node {node!r} is not this driver's, or not in the tree")
+            raise Failure(f"node {node!r} is not this driver's, or not in the tree")
         survey = self._look(config.disk)
         wanted = _vgpus(root, config)
         leaving = _leaving(tree, root, wanted)
@@ -96,7 +101,8 @@ class MachineDriver(Driver):
 
 
 def _put_machine(root: Provider, config: Config, survey: Survey) -> None:
-    root.set_inventory("VCPU", Inventory(survey.processors, max_unit=survey.processors, allocation_ratio=config.cpu_allocation_ratio))
+    processors = survey.processors
+    root.set_inventory("VCPU", Inventory(processors, max_unit=processors, allocation_ratio=config.cpu_allocation_ratio))
     reserved = min(config.reserved_memory_mb, survey.memory_mb)
     root.set_inventory("MEMORY_MB", Inventory(survey.memory_mb, reserved=reserved, max_unit=survey.memory_mb))
     if survey.disk_gb > 0:  # Placement knows no inventory of nothing
@@ -120,7 +126,8 @@ def _own(root: Provider, provider: Provider) -> bool:
 
 def _leaving(tree: Tree, root: Provider, wanted: dict[str, int]) -> list[Provider]:
     """The providers whose VGPUs move elsewhere. One that only goes, or only comes, moves nothing."""
-    now = {p.name: p for p in [root, *tree.below(root.uuid)] if p.inventory(VGPU) and (p is root or _own(root, p) or p.name in wanted)}
+    ours = [p for p in [root, *tree.below(root.uuid)] if p is root or _own(root, p) or p.name in wanted]
+    now = {p.name: p for p in ours if p.inventory(VGPU) is not None}
     if not wanted.keys() - now.keys():
         return []
     return [p for name, p in now.items() if name not in wanted]

@@ -14,7 +14,7 @@ import grpc
 
 from compute_driver import driver_pb2 as pb
 from compute_driver import status
-from compute_driver.answers import Answer, ConfigError, ReshapeNeeded
+from compute_driver.answers import Answer, ConfigError, Failure, ReshapeNeeded
 from compute_driver.call import Call, Ended
 from compute_driver.driver import Driver, HostInfo
 from compute_driver.gate import Gate, Turn
@@ -27,7 +27,7 @@ STREAMS = ("Watch",)  # methods that answer with a stream
 HEARTBEAT = 10.0  # seconds, if the agent does not say
 
 _Context = grpc.ServicerContext
-_Failure = tuple[grpc.StatusCode, str, bytes]
+_Failed = tuple[grpc.StatusCode, str, bytes]
 
 
 def capabilities(driver: Driver) -> list[str]:
@@ -126,7 +126,7 @@ class Service:
         if not 0 < interval <= 60:
             interval = HEARTBEAT
         call = Call("Watch", context, self._log)
-        events: queue.SimpleQueue[str | _Failure] = queue.SimpleQueue()
+        events: queue.SimpleQueue[str | _Failed] = queue.SimpleQueue()
 
         def run() -> None:
             failure = self._guarded(call, lambda: watch(call, events.put))[1]
@@ -179,12 +179,14 @@ class Service:
 
         return handle
 
-    def _guarded(self, call: Call, run: Callable[[], Any]) -> tuple[Any, _Failure | None]:
+    def _guarded(self, call: Call, run: Callable[[], Any]) -> tuple[Any, _Failed | None]:
         """Runs the driver's code. Whatever it raises fails this call alone."""
         try:
             return run(), None
         except Answer as e:
             return None, status.of(e)
+        except Failure as e:
+            return None, (grpc.StatusCode.UNKNOWN, status.cut(str(e)), b"")
         except Ended as e:
             return None, (e.code, status.cut(str(e)), b"")
         except Exception as e:  # a defect of the driver
@@ -194,7 +196,7 @@ class Service:
             return None, (grpc.StatusCode.INTERNAL, status.cut(words), b"")
 
 
-def _abort(context: _Context, failure: _Failure) -> None:
+def _abort(context: _Context, failure: _Failed) -> None:
     code, words, details = failure
     if details:
         context.set_trailing_metadata(((status.DETAILS, details),))
@@ -210,7 +212,6 @@ def _service(name: str, methods: dict[str, Callable]) -> grpc.GenericRpcHandler:
     handlers = {}
     for method in service.methods:
         if method.name in methods:
-            streams = method.GetOptions() is not None and method.name == "Watch"
             make = grpc.unary_stream_rpc_method_handler if method.name in STREAMS else grpc.unary_unary_rpc_method_handler
             request, response = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
             handlers[method.name] = make(methods[method.name], request.FromString, response.SerializeToString)

@@ -31,7 +31,8 @@ class Driver:
     """What every driver can do.
 
     configure comes before the calls about nodes, and of all these one runs at a time. Each gets a Call, with its logger
-    and its deadline: what may take long asks call.check() now and then. Any exception fails that call alone.
+    and its deadline: what may take long asks call.check() now and then. Any exception fails that call alone; Failure is for
+    those that are meant.
 
     A driver has these too, if it likes; each is announced to the agent because the method is there:
 

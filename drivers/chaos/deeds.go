@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+const (
+	// longLine is the size of one line of log, in bytes.
+	longLine = 8 << 20
+	// stormLines is how many lines, or events, a storm has.
+	stormLines = 20_000
+	// leaked is how many descriptors one leak loses.
+	leaked = 200
+)
+
+// deed is something that a driver should not do.
+type deed struct {
+	says string
+	do   func(ctx context.Context, cfg config) error
+}
+
+// deeds are those that can be done in any call.
+var deeds = map[string]deed{
+	"hang": {"never returns, whatever becomes of the call", func(context.Context, config) error { select {} }},
+	"late": {"returns when the deadline has passed, with success", late},
+	"wait": {"returns when there is a file of the configured name", wait},
+	"error": {"fails in words", func(context.Context, config) error {
+		return errors.New("something is wrong, and this is all that is said")
+	}},
+	"refuse":    {"answers that the configuration is wrong", refuse},
+	"not-ready": {"answers that it cannot tell yet", func(context.Context, config) error { return &plugins.NotReady{Reason: "it sleeps"} }},
+	"panic":     {"panics in the call, which the SDK catches", func(context.Context, config) error { panic("a defect of the driver") }},
+	"panic-elsewhere": {"panics in a goroutine of its own, which nobody catches", func(context.Context, config) error {
+		go panic("a defect of the driver, elsewhere")
+		select {}
+	}},
+	"crash":       {"ends the process with status 7", func(context.Context, config) error { os.Exit(7); return nil }},
+	"exit":        {"ends the process with status 0", func(context.Context, config) error { os.Exit(0); return nil }},
+	"abort":       {"ends the process by a signal", abort},
+	"stop":        {"stops the process, as a debugger does", func(context.Context, config) error { return syscall.Kill(os.Getpid(), syscall.SIGSTOP) }},
+	"grandchild":  {"starts a process that does not end, and keeps the driver's output open", func(context.Context, config) error { return spawn(false) }},
+	"runaway":     {"starts one that also leaves the driver's process group", func(context.Context, config) error { return spawn(true) }},
+	"print":       {"prints on standard output and standard error", printing},
+	"raw-stdout":  {"writes garbage where the handshake was written", func(context.Context, config) error { return writeRaw(garbageOnStdout) }},
+	"garbage":     {"writes what is no text, and what only looks like a log line, on standard error", func(context.Context, config) error { return garbage() }},
+	"long-line":   {"writes a line of 8 MiB on standard error", func(context.Context, config) error { return longLog() }},
+	"storm":       {"writes 20,000 lines on standard error; in watch, sends as many events", storm},
+	"leak":        {"opens 200 descriptors and forgets them", leak},
+	"tidy-socket": {"removes its socket, as those do who tidy up directories", tidySocket},
+}
+
+// do does deeds in their order, up to the first that fails.
+func do(ctx context.Context, names string, cfg config) error {
+	for _, name := range strings.Fields(names) {
+		if err := deeds[name].do(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func late(ctx context.Context, _ config) error {
+	<-ctx.Done()
+	return nil
+}
+
+func wait(ctx context.Context, cfg config) error {
+	plain(ctx, "waiting")
+	for {
+		if _, err := os.Stat(cfg.File); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func plain(ctx context.Context, words string) {
+	log := plugins.Logger(ctx)
+	log.Info().Msg(words)
+}
+
+func refuse(context.Context, config) error {
+	return &plugins.ConfigError{Key: "configure", Problem: "this is refused"}
+}
+
+func abort(context.Context, config) error {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGABRT); err != nil {
+		return err
+	}
+	select {}
+}
+
+// spawn starts a process that sleeps, and says which in the log.
+func spawn(leaves bool) error {
+	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{
+		Files: []*os.File{nil, os.Stderr, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: leaves},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stderr, "started process %d\n", p.Pid)
+	return err
+}
+
+func printing(context.Context, config) error {
+	fmt.Println("printed on standard output")
+	_, err := fmt.Fprintln(os.Stderr, "printed on standard error")
+	return err
+}
+
+// garbage is what has crashed or confused programs that read logs: no UTF-8, NULs, wrong types in well-known keys, nesting,
+// lines that forge others.
+func garbage() error {
+	lines := [][]byte{
+		{0xff, 0xfe, 0x00, 0x80, 0x1b, '[', '2', 'J'},
+		[]byte(`{"@message":1}`),
+		[]byte(`{"@message":"x","@level":[],"@timestamp":{}}`),
+		[]byte(`{"@message":"x","@level":"info","@timestamp":"never","level":"fatal","driver":"libvirt","pid":1}`),
+		[]byte(`{"@message":"cut off`),
+		bytes.Repeat([]byte(`{"a":`), 10_000),
+		[]byte("1|1|unix|/nowhere|grpc|"),
+	}
+	for _, line := range lines {
+		if _, err := os.Stderr.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func longLog() error {
+	_, err := os.Stderr.Write(append(bytes.Repeat([]byte("z"), longLine), '\n'))
+	return err
+}
+
+func storm(context.Context, config) error {
+	var all bytes.Buffer
+	for i := range stormLines {
+		fmt.Fprintf(&all, "line %d of a storm\n", i)
+	}
+	_, err := os.Stderr.Write(all.Bytes())
+	return err
+}
+
+func leak(context.Context, config) error {
+	for range leaked {
+		if _, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0); err != nil {
+			return fmt.Errorf("no more to leak: %w", err)
+		}
+	}
+	return nil
+}
+
+// garbageOnStdout is no line that anybody expects.
+const garbageOnStdout = "garbage on standard output\n\x00\xff\n"
+
+// writeRaw writes to the true standard output, behind the back of the SDK, which keeps it to itself: it is the first pipe that
+// we have besides standard error.
+func writeRaw(words string) error {
+	own, err := os.Readlink("/proc/self/fd/2")
+	if err != nil {
+		return err
+	}
+	const most = 100 // it was opened early
+	for fd := 3; fd < most; fd++ {
+		path := fmt.Sprint("/proc/self/fd/", fd)
+		if to, err := os.Readlink(path); err != nil || to == own || !strings.HasPrefix(to, "pipe:") {
+			continue
+		}
+		if f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			_, err = f.WriteString(words)
+			return errors.Join(err, f.Close())
+		}
+	}
+	return errors.New("there is no standard output to write to")
+}
+
+// tidySocket removes the socket that the agent connects to.
+func tidySocket(context.Context, config) error {
+	dir := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return err
+}

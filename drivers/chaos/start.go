@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// Start does what the argument --start=DEED,... orders, before the handshake. It returns when the driver is to be served.
+//
+//	exit            ends with status 3, after a word about why
+//	crash           panics
+//	hang            never gets as far as a handshake
+//	sleep=DURATION  is slow
+//	noise           prints, on both outputs
+//	raw-stdout      writes garbage where the handshake goes
+//	garbage, long-line, grandchild, runaway: as in any call
+//	handshake=LINE  writes this as its handshake, and nothing else ever
+//
+// Errors: anything else.
+func Start(args []string) error {
+	for _, arg := range args {
+		if arg == "--info" || arg == "-info" {
+			continue
+		}
+		names, ok := strings.CutPrefix(arg, "--start=")
+		if !ok {
+			return fmt.Errorf("argument %q: must be --start=DEED,... or --info", arg)
+		}
+		for name := range strings.SplitSeq(names, ",") {
+			if err := atStart(name); err != nil {
+				return fmt.Errorf("--start=%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func atStart(name string) error {
+	name, value, _ := strings.Cut(name, "=")
+	switch name {
+	case "exit":
+		fmt.Fprintln(os.Stderr, "cannot find the library that I need")
+		os.Exit(3)
+	case "crash":
+		panic("a defect of the driver at its start")
+	case "hang":
+		select {}
+	case "sleep":
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return err
+		}
+		time.Sleep(d)
+	case "noise":
+		fmt.Println("a line on standard output before the handshake")
+		fmt.Fprintln(os.Stderr, "and one on standard error")
+	case "raw-stdout":
+		return writeRaw(garbageOnStdout)
+	case "garbage":
+		return garbage()
+	case "long-line":
+		return longLog()
+	case "grandchild", "runaway":
+		return spawn(name == "runaway")
+	case "handshake":
+		if err := writeRaw(value + "\n"); err != nil {
+			return err
+		}
+		select {}
+	default:
+		return errors.New("is nothing that can be done at the start")
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driverpython_test
+
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+)
+
+// TestConformance puts the suite that every driver must pass to this one.
+func TestConformance(t *testing.T) {
+	need(t)
+	drivertest.Run(t, drivertest.Options{
+		Path:   executable,
+		Config: []byte(`{"gpus":{"a":4,"b":4},"traits":["CUSTOM_PYTHON"],"look_every":0.1}`),
+		Former: []byte(`{"gpus":{"a":4,"b":4},"gpu_layout":"node"}`),
+	})
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package driverpython_test starts the Python driver as the agent does: it must be a plugin like any other.
+package driverpython_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	python   = "/usr/bin/python3"
+	packages = "python3-grpcio, python3-protobuf, python3-cryptography, protobuf-compiler"
+	rootUUID = "11111111-2222-3333-4444-555555555555"
+	guest    = "99999999-2222-3333-4444-555555555555"
+	// patience bounds every wait: nothing is expected to take that long.
+	patience = 60 * time.Second
+)
+
+// executable is the built driver, for all tests; "" if packages are missing, and why.
+var executable, missing string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if out, err := exec.Command(python, "-c", "import grpc, google.protobuf, cryptography; import shutil; assert shutil.which('protoc'), 'no protoc'").CombinedOutput(); err != nil {
+			missing = fmt.Sprintf("one of Debian's packages %s is not installed (tools/packages.sh test): %v: %s", packages, err, out)
+			return m.Run()
+		}
+		dir, err := os.MkdirTemp("", "driver")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		executable = filepath.Join(dir, host.ExecutablePrefix+"python")
+		if out, err := exec.Command(python, "build.py", executable).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building the driver: %v: %s\n", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// need skips the test without the packages, and fails it under CI.
+func need(t *testing.T) {
+	t.Helper()
+	switch {
+	case missing == "":
+	case os.Getenv("CI") != "":
+		t.Fatal(missing)
+	default:
+		t.Skip(missing)
+	}
+}
+
+// rig is a plugin host with the Python driver.
+type rig struct {
+	*host.Plugin
+	t       *testing.T
+	log     *syncBuffer
+	changed chan string
+}
+
+func spec(config string) host.Spec {
+	return host.Spec{
+		Name: "python", Config: []byte(config), HostInfo: plugins.HostInfo{Name: "cn1"},
+		Restart: host.Restart{HealthInterval: 50 * time.Millisecond, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
+	}
+}
+
+func start(t *testing.T, config string) *rig {
+	t.Helper()
+	need(t)
+	runtime, err := os.MkdirTemp("/tmp", "rt") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, log: &syncBuffer{}, changed: make(chan string, 1000)}
+	h, err := host.New(host.Options{
+		Dir: filepath.Dir(executable), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
+		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "PYTHONPATH=/nowhere"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(runtime, "*")); len(left) > 0 {
+			t.Errorf("left in the runtime directory: %v", left)
+		}
+		_ = os.RemoveAll(runtime)
+		if t.Failed() {
+			t.Logf("log:\n%s", r.log)
+		}
+	})
+	s := spec(config)
+	s.Changed = func(node string) { r.changed <- node }
+	if r.Plugin, err = h.Plugin(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(r.ctx()); err != nil {
+		t.Fatalf("%v\nlog:\n%s", err, r.log)
+	}
+	return r
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+func (r *rig) update(tree *providertree.Tree, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	return r.UpdateProviderTree(r.ctx(), tree, "cn1", allocations)
+}
+
+func node(t *testing.T) *providertree.Tree {
+	t.Helper()
+	tree := &providertree.Tree{}
+	if err := errors.Join(tree.AddRoot(rootUUID, "cn1"), tree.SetGeneration(rootUUID, 7)); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func TestItReportsTheMachine(t *testing.T) {
+	r := start(t, `{"gpus":{"pci_0000_84_00_0":4},"traits":["CUSTOM_PYTHON"]}`)
+	if s := r.Status(); s.State != host.Healthy || s.Version != "1.0.0" || !strings.HasPrefix(s.SDK, "python ") {
+		t.Errorf("status: %+v", s)
+	}
+	nodes, err := r.AvailableNodes(r.ctx())
+	if diff := cmp.Diff([]plugins.Node{{Name: "cn1"}}, nodes); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	before := node(t)
+	if err := before.AddChild(rootUUID, guest, "cn1:bandwidth"); err != nil { // somebody else's
+		t.Fatal(err)
+	}
+	if _, err := before.AddTraits(guest, "CUSTOM_THEIRS"); err != nil {
+		t.Fatal(err)
+	}
+	tree, allocations, err := r.update(before, nil)
+	if err != nil || allocations != nil {
+		t.Fatal(allocations, err)
+	}
+	root, _ := tree.Provider(rootUUID)
+	for _, class := range []string{"VCPU", "MEMORY_MB"} {
+		if root.Inventories[class].Total < 1 {
+			t.Errorf("inventory of %s: %+v", class, root.Inventories[class])
+		}
+	}
+	if !root.HasTrait("CUSTOM_PYTHON") || root.Generation != 7 {
+		t.Errorf("root: %+v", root)
+	}
+	wantChild, err := providertree.ChildUUID(rootUUID, "cn1_pci_0000_84_00_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inv, _ := tree.Inventory(wantChild, "VGPU"); inv.Total != 4 {
+		t.Errorf("VGPU of %s: %+v: the uuid of a child follows from its name as it does in Go", wantChild, inv)
+	}
+	if p, _ := tree.Provider(guest); !p.HasTrait("CUSTOM_THEIRS") {
+		t.Errorf("what somebody else wrote did not pass through: %+v", p)
+	}
+	again, _, err := r.update(tree, nil)
+	if err != nil || !again.Equal(tree) {
+		t.Errorf("the second pass changes something: %v\n%v\n%v", err, tree, again)
+	}
+}
+
+func TestItReshapes(t *testing.T) {
+	r := start(t, `{"gpus":{"a":4,"b":4}}`)
+	before := node(t)
+	if _, err := before.SetInventory(rootUUID, "VGPU", providertree.Inventory{Total: 8}); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := r.update(before, nil)
+	var needed *plugins.ReshapeNeeded
+	if !errors.As(err, &needed) || !strings.Contains(needed.Reason, "VGPU moves") {
+		t.Fatalf("without allocations: %v", err)
+	}
+	generation := int64(3)
+	given := providertree.Allocations{guest: {
+		Resources:  map[string]map[string]int64{rootUUID: {"VGPU": 3, "VCPU": 1}},
+		Generation: &generation, ProjectID: "p", UserID: "u", ConsumerType: "INSTANCE",
+	}}
+	tree, moved, err := r.update(before, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, _ := tree.ProviderByName("cn1_a")
+	want := given.Clone()
+	want[guest].Resources[rootUUID] = map[string]int64{"VCPU": 1}
+	want[guest].Resources[child.UUID] = map[string]int64{"VGPU": 3}
+	if diff := cmp.Diff(want, moved); diff != "" {
+		t.Error(diff)
+	}
+
+	given[guest].Resources[rootUUID]["VGPU"] = 9
+	_, _, err = r.update(before, given)
+	var failed *plugins.ReshapeFailed
+	if !errors.As(err, &failed) || len(failed.Offenders) != 1 || failed.Offenders[0].Consumer != guest {
+		t.Errorf("more than there is room for: %#v", err)
+	}
+	for i := range 600 { // a long answer travels in a header
+		consumer, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VGPU": 9}}}
+	}
+	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Offenders) != 501 {
+		t.Errorf("601 offenders: %#v", err)
+	}
+}
+
+func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
+	r := start(t, `{}`)
+	var wrong *plugins.ConfigError
+	if err := r.Reconfigure(r.ctx(), spec(`{"gpu":{}}`)); !errors.As(err, &wrong) || wrong.Key != "gpu" {
+		t.Errorf("unknown key: %v", err)
+	}
+	if s := r.Status(); s.State != host.Healthy || s.Restarts != 0 {
+		t.Errorf("status: %+v", s)
+	}
+	if err := r.Reconfigure(r.ctx(), spec(`{"disk":"/no/such/disk"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.update(node(t), nil); !errors.Is(err, plugins.ErrNotReady) {
+		t.Errorf("a disk that is not there: %v", err)
+	}
+}
+
+// TestItTakesLargeMessages: the protocol's limit is 64 MiB, gRPC's own 4 MiB.
+func TestItTakesLargeMessages(t *testing.T) {
+	r := start(t, `{}`)
+	tree := node(t)
+	for i := range 10_000 {
+		name := "cn1_device_" + strconv.Itoa(i)
+		uuid, err := providertree.ChildUUID(guest, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, setErr := tree.AddTraits(rootUUID, "CUSTOM_A")
+		if err := errors.Join(tree.AddChild(rootUUID, uuid, name), setErr); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tree.SetInventory(uuid, "CUSTOM_DEVICE", providertree.Inventory{Total: int64(i) + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given := providertree.Allocations{}
+	for i := range 10_000 {
+		consumer, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+	}
+	after, back, err := r.update(tree, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(given, back); diff != "" || after.Len() != tree.Len() {
+		t.Errorf("%d providers came back of %d; %s", after.Len(), tree.Len(), diff)
+	}
+}
+
+func TestItTellsOfChanges(t *testing.T) {
+	r := start(t, `{"look_every":0.05}`)
+	r.await("the start", func() bool { return len(r.changed) > 0 }) // every new process is a change
+	<-r.changed
+	r.await("the first look", func() bool { return strings.Contains(r.log.String(), "watching the machine") })
+	if err := r.Reconfigure(r.ctx(), r.specThatTells(`{"look_every":0.05,"gpus":{"a":1}}`)); err != nil {
+		t.Fatal(err)
+	}
+	// The host tells of the configuration itself; the driver, that its trees look different now.
+	r.await("both", func() bool { return len(r.changed) >= 2 })
+}
+
+func (r *rig) specThatTells(config string) host.Spec {
+	s := spec(config)
+	s.Changed = func(node string) { r.changed <- node }
+	return s
+}
+
+func TestItComesBackAfterAKill(t *testing.T) {
+	r := start(t, `{}`)
+	first := r.Status().PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the restart", func() bool { s := r.Status(); return s.State == host.Healthy && s.PID != first })
+	if _, _, err := r.update(node(t), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestItEndsInOrder: an orderly stop leaves no warning, and what the driver logs arrives as it was meant.
+func TestItEndsInOrder(t *testing.T) {
+	r := start(t, `{}`)
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.Status().PID)); err != nil || strings.TrimSpace(string(comm)) != "driver-python" {
+		t.Errorf("name of the process: %q %v", comm, err)
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", r.Status().PID))
+	if err != nil || bytes.Contains(environ, []byte("SECRET")) || bytes.Contains(environ, []byte("PYTHONPATH")) {
+		t.Errorf("environment: %v %q", err, environ)
+	}
+	if err := r.Stop(r.ctx()); err != nil {
+		t.Error(err)
+	}
+	configured := false
+	for line := range strings.Lines(r.log.String()) {
+		var record struct{ Level, Message, Call, Output string }
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		configured = configured || (record.Message == "configured" && record.Level == "debug" && record.Call == "Configure")
+		if record.Level == "warn" || record.Level == "error" || record.Output == "raw" {
+			t.Errorf("log: %s", line)
+		}
+	}
+	if !configured {
+		t.Error("what the driver logs does not arrive with its level and fields")
+	}
+}
+
+// TestBuildIsReproducible: the same sources give the same digest, so that drivers.python.sha256 can be known beforehand.
+func TestBuildIsReproducible(t *testing.T) {
+	need(t)
+	second := filepath.Join(t.TempDir(), "driver")
+	if out, err := exec.Command(python, "build.py", second).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a, errA := os.ReadFile(executable)
+	b, errB := os.ReadFile(second)
+	if errA != nil || errB != nil || !bytes.Equal(a, b) {
+		t.Error("two builds differ", errA, errB)
+	}
+}
+
+// TestOwnTests runs those of the Python code.
+func TestOwnTests(t *testing.T) {
+	need(t)
+	stage := t.TempDir()
+	if out, err := exec.Command(python, "build.py", "--stage", stage).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := exec.Command(python, "-B", "-m", "unittest", "discover", "-s", "tests")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+stage)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("\nOK")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func (r *rig) await(what string, happened func() bool) {
+	r.t.Helper()
+	for limit := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			r.t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

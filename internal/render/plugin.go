@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// PluginTest prints what became of the conformance checks of a plugin.
+func PluginTest(w io.Writer, r drivertest.Report) error {
+	p := &printer{w: w}
+	p.pluginHead(r)
+	width := 0
+	for _, res := range r.Results {
+		width = max(width, len(res.ID))
+	}
+	group := ""
+	for _, res := range r.Results {
+		if g, _, _ := strings.Cut(res.ID, "/"); g != group {
+			group = g
+			p.line("")
+		}
+		switch res.Outcome {
+		case drivertest.Passed:
+			p.line("  ok    %-*s  %s", width, res.ID, res.Title)
+		case drivertest.DoesNotApply:
+			p.line("  -     %-*s  does not apply: %s", width, res.ID, oneLine(res.Why))
+		case drivertest.Failed:
+			p.line("  FAIL  %-*s  %s", width, res.ID, res.Title)
+			for row := range strings.Lines(res.Explain()) {
+				p.line("          %s", strings.TrimRight(row, "\n"))
+			}
+		}
+	}
+	p.line("")
+	p.line("%d checks: %d passed, %d failed, %d do not apply.", len(r.Results), r.Count(drivertest.Passed), r.Count(drivertest.Failed), r.Count(drivertest.DoesNotApply))
+	return p.err
+}
+
+func (p *printer) pluginHead(r drivertest.Report) {
+	name := r.Name
+	if name == "" {
+		name = "(it does not say who it is)"
+	}
+	p.line("%s %s  %s", name, r.Version, r.Path)
+	can := strings.Join(r.Capabilities, ", ")
+	if can == "" {
+		can = "nothing beyond what all must"
+	}
+	p.line("  SDK  %s", r.SDK)
+	p.line("  can  %s", can)
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// PluginInfo prints who a plugin is and what may be configured.
+func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) error {
+	p := &printer{w: w}
+	p.pluginHead(r)
+	p.line("  sha256  %s", sha256)
+	var s struct {
+		Properties map[string]struct {
+			Description string `json:"description"`
+			Type        any    `json:"type"`
+		} `json:"properties"`
+	}
+	switch {
+	case len(schema) == 0:
+		p.line("It takes no configuration.")
+		return p.err
+	case json.Unmarshal(schema, &s) != nil:
+		p.line("The schema of its configuration is no JSON Schema: compute-agent plugin test says more.")
+		return p.err
+	}
+	p.line("Keys of [drivers.%s.config]:", r.Name)
+	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
+		kind := ""
+		if t, ok := s.Properties[key].Type.(string); ok {
+			kind = " (" + t + ")"
+		}
+		p.line("  %s%s", key, kind)
+		for _, row := range wrapText(s.Properties[key].Description, 96) {
+			p.line("      %s", row)
+		}
+	}
+	return p.err
+}
+
+// wrapText breaks a text into lines of at most so many characters; a longer word has a line of its own.
+func wrapText(text string, width int) []string {
+	var out []string
+	for _, word := range strings.Fields(text) {
+		if n := len(out); n > 0 && len([]rune(out[n-1]))+1+len([]rune(word)) <= width {
+			out[n-1] += " " + word
+		} else {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// PluginPass prints what one pass of a rehearsal changed, and the tree after the first one.
+func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
+	p := &printer{w: w}
+	p.line("pass %d", n)
+	if pass.Health != "" {
+		p.line("  the driver reports a problem of its own: %s", oneLine(pass.Health))
+	}
+	for _, node := range pass.Nodes {
+		if node.Node != "" {
+			p.line("  node %s (%s)", node.Node, node.UUID)
+		}
+		if node.Reshape != "" {
+			p.line("    %s", oneLine(node.Reshape))
+			p.line("    called again with the allocations of no consumers")
+		}
+		if node.Problem != "" {
+			p.line("    %s", oneLine(node.Problem))
+			continue
+		}
+		for _, row := range node.Changes {
+			p.line("    %s", row)
+		}
+		if len(node.Changes) == 0 {
+			p.line("    nothing changed")
+		}
+		if n == 1 && node.Tree != nil {
+			p.line("")
+			p.tree(node.Tree)
+		}
+	}
+	return p.err
+}
+
+// tree prints a tree that is in no Placement.
+func (p *printer) tree(tree *providertree.Tree) {
+	children := map[string][]control.Provider{}
+	for rp := range tree.All() {
+		view := control.Provider{UUID: rp.UUID, Name: rp.Name, Parent: rp.ParentUUID, Generation: rp.Generation, Traits: rp.Traits, Aggregates: rp.Aggregates}
+		for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
+			i := rp.Inventories[class]
+			none := int64(0)
+			view.Inventories = append(view.Inventories, control.Inventory{
+				Class: class, Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio, Capacity: i.Capacity(), Used: &none,
+			})
+		}
+		children[rp.ParentUUID] = append(children[rp.ParentUUID], view)
+	}
+	for _, root := range children[""] {
+		p.provider(root, children, "  ", "  ", TreeOptions{})
+	}
+}
+
+// PluginEntry is one driver that is configured or installed.
+type PluginEntry struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+	// State is "enabled", "disabled" or "not configured".
+	State string `json:"state"`
+	// Problem is what keeps it from being started, or "".
+	Problem string `json:"problem,omitempty"`
+}
+
+// PluginList prints the drivers that are configured or installed.
+func PluginList(w io.Writer, dir string, entries []PluginEntry) error {
+	p := &printer{w: w}
+	if len(entries) == 0 {
+		p.line("No driver is configured, and none is in %s.", dir)
+		return p.err
+	}
+	name, state := 0, 0
+	for _, e := range entries {
+		name, state = max(name, len(e.Name)), max(state, len(e.State))
+	}
+	for _, e := range entries {
+		p.line("%s", strings.TrimRight(fmt.Sprintf("%-*s  %-*s  %s", name, e.Name, state, e.State, e.Path), " "))
+		if e.Problem != "" {
+			p.line("%*s  %s", name, "", e.Problem)
+		}
+	}
+	return p.err
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scaffold
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it requires, and installed so that an agent
+// would start it. That its tests pass, and what an agent makes of it, is the story of TestStranger in cmd/compute-agent.
+func TestNewModule(t *testing.T) {
+	p := Params{Name: "acme", Replace: repository}
+	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
+	write(t, dir, p)
+	run(t, dir, "make", "lint", "build")
+	if out := run(t, dir, "go", "mod", "verify"); !strings.Contains(out, "all modules verified") {
+		t.Error(out)
+	}
+
+	root := t.TempDir()
+	run(t, dir, "make", "install", "DESTDIR="+root)
+	plugin := filepath.Join(root, "usr/libexec/compute-agent/plugins", p.Binary())
+	var info struct{ Name string }
+	if err := json.Unmarshal([]byte(run(t, root, plugin, "--info")), &info); err != nil || info.Name != p.Name {
+		t.Errorf("%v, %+v", err, info)
+	}
+	for path := plugin; path != root; path = filepath.Dir(path) {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v, which the agent would not start", path, st.Mode(), err)
+		}
+	}
+	verifyUnit(t, root, p)
+}
+
+// A name and a path of any length leave the files formatted and right.
+func TestNamesOfAllLengths(t *testing.T) {
+	for _, p := range []Params{
+		{Name: "a", Module: "a.b", Replace: repository},
+		{Name: "z-9-long-name-of-a-driver-that-someone-has-thought-of", Module: "example.com/" + strings.Repeat("long/", 20) + "path", Replace: repository},
+	} {
+		dir := filepath.Join(t.TempDir(), "driver")
+		write(t, dir, p)
+		run(t, dir, "make", "lint")
+	}
+}
+
+// verifyUnit has systemd read the agent's service with the drop-in, with all that it warns of as an error.
+func verifyUnit(t *testing.T, root string, p Params) {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("systemd-analyze is missing, so the drop-in cannot be checked; run: apt-get install systemd")
+		}
+		t.Log("THE DROP-IN IS NOT CHECKED: systemd-analyze is missing; run: apt-get install systemd")
+		return
+	}
+	units := filepath.Join(root, "usr/lib/systemd/system")
+	service, err := os.ReadFile(filepath.Join(repository, "systemd/units/compute-agent.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(units, "compute-agent.service")
+	service = bytes.Replace(service, []byte("ExecStart=/usr/bin/compute-agent "), []byte("ExecStart=/bin/true "), 1)
+	if err := os.WriteFile(unit, service, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	verify := func() ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
+		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+units+":")
+		return cmd.CombinedOutput()
+	}
+	if out, err := verify(); err != nil || len(out) != 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	// It is read at all: a mistake in it is noticed.
+	dropIn := filepath.Join(unit+".d", p.Binary()+".conf")
+	if err := os.WriteFile(dropIn, []byte("[Service]\nNonsense=yes\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := verify(); !bytes.Contains(out, []byte("Nonsense")) {
+		t.Errorf("systemd does not read %s: %s", dropIn, out)
+	}
+}
+
+// TestReleasedModule: a release requires itself, and nothing of the machine it was made on.
+func TestReleasedModule(t *testing.T) {
+	files, err := Render(Params{Name: "acme", Module: "git.example.org/drivers/acme", AgentVersion: "v1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.Path)
+		text := string(f.Content)
+		switch f.Path {
+		case "go.mod":
+			if !strings.HasPrefix(text, "module git.example.org/drivers/acme\n") || !strings.Contains(text, "\nrequire "+agentModule+" v1.2.3\n") {
+				t.Error(text)
+			}
+		case "main.go":
+			if !strings.Contains(text, `"git.example.org/drivers/acme/driver"`) {
+				t.Error(text)
+			}
+		}
+		for _, bad := range []string{"<%", "%>", "<no value>", "replace " + agentModule, "example.com/compute-driver"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s contains %q", f.Path, bad)
+			}
+		}
+		if !strings.HasSuffix(text, "\n") || strings.HasSuffix(text, "\n\n") || strings.Contains(text, "\n\n\n") {
+			t.Errorf("%s: too many or too few empty lines", f.Path)
+		}
+		if strings.HasSuffix(f.Path, ".go") && !strings.HasPrefix(text, "// SPDX-License-Identifier: Apache-2.0\n\n") {
+			t.Errorf("%s does not say under which licence it is", f.Path)
+		}
+	}
+	want := []string{
+		".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dev.toml", "driver/config.go", "driver/config_test.go", "driver/doc.go",
+		"driver/driver.go", "driver/driver_test.go", "driver/inventory.go", "driver/machine.go", "driver/machine_test.go", "driver/process_test.go", "driver/reshape.go",
+		"driver/reshape_test.go", "driver/schema.json", "examples/acme.toml", "go.mod", "go.sum", "main.go",
+		"systemd/compute-driver-acme.conf",
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParamsAreChecked(t *testing.T) {
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const long = "a234567890123456789012345678901234567890123456789012345678901234"
+	for _, c := range []struct {
+		p    Params
+		want string // part of the error; "" is none
+	}{
+		{Params{Name: "a"}, ""},
+		{Params{Name: "a-b-9"}, ""},
+		{Params{Name: long[:63]}, ""},
+		{Params{Name: long}, "at most 63"},
+		{Params{Name: ""}, "lower case letter"},
+		{Params{Name: "Acme"}, "lower case letter"},
+		{Params{Name: "9acme"}, "lower case letter"},
+		{Params{Name: "-acme"}, "lower case letter"},
+		{Params{Name: "ac_me"}, "lower case letter"},
+		{Params{Name: "../acme"}, "lower case letter"},
+		{Params{Name: "acme\n"}, "lower case letter"},
+		{Params{Name: "libvirt"}, "comes with compute-agent"},
+		{Params{Name: "acme", Module: "example.com/a/b"}, ""},
+		{Params{Name: "acme", Module: "example.com"}, ""},
+		{Params{Name: "acme", Module: "example.com/v"}, ""},
+		{Params{Name: "acme", Module: "acme"}, "example.com/acme"},
+		{Params{Name: "acme", Module: "Example.com/acme"}, "domain name"},
+		{Params{Name: "acme", Module: "example.com/a b"}, `"a b"`},
+		{Params{Name: "acme", Module: "example.com/a\"\n"}, "ASCII"},
+		{Params{Name: "acme", Module: "example.com//a"}, "single /"},
+		{Params{Name: "acme", Module: "example.com/../a"}, "single /"},
+		{Params{Name: "acme", Module: "/example.com/a"}, "single /"},
+		{Params{Name: "acme", Module: "example.com/.a"}, `".a"`},
+		{Params{Name: "acme", Module: "example.com/a/v2"}, "major version"},
+		{Params{Name: "acme", Module: agentModule}, "compute-agent's own"},
+		{Params{Name: "acme", Module: agentModule + "/x"}, "compute-agent's own"},
+		{Params{Name: "acme", Module: "example.com/" + strings.Repeat("a", 200)}, "200 characters"},
+		{Params{Name: "acme", AgentVersion: "v1.2.3-rc.1"}, ""},
+		{Params{Name: "acme", AgentVersion: "v0.0.0-20260102030405-0123456789ab"}, ""},
+		{Params{Name: "acme", AgentVersion: "v1.2.4-0.20260102030405-0123456789ab"}, ""},
+		{Params{Name: "acme", AgentVersion: "unknown"}, "--replace DIR"},
+		{Params{Name: "acme", AgentVersion: "0a94cc9"}, "--replace DIR"},
+		{Params{Name: "acme", AgentVersion: "v1.2.3-4-g0a94cc9"}, "--replace DIR"},
+		{Params{Name: "acme", AgentVersion: "v1.2.3-dirty"}, "--replace DIR"},
+		{Params{Name: "acme", AgentVersion: "unknown", Replace: repository}, ""},
+		{Params{Name: "acme", Replace: other}, "but not " + agentModule},
+		{Params{Name: "acme", Replace: t.TempDir()}, "there is no go.mod"},
+		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"}, // all is told at once
+	} {
+		if c.p.AgentVersion == "" && c.p.Replace == "" {
+			c.p.AgentVersion = "v1.0.0"
+		}
+		files, err := Render(c.p)
+		var wrong *ParamsError
+		switch {
+		case c.want == "" && (err != nil || len(files) == 0):
+			t.Errorf("%+v: %v", c.p, err)
+		case c.want != "" && (!errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) || files != nil):
+			t.Errorf("%+v: %v, want %q", c.p, err, c.want)
+		}
+	}
+}
+
+// A checkout may be anywhere.
+func TestUnusualCheckoutPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), `a "directory" (é)`)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+agentModule+" // it\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	module := t.TempDir()
+	write(t, filepath.Join(module, "m"), Params{Name: "acme", Replace: dir})
+	var mod struct {
+		Replace []struct{ New struct{ Path string } }
+	}
+	if err := json.Unmarshal([]byte(run(t, filepath.Join(module, "m"), "go", "mod", "edit", "-json")), &mod); err != nil {
+		t.Fatal(err)
+	}
+	if len(mod.Replace) != 1 || mod.Replace[0].New.Path != dir {
+		t.Errorf("%+v, want %s", mod, dir)
+	}
+}
+
+func write(t *testing.T, dir string, p Params) {
+	t.Helper()
+	files, err := Render(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir, files); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var some = []File{{"a", []byte("a\n")}, {"b/c/d", []byte("d\n")}, {"b/e", []byte("e\n")}}
+
+// listing is all that is below a directory: files with their content, directories with a slash.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		switch {
+		case err != nil || rel == ".":
+			return err
+		case d.IsDir():
+			out[rel+"/"] = ""
+			return nil
+		case d.Type() != 0:
+			out[rel] = d.Type().String()
+			return nil
+		}
+		content, err := os.ReadFile(name)
+		out[rel] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestWriteAddsToADirectory(t *testing.T) {
+	above := t.TempDir()
+	for _, prepare := range []struct {
+		name string
+		do   func(dir string) error
+		more map[string]string
+	}{
+		{"new", func(string) error { return nil }, nil},
+		{"deep/below/new", func(string) error { return nil }, nil},
+		{"empty", func(dir string) error { return os.Mkdir(dir, 0o700) }, nil},
+		{"clone", func(dir string) error { return os.MkdirAll(filepath.Join(dir, ".git"), 0o755) }, map[string]string{".git/": ""}},
+		{"directory", func(dir string) error { return os.MkdirAll(filepath.Join(dir, "b"), 0o755) }, nil},
+	} {
+		dir := filepath.Join(above, prepare.name)
+		if err := prepare.do(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(dir, some); err != nil {
+			t.Errorf("%s: %v", prepare.name, err)
+		}
+		want := map[string]string{"a": "a\n", "b/": "", "b/c/": "", "b/c/d": "d\n", "b/e": "e\n"}
+		for name, content := range prepare.more {
+			want[name] = content
+		}
+		if diff := cmp.Diff(want, listing(t, dir)); diff != "" {
+			t.Errorf("%s: %s", prepare.name, diff)
+		}
+	}
+	for name := range listing(t, above) {
+		if strings.HasPrefix(name, ".") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+func TestWriteOverwritesNothing(t *testing.T) {
+	outside := t.TempDir()
+	for name, prepare := range map[string]func(dir string) error{
+		"a file":              func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), nil, 0o644) },
+		"a directory":         func(dir string) error { return os.Mkdir(filepath.Join(dir, "a"), 0o755) },
+		"a dangling link":     func(dir string) error { return os.Symlink("/nonexistent", filepath.Join(dir, "a")) },
+		"a file deep down":    func(dir string) error { return os.MkdirAll(filepath.Join(dir, "b/c/d"), 0o755) },
+		"a file for a parent": func(dir string) error { return os.WriteFile(filepath.Join(dir, "b"), nil, 0o644) },
+		"a link to outside":   func(dir string) error { return os.Symlink(outside, filepath.Join(dir, "b")) },
+		"a directory sealed": func(dir string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, "b"), 0o755), os.Symlink("x", filepath.Join(dir, "b/c")))
+		},
+		"the last of its path": func(dir string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, "b"), 0o755), os.WriteFile(filepath.Join(dir, "b/e"), nil, 0o644))
+		},
+	} {
+		dir := t.TempDir()
+		if err := prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+		before := listing(t, dir)
+		if err := Write(dir, some); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if diff := cmp.Diff(before, listing(t, dir)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if left := listing(t, outside); len(left) > 0 {
+		t.Errorf("outside is %v", left)
+	}
+	file := filepath.Join(outside, "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(file, some); err == nil || !strings.Contains(err.Error(), "no directory") {
+		t.Errorf("a file in place of the directory: %v", err)
+	}
+}
+
+func TestWriteNamesAllThatIsInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(dir, some[:2]); err != nil {
+		t.Fatal(err)
+	}
+	var there *ExistsError
+	if err := Write(dir, some); !errors.As(err, &there) || !cmp.Equal(there.Files, []string{"a", "b/c/d"}) || there.Dir != dir {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A file that cannot be written takes those before it along, and a new directory never appears.
+func TestWriteIsAllOrNothing(t *testing.T) {
+	broken := append(some[:len(some):len(some)], File{"b/" + strings.Repeat("x", 300), nil}) // longer than a file name may be
+	above := t.TempDir()
+	for _, dir := range []string{above, filepath.Join(above, "new")} {
+		if err := Write(dir, broken); err == nil {
+			t.Fatal("no error")
+		}
+		if left := listing(t, above); len(left) > 0 {
+			t.Errorf("left are %v", left)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const consumers = 3
+
+// consumerName is the uuid of a made-up consumer.
+func consumerName(i int) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest consumer ", i)).String()
+}
+
+// allocate makes up a few consumers that each have a little of everything in the node's tree that there is enough of.
+func allocate(tree *providertree.Tree, root string) providertree.Allocations {
+	out := providertree.Allocations{}
+	for i := range consumers {
+		generation := int64(i + 2)
+		c := providertree.ConsumerAllocations{
+			Resources: map[string]map[string]int64{}, Generation: &generation,
+			ProjectID: fmt.Sprintf("project-%d", i), UserID: fmt.Sprintf("user-%d", i), ConsumerType: []string{"INSTANCE", "MIGRATION", ""}[i],
+		}
+		for _, id := range tree.Subtree(root) {
+			p, _ := tree.Provider(id)
+			for _, class := range sortedKeys(p.Inventories) {
+				if n, ok := share(p.Inventories[class], i); ok {
+					if c.Resources[id] == nil {
+						c.Resources[id] = map[string]int64{}
+					}
+					c.Resources[id][class] = n
+				}
+			}
+		}
+		if len(c.Resources) > 0 {
+			out[consumerName(i)] = c
+		}
+	}
+	return out
+}
+
+// share is what the i-th consumer gets of an inventory: the smallest amount that may be allocated, if there is room for one to each.
+func share(inv providertree.Inventory, i int) (int64, bool) {
+	unit := smallest(inv)
+	return unit, unit <= inv.Normalize().MaxUnit && int64(i+1)*unit <= inv.Capacity()
+}
+
+// smallest is the least amount of an inventory that may be allocated.
+func smallest(inv providertree.Inventory) int64 {
+	inv = inv.Normalize()
+	return (inv.MinUnit + inv.StepSize - 1) / inv.StepSize * inv.StepSize
+}
+
+// allocationChanges are allocations compared, a line each.
+func allocationChanges(before, after providertree.Allocations) []string {
+	var out []string
+	for _, id := range sortedKeys(before) {
+		was := before[id]
+		is, ok := after[id]
+		if !ok {
+			out = append(out, "consumer "+id+" is missing")
+			continue
+		}
+		out = append(out, ownerChanges(id, was, is)...)
+		for _, provider := range union(was.Resources, is.Resources) {
+			for _, class := range union(was.Resources[provider], is.Resources[provider]) {
+				if a, b := was.Resources[provider][class], is.Resources[provider][class]; a != b {
+					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s, had %d", id, b, class, provider, a))
+				}
+			}
+		}
+	}
+	return append(out, inventedConsumers(before, after)...)
+}
+
+func inventedConsumers(before, after providertree.Allocations) []string {
+	var out []string
+	for _, id := range sortedKeys(after) {
+		if _, ok := before[id]; !ok {
+			out = append(out, "consumer "+id+" is there that was not given")
+		}
+	}
+	return out
+}
+
+func ownerChanges(id string, was, is providertree.ConsumerAllocations) []string {
+	var out []string
+	for _, f := range []struct{ what, was, is string }{
+		{"generation", generation(was), generation(is)}, {"project", was.ProjectID, is.ProjectID}, {"user", was.UserID, is.UserID},
+		{"type", was.ConsumerType, is.ConsumerType},
+	} {
+		if f.was != f.is {
+			out = append(out, fmt.Sprintf("consumer %s has the %s %q, had %q", id, f.what, f.is, f.was))
+		}
+	}
+	return out
+}
+
+func generation(c providertree.ConsumerAllocations) string {
+	if c.Generation == nil {
+		return "none"
+	}
+	return fmt.Sprint(*c.Generation)
+}
+
+func union[V any](a, b map[string]V) []string {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]V{}
+	}
+	maps.Copy(all, b)
+	return sortedKeys(all)
+}
+
+// totalChanges compares what each consumer has in all, by class under its present name.
+func totalChanges(before, after providertree.Allocations, renames plugins.ClassRenames) []string {
+	var out []string
+	for _, id := range sortedKeys(before) {
+		is, ok := after[id]
+		if !ok {
+			continue // told elsewhere
+		}
+		was, now := renames.Totals(before[id].Totals()), is.Totals()
+		for _, class := range union(was, now) {
+			if was[class] != now[class] {
+				out = append(out, fmt.Sprintf("consumer %s has %d %s in all, had %d", id, now[class], class, was[class]))
+			}
+		}
+	}
+	return out
+}
+
+// homeless are allocations on providers that have no inventory of the class.
+func homeless(tree *providertree.Tree, allocations providertree.Allocations) []string {
+	var out []string
+	for _, id := range sortedKeys(allocations) {
+		for _, provider := range sortedKeys(allocations[id].Resources) {
+			if len(allocations[id].Resources[provider]) == 0 {
+				out = append(out, fmt.Sprintf("consumer %s has nothing of provider %s, which is listed all the same", id, provider))
+			}
+			for _, class := range sortedKeys(allocations[id].Resources[provider]) {
+				if _, ok := tree.Inventory(provider, class); !ok {
+					out = append(out, fmt.Sprintf("consumer %s has %s on %s, which has no inventory of it", id, class, provider))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// crowded are inventories of which more is allocated than there is, or in amounts that may not be.
+func crowded(tree *providertree.Tree, allocations providertree.Allocations) []string {
+	var out []string
+	type place struct{ provider, class string }
+	used := map[place]int64{}
+	for _, id := range sortedKeys(allocations) {
+		for _, provider := range sortedKeys(allocations[id].Resources) {
+			for class, n := range allocations[id].Resources[provider] {
+				used[place{provider, class}] += n
+				inv, ok := tree.Inventory(provider, class)
+				if inv = inv.Normalize(); ok && (n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0) {
+					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d", id, n, class, provider, inv.MinUnit, inv.MaxUnit, inv.StepSize))
+				}
+			}
+		}
+	}
+	places := slices.SortedFunc(maps.Keys(used), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.provider, b.provider), cmp.Compare(a.class, b.class))
+	})
+	for _, at := range places {
+		if inv, ok := tree.Inventory(at.provider, at.class); ok && used[at] > inv.Capacity() {
+			out = append(out, fmt.Sprintf("%d %s are allocated on %s, which has %d", used[at], at.class, at.provider, inv.Capacity()))
+		}
+	}
+	return out
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+type (
+	stepReq  = *driverv1.ReshapeStepRequest
+	stepped  = *driverv1.ReshapeStepResponse
+	guestsIs = *driverv1.GuestsResponse
+)
+
+// misbehaving is the configuration of a reshape that goes wrong in a way that the fake driver knows.
+func misbehaving(how string) string {
+	return `{` + machine + `, "shape": "numa", "misbehave": "` + how + `"}`
+}
+
+// moves changes the answers of reshapes.
+func moves(change func(req updateReq, r updated)) breakage {
+	return after("UpdateProviderTree", func(_ *raw, req updateReq, r updated) {
+		if len(req.GetAllocations().GetConsumers()) > 0 {
+			change(req, r)
+		}
+	})
+}
+
+const guestList = `{` + machine + `, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "resources": {"": {"VCPU": 2}}}]}`
+
+func steps(change func(req stepReq, r stepped)) breakage {
+	return after("ReshapeStep", func(_ *raw, req stepReq, r stepped) { change(req, r) })
+}
+
+func numberedOne(check string, b breakage) brokenPlugin {
+	return brokenPlugin{check: check, config: numbered(4), former: numbered(1), breakage: b}
+}
+
+var _ = broken(map[string]brokenPlugin{
+	"moves inventory in silence": {check: "reshape/needed", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if kind(err) == wire.KindReshapeNeeded {
+			r := req.(updateReq)
+			r.Allocations = &driverv1.Allocations{}
+			if reply, err = next(); err == nil {
+				reply.(updated).Allocations, reply.(updated).ClassRenames = nil, nil
+			}
+		}
+		return reply, err
+	})},
+	"gives no reason": {check: "reshape/needed-again", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if kind(err) == wire.KindReshapeNeeded {
+			err = wire.Failure{Kind: wire.KindReshapeNeeded}.Err()
+		}
+		return reply, err
+	})},
+	"asks for allocations for ever": {check: "reshape/done", config: misbehaving("again")},
+	"fails without offenders": {check: "reshape/done", config: shaped("numa"), former: shaped("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		if req.(updateReq).GetAllocations() != nil {
+			return nil, wire.Failure{Kind: wire.KindReshapeFailed, Words: "no"}.Err()
+		}
+		return next()
+	})},
+	"takes no consumers for no allocations": {check: "reshape/empty-allocations", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		if r := req.(updateReq); len(r.GetAllocations().GetConsumers()) == 0 {
+			r.Allocations = nil
+		}
+		return next()
+	})},
+	"names nobody that is in the way": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if kind(err) == wire.KindReshapeFailed {
+			err = wire.Failure{Kind: wire.KindReshapeFailed, Words: "there is no room"}.Err()
+		}
+		return reply, err
+	})},
+	"goes by chance": {check: "reshape/repeatable", breakage: moves(func(_ updateReq, r updated) {
+		if counter.Add(1)%2 == 0 {
+			swapGPUs(r)
+		}
+	})},
+	"forgets consumers":   {check: "reshape/consumers", config: misbehaving("forget")},
+	"loses a unit":        {check: "reshape/conserves", config: misbehaving("lose")},
+	"invents a unit":      {check: "reshape/conserves", config: misbehaving("invent")},
+	"swaps consumers":     {check: "reshape/conserves", config: misbehaving("swap")},
+	"disowns consumers":   {check: "reshape/owners", breakage: after("UpdateProviderTree", noProjects)},
+	"moves no allocation": {check: "reshape/housed", breakage: moves(func(req updateReq, r updated) { r.Allocations = req.GetAllocations() })},
+	"reports large steps": {check: "reshape/capacity", breakage: moves(func(_ updateReq, r updated) {
+		for _, p := range r.GetTree().GetProviders() {
+			for _, inv := range p.GetInventories() {
+				inv.StepSize = 7
+			}
+		}
+	})},
+	"reports too little": {check: "reshape/capacity", breakage: moves(func(_ updateReq, r updated) {
+		for _, p := range r.GetTree().GetProviders() {
+			if inv := p.GetInventories()["DISK_GB"]; inv != nil {
+				inv.Total = 1
+			}
+		}
+	})},
+	"moves what is not its own": {check: "reshape/foreign", breakage: moves(func(_ updateReq, r updated) {
+		for _, c := range r.GetAllocations().GetConsumers() {
+			for _, res := range c.GetResources() {
+				delete(res.Amounts, strangeClass)
+			}
+		}
+	})},
+	"forgets traits when it reshapes": {check: "reshape/complete", breakage: moves(func(_ updateReq, r updated) {
+		for _, p := range r.GetTree().GetProviders() {
+			p.Traits = slices.DeleteFunc(p.Traits, func(t string) bool { return t == "HW_NUMA_ROOT" })
+		}
+	})},
+	"declares a rename that it did not make": {check: "reshape/renames", breakage: moves(func(_ updateReq, r updated) {
+		r.ClassRenames = map[string]string{"VGPU": "CUSTOM_GPU"}
+	})},
+	"is never done": {check: "reshape/settled", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		if r := req.(updateReq); r.GetAllocations() == nil && slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
+			return nil, wire.Failure{Kind: wire.KindReshapeNeeded, Words: "VGPU is to move"}.Err()
+		}
+		return next()
+	})},
+	"moves what it has moved": {check: "reshape/idempotent", breakage: moves(func(req updateReq, r updated) {
+		if slices.ContainsFunc(req.GetTree().GetProviders(), called("_gpu_0")) {
+			swapGPUs(r)
+		}
+	})},
+
+	"has a shape beyond all": numberedOne("shapes/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
+	"changes its present shape": numberedOne("shapes/present", steps(func(req stepReq, r stepped) {
+		if len(req.GetTree().GetProviders()) > 1 {
+			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
+		}
+	})),
+	"makes a shape of nothing": numberedOne("shapes/empty", steps(func(req stepReq, r stepped) {
+		if len(req.GetTree().GetProviders()) == 1 {
+			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
+		}
+	})),
+	"steps anywhere": numberedOne("shapes/bounds", around("ReshapeStep", func(_ *raw, _ context.Context, req any, _ func() (any, error)) (any, error) {
+		r := req.(stepReq)
+		return &driverv1.ReshapeStepResponse{Tree: r.GetTree(), Allocations: r.GetAllocations()}, nil
+	})),
+	"loses a consumer on the way": numberedOne("shapes/steps", steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
+
+	"does what it did not announce": {check: "abilities/unannounced", config: guestList, breakage: breakage{capabilities: []string{wire.CapabilityWatch}}},
+	"calls itself capable of COMPUTE_NODE": {check: "abilities/capability-traits", breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
+		r.CapabilityTraits = map[string]bool{"COMPUTE_NODE": true}
+	})},
+	"is capable unannounced": {check: "abilities/capability-traits-announced", breakage: capableUnannounced()},
+	"lists a guest twice": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
+		r.Guests = append(r.Guests, r.Guests...)
+	})},
+	"has guests on providers of nobody": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
+		r.Guests[0].Resources.Resources = map[string]*driverv1.Resources{chance: {Amounts: map[string]int64{"VCPU": 1}}}
+	})},
+	"has no guests on nodes of nobody": {check: "abilities/guests-unknown-node", config: guestList, breakage: instead("Guests", &driverv1.GuestsResponse{})},
+	"calls its node deleted":           {check: "abilities/node-deleted", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+	"calls unknown nodes deleted":      {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+})
+
+func capableUnannounced() breakage {
+	b := after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })
+	b.capabilities = []string{wire.CapabilityWatch}
+	return b
+}
+
+// swapGPUs puts what is allocated on one GPU on the other.
+func swapGPUs(r updated) {
+	var gpus []string
+	for _, p := range r.GetTree().GetProviders() {
+		if strings.Contains(p.GetName(), "_gpu_") {
+			gpus = append(gpus, p.GetUuid())
+		}
+	}
+	for _, c := range r.GetAllocations().GetConsumers() {
+		a, b := c.GetResources()[gpus[0]], c.GetResources()[gpus[1]]
+		delete(c.Resources, gpus[0])
+		delete(c.Resources, gpus[1])
+		if a != nil {
+			c.Resources[gpus[1]] = a
+		}
+		if b != nil {
+			c.Resources[gpus[0]] = b
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// brokenPlugin is a plugin with one defect, and the check that is meant for it.
+type brokenPlugin struct {
+	check          string
+	config, former string // shaped("numa"), if not given
+	also           string // a check that must run before, for the defect to show
+	breakage
+}
+
+var breakages = map[string]brokenPlugin{}
+
+// broken adds plugins to those that are tried.
+func broken(more map[string]brokenPlugin) struct{} {
+	for name, b := range more {
+		breakages[name] = b
+	}
+	return struct{}{}
+}
+
+// script hides the cookie from what the SDK does before main, so that the broken plugins are served without it.
+const script = "#!/bin/sh\nunset COMPUTE_DRIVER_COOKIE\nexec "
+
+func writeScript(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "compute-driver-raw")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(script+"'"+self+"'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (b brokenPlugin) options(path, name string) Options {
+	config := b.config
+	if config == "" {
+		config = shaped("numa")
+	}
+	return Options{
+		Path: path, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
+		Limits: host.Timeouts{
+			Handshake: 5 * time.Second, Health: 500 * time.Millisecond, Update: 2 * time.Second, Nodes: 2 * time.Second, Configure: 2 * time.Second, Stop: 2 * time.Second,
+		},
+	}
+}
+
+// TestBroken: each check is failed by a plugin with the defect that it is there for, in words.
+func TestBroken(t *testing.T) {
+	path := writeScript(t)
+	caught := map[string]bool{}
+	for name, b := range breakages {
+		caught[b.check] = true
+		t.Run(name, func(t *testing.T) {
+			opts := b.options(path, name)
+			opts.Select = regexp.MustCompile("^(" + regexp.QuoteMeta(b.check) + "|" + regexp.QuoteMeta(b.also) + ")$")
+			report, err := Execute(t.Context(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range report.Results {
+				switch {
+				case r.ID != b.check:
+				case r.Outcome != Failed:
+					t.Errorf("%s: %s %s", r.ID, r.Outcome, r.Why)
+				case r.Sent == "" || r.Came == "" || r.Rule == "" || r.See == "" || r.Protects == "":
+					t.Errorf("%s: an author cannot act on that:\n%s", r.ID, r.Explain())
+				default:
+					t.Log("\n" + r.Explain())
+				}
+			}
+		})
+	}
+	for _, c := range Suite() {
+		if !caught[c.ID] {
+			t.Errorf("no broken plugin fails %s", c.ID)
+		}
+	}
+}
+
+// TestRaw: without a defect the plugin passes, so that what fails above is the defect.
+func TestRaw(t *testing.T) {
+	path := writeScript(t)
+	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
+		t.Run(name, func(t *testing.T) {
+			opts := b.options(path, "")
+			opts.Limits = host.Timeouts{}
+			report, err := Execute(t.Context(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range report.Results {
+				if r.Outcome == Failed {
+					t.Errorf("%s\n%s", r.ID, r.Explain())
+				}
+			}
+		})
+	}
+}
+
+// around is a breakage of calls of one kind.
+func around(call string, f func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error)) breakage {
+	return breakage{around: func(s *raw, ctx context.Context, c string, req any, next func() (any, error)) (any, error) {
+		if c == call {
+			return f(s, ctx, req, next)
+		}
+		return next()
+	}}
+}
+
+// instead answers something else.
+func instead[T any](call string, reply T) breakage {
+	return around(call, func(*raw, context.Context, any, func() (any, error)) (any, error) { return reply, nil })
+}
+
+// after changes good answers.
+func after[Req, Reply any](call string, change func(s *raw, req Req, reply Reply)) breakage {
+	return around(call, func(s *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if err == nil {
+			change(s, req.(Req), reply.(Reply))
+		}
+		return reply, err
+	})
+}
+
+// fails answers an error.
+func fails(call string, err error) breakage {
+	return around(call, func(*raw, context.Context, any, func() (any, error)) (any, error) { return nil, err })
+}

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+const seeNodes = "plugins.Driver.AvailableNodes; proto: Driver.AvailableNodes"
+
+var nodeChecks = []Check{
+	{
+		ID: "nodes/some", Title: "names the compute nodes that it is responsible for",
+		Protects: "a node that vanishes: an empty list says that there is none",
+		Rule:     "AvailableNodes lists the nodes; while that cannot be known yet the answer is NotReady, never an empty list. The suite needs a driver that is ready.",
+		See:      seeNodes, run: checkNodesSome,
+	},
+	{
+		ID: "nodes/names", Title: "gives each node a name of its own that Placement takes",
+		Protects: "a root provider that Placement refuses",
+		Rule:     "A node's name has 1 to 200 characters and is there once.",
+		See:      seeNodes, run: checkNodeNames,
+	},
+	{
+		ID: "nodes/uuids", Title: "gives each node a uuid of its own, or one of them none",
+		Protects: "two nodes that would be one resource provider",
+		Rule:     "A node's uuid is a uuid that no other node has. It may be left empty for the agent's own identity, which is one.",
+		See:      "plugins.Node; proto: Node.uuid", run: checkNodeUUIDs,
+	},
+	{
+		ID: "nodes/repeated", Title: "names the same nodes when asked again",
+		Protects: "nodes that come and go, and their inventory with them",
+		Rule:     "The list is what there is, not what is new.",
+		See:      seeNodes, run: checkNodesRepeated,
+	},
+	{
+		ID: "nodes/restart", Title: "names the same nodes after a restart",
+		Protects: "a node whose identity would change with every update of the driver",
+		Rule:     "The agent may end the process at any moment and start it again: a driver keeps nothing that it could not find out anew.",
+		See:      "plugins.Driver", run: checkNodesRestart,
+	},
+}
+
+func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
+	p, err := b.shared(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err := p.nodes(ctx)
+	if err != nil || len(nodes) == 0 {
+		return nil, nil, notApplicable("the driver names no node; see nodes/some")
+	}
+	return nodes, p, nil
+}
+
+func checkNodesSome(ctx context.Context, b *bench) error {
+	p, err := b.shared(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, err := p.nodes(ctx)
+	switch {
+	case err != nil:
+		return found("AvailableNodes", "%s", said(err))
+	case len(nodes) == 0:
+		return found("AvailableNodes", "an empty list")
+	}
+	return nil
+}
+
+func checkNodeNames(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	seen := map[string]bool{}
+	for _, n := range nodes {
+		if err := providertree.ValidateProviderName(n.Name); err != nil {
+			wrong = append(wrong, fmt.Sprintf("a node %q: %v", n.Name, err))
+		}
+		if seen[n.Name] {
+			wrong = append(wrong, fmt.Sprintf("the node %q twice", n.Name))
+		}
+		seen[n.Name] = true
+	}
+	return several("AvailableNodes", wrong)
+}
+
+func checkNodeUUIDs(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	seen := map[string]string{}
+	for _, n := range nodes {
+		id := n.UUID
+		if id != "" {
+			if id, err = providertree.CanonicalUUID(n.UUID); err != nil {
+				wrong = append(wrong, fmt.Sprintf("the node %q: %v", n.Name, err))
+				continue
+			}
+		}
+		if other, taken := seen[id]; taken {
+			wrong = append(wrong, fmt.Sprintf("the node %q with the uuid of %q (%q)", n.Name, other, id))
+		}
+		seen[id] = n.Name
+	}
+	return several("AvailableNodes", wrong)
+}
+
+func checkNodesRepeated(ctx context.Context, b *bench) error {
+	nodes, p, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 10 {
+		again, err := p.nodes(ctx)
+		if err != nil {
+			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%s", said(err))
+		}
+		if !sameNodes(nodes, again) {
+			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%v; it was %v the first time", again, nodes)
+		}
+	}
+	return nil
+}
+
+func sameNodes(a, b []plugins.Node) bool {
+	by := func(x, y plugins.Node) int { return strings.Compare(x.Name, y.Name) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), by), slices.SortedFunc(slices.Values(b), by))
+}
+
+func checkNodesRestart(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := b.configured(ctx)
+	if err != nil {
+		return err
+	}
+	again, err := p.nodes(ctx)
+	if err != nil {
+		return found("AvailableNodes after a restart", "%s", said(err))
+	}
+	if !sameNodes(nodes, again) {
+		return found("AvailableNodes after a restart", "%v; it was %v before", again, nodes)
+	}
+	return nil
+}
+
+const seeUpdate = "plugins.Driver.UpdateProviderTree; proto: Driver.UpdateProviderTree"
+
+var treeChecks = []Check{
+	{
+		ID: "tree/answers", Title: "makes a tree for every node, from nothing but its root",
+		Protects: "a new node",
+		Rule:     "UpdateProviderTree gets the tree as Placement has it, for a new node the root alone, and answers with the tree as it should be.",
+		See:      seeUpdate, run: checkTreeAnswers,
+	},
+	{
+		ID: "tree/inventory", Title: "reports some inventory",
+		Protects: "a node on which nothing could ever be placed",
+		Rule:     "The tree says what the node can give. While that is not known, the answer is NotReady, not a tree without inventory.",
+		See:      seeUpdate, run: checkTreeInventory,
+	},
+	{
+		ID: "tree/order", Title: "lists every provider after its parent",
+		Protects: "an agent that creates providers in the order in which they come",
+		Rule:     "ProviderTree holds every provider after its parent.",
+		See:      "proto: ProviderTree.providers", run: checkRaw(rawOrder),
+	},
+	{
+		ID: "tree/unique", Title: "has every uuid and every name once",
+		Protects: "an answer of Placement that a name is taken",
+		Rule:     "uuids are uuids, names have 1 to 200 characters, and both are unique in the tree.",
+		See:      "providertree.Provider; proto: ResourceProvider", run: checkRaw(rawUnique),
+	},
+	{
+		ID: "tree/inventories", Title: "reports inventories that Placement takes",
+		Protects: "a whole provider that Placement refuses for one bad number",
+		Rule:     "Classes are of A-Z, 0-9 and _; totals 1 to 2147483647; reserved at most the total; units and steps at most 2147483647; ratios finite and above 0. What there is none of is left out.",
+		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawInventories),
+	},
+	{
+		ID: "tree/traits", Title: "reports well-formed traits and aggregates, each once",
+		Protects: "a provider whose traits Placement refuses, all of them",
+		Rule:     "Traits have 1 to 255 of A-Z, 0-9 and _; aggregates are uuids; both are there once.",
+		See:      "providertree.ValidateTrait; proto: ResourceProvider.traits", run: checkRaw(rawTraits),
+	},
+	{
+		ID: "tree/well-formed", Title: "answers with a tree that can be used",
+		Protects: "everything: the agent throws such an answer away",
+		Rule:     "What is answered is a tree as Placement would have it.",
+		See:      "providertree.Tree", run: checkRaw(rawWhole),
+	},
+	{
+		ID: "tree/generations", Title: "sends generations back as they came",
+		Protects: "what somebody else wrote in the meantime: it would be overwritten",
+		Rule:     "A generation is Placement's, to be sent back as it came; providers that are new have none.",
+		See:      "proto: ResourceProvider.generation", run: checkGenerations,
+	},
+	{
+		ID: "tree/root", Title: "leaves the node's root what it is",
+		Protects: "the node's identity",
+		Rule:     "The root's name, uuid and place are not the driver's to change.",
+		See:      seeUpdate, run: checkRoot,
+	},
+	{
+		ID: "tree/child-names", Title: "names its providers after the node",
+		Protects: "the second host of the same kind: names are unique in all of Placement",
+		Rule:     "A provider that the driver adds has the node's name in its own, as Nova's have (cn1_numa_0).",
+		See:      "docs/drivers.md; the fake driver's childName", run: checkChildNames,
+	},
+	{
+		ID: "tree/same-input", Title: "answers the same tree to the same tree",
+		Protects: "Placement from a write with every pass",
+		Rule:     "The answer depends on the tree and on the machine.",
+		See:      seeUpdate, run: checkSameInput,
+	},
+	{
+		ID: "tree/idempotent", Title: "changes nothing in its own answer",
+		Protects: "Placement from a write with every pass",
+		Rule:     "Called with its own result, UpdateProviderTree changes nothing.",
+		See:      seeUpdate, run: checkIdempotent,
+	},
+	{
+		ID: "tree/restart", Title: "finds its providers again after a restart",
+		Protects: "allocations on providers that would be made anew under other uuids",
+		Rule:     "New providers get a uuid that stays the same (providertree.ChildUUID), and nothing depends on what the process did before.",
+		See:      "providertree.ChildUUID", run: checkTreeRestart,
+	},
+	{
+		ID: "tree/adopts", Title: "takes over providers of the right name, with their uuids",
+		Protects: "a node that Nova, or another agent, reported before",
+		Rule:     "A child is looked for by its name first: one that is there is taken over as it is, with its uuid.",
+		See:      seeUpdate + "; the fake driver's childOf", run: checkAdopts,
+	},
+	{
+		ID: "tree/unknown-node", Title: "makes no tree for a node that it does not have",
+		Protects: "the inventory of another driver's node",
+		Rule:     "Asked for a node that is not the driver's it answers an error, or leaves the tree alone.",
+		See:      seeUpdate, run: checkUnknownNode,
+	},
+	{
+		ID: "tree/no-allocations", Title: "answers no allocations and no renames when given none",
+		Protects: "allocations: they are written in a reshape only",
+		Rule:     "Allocations are in the answer if and only if they were in the request; class_renames only with them.",
+		See:      "proto: UpdateProviderTreeResponse", run: checkNoAllocations,
+	},
+	{
+		ID: "tree/allocations-back", Title: "gives allocations back untouched when nothing moves",
+		Protects: "consumers, in a reshape of something else on the same tree",
+		Rule:     "With allocations, the answer holds all of them: amounts, generation, project, user and type.",
+		See:      seeUpdate, run: checkAllocationsBack,
+	},
+}
+
+func checkTreeAnswers(ctx context.Context, b *bench) error {
+	nodes, p, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes[:min(len(nodes), 10)] {
+		tree, err := bareTree(rootOf(n), n.Name)
+		if err != nil {
+			return notApplicable("the node %q cannot be: %v; see nodes/names and nodes/uuids", n.Name, err)
+		}
+		if _, err := p.update(ctx, tree, n.Name, nil); err != nil {
+			return found(sentUpdate(tree, n.Name, nil), "%s", said(err))
+		}
+	}
+	return nil
+}
+
+func checkTreeInventory(ctx context.Context, b *bench) error {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range base.own.Subtree(base.root) {
+		if p, _ := base.own.Provider(id); len(p.Inventories) > 0 {
+			return nil
+		}
+	}
+	return found(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", counted(base.own.Len(), "resource provider"))
+}
+
+// checkRaw looks at the answer to a bare tree as it came.
+func checkRaw(wrong func(*driverv1.ProviderTree) []string) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		base, _, err := b.base(ctx)
+		if base == nil || base.reply == nil {
+			return err
+		}
+		return several(sentUpdate(base.bare, base.node, nil), wrong(base.reply.GetTree()))
+	}
+}
+
+func rawOrder(tree *driverv1.ProviderTree) []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	for _, p := range tree.GetProviders() {
+		if !seen[p.GetParentUuid()] {
+			out = append(out, fmt.Sprintf("%s comes before its parent %s, or that is missing", p.GetName(), p.GetParentUuid()))
+		}
+		seen[p.GetUuid()] = true
+	}
+	return out
+}
+
+func rawUnique(tree *driverv1.ProviderTree) []string {
+	var out []string
+	ids, names := map[string]string{}, map[string]bool{}
+	for _, p := range tree.GetProviders() {
+		id, err := providertree.CanonicalUUID(p.GetUuid())
+		if err != nil {
+			out = append(out, fmt.Sprintf("%s: %v", p.GetName(), err))
+		}
+		if other, taken := ids[id]; taken {
+			out = append(out, fmt.Sprintf("%s has the uuid of %s (%s)", p.GetName(), other, id))
+		}
+		if err := providertree.ValidateProviderName(p.GetName()); err != nil {
+			out = append(out, err.Error())
+		}
+		if names[p.GetName()] {
+			out = append(out, fmt.Sprintf("two providers are called %s", p.GetName()))
+		}
+		ids[id], names[p.GetName()] = p.GetName(), true
+	}
+	return out
+}
+
+func rawInventories(tree *driverv1.ProviderTree) []string {
+	var out []string
+	for _, p := range tree.GetProviders() {
+		for _, class := range sortedKeys(p.GetInventories()) {
+			i := p.GetInventories()[class]
+			one := providertree.Inventories{class: {
+				Total: i.GetTotal(), Reserved: i.GetReserved(), MinUnit: i.GetMinUnit(), MaxUnit: i.GetMaxUnit(),
+				StepSize: i.GetStepSize(), AllocationRatio: i.GetAllocationRatio(),
+			}}
+			if err := one.Validate(); err != nil {
+				out = append(out, p.GetName()+": "+err.Error())
+			}
+		}
+	}
+	return out
+}
+
+func rawTraits(tree *driverv1.ProviderTree) []string {
+	var out []string
+	for _, p := range tree.GetProviders() {
+		for i, trait := range p.GetTraits() {
+			if err := providertree.ValidateTrait(trait); err != nil {
+				out = append(out, p.GetName()+": "+err.Error())
+			}
+			if slices.Contains(p.GetTraits()[:i], trait) {
+				out = append(out, p.GetName()+" has the trait "+trait+" twice")
+			}
+		}
+		for i, aggregate := range p.GetAggregates() {
+			if _, err := providertree.CanonicalUUID(aggregate); err != nil {
+				out = append(out, p.GetName()+": aggregate: "+err.Error())
+			}
+			if slices.Contains(p.GetAggregates()[:i], aggregate) {
+				out = append(out, p.GetName()+" is in the aggregate "+aggregate+" twice")
+			}
+		}
+	}
+	return out
+}
+
+func rawWhole(tree *driverv1.ProviderTree) []string {
+	if _, err := wire.ToTree(tree); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}
+
+func checkGenerations(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	after, err := p.tree(ctx, base.stored, base.node)
+	if err != nil {
+		return err
+	}
+	for _, pair := range []struct{ before, after *providertree.Tree }{{base.bare, base.own}, {base.stored, after}} {
+		for rp := range pair.after.All() {
+			want := "none"
+			if was, ok := pair.before.Provider(rp.UUID); ok {
+				want = fmt.Sprint(was.Generation)
+			}
+			is := fmt.Sprint(rp.Generation)
+			if rp.Generation == providertree.NoGeneration {
+				is = "none"
+			}
+			if is != want {
+				wrong = append(wrong, fmt.Sprintf("%s has generation %s, was given with %s", rp.Name, is, want))
+			}
+		}
+	}
+	return several(sentUpdate(base.stored, base.node, nil), wrong)
+}
+
+func checkRoot(ctx context.Context, b *bench) error {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	sent := sentUpdate(base.bare, base.node, nil)
+	is, ok := base.own.Provider(base.root)
+	switch {
+	case !ok:
+		return found(sent, "a tree without the node's own provider %s", base.root)
+	case is.Name != base.node || is.ParentUUID != "":
+		return found(sent, "the node's own provider is called %q, below %q", is.Name, is.ParentUUID)
+	}
+	var more []string
+	for _, id := range base.own.Roots() {
+		if id != base.root {
+			rp, _ := base.own.Provider(id)
+			more = append(more, fmt.Sprintf("another root %s (%s)", rp.Name, id))
+		}
+	}
+	return several(sent, more)
+}
+
+func checkChildNames(ctx context.Context, b *bench) error {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	for _, name := range sortedKeys(namesBelow(base.own, base.root)) {
+		if !strings.Contains(name, base.node) {
+			wrong = append(wrong, fmt.Sprintf("a provider %q below the node %q", name, base.node))
+		}
+	}
+	return several(sentUpdate(base.bare, base.node, nil), wrong)
+}
+
+func checkSameInput(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 10 {
+		after, err := p.tree(ctx, base.bare, base.node)
+		if err != nil {
+			return err
+		}
+		if err := several(fmt.Sprintf("%s, the %dth time", sentUpdate(base.bare, base.node, nil), i+2), differences(base.own, after)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkIdempotent(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	tree := base.stored
+	for i := range 5 {
+		after, err := p.tree(ctx, tree, base.node)
+		if err != nil {
+			return err
+		}
+		if err := several(fmt.Sprintf("%s: its own answer (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
+			return err
+		}
+		tree = asStored(after)
+	}
+	return nil
+}
+
+func checkTreeRestart(ctx context.Context, b *bench) error {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tree := range []*providertree.Tree{base.bare, base.stored} {
+		p, err := b.configured(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := p.tree(ctx, tree, base.node)
+		if err != nil {
+			return err
+		}
+		if err := several("after a restart, "+sentUpdate(tree, base.node, nil), differences(base.own, after)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkAdopts(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	if base.own.Len() < 2 {
+		return notApplicable("the driver's tree has no provider below the root")
+	}
+	tree, err := base.adopted()
+	if err != nil {
+		return fmt.Errorf("preparing a tree: %w", err)
+	}
+	after, err := p.tree(ctx, tree, base.node)
+	if err != nil {
+		return err
+	}
+	return several(sentUpdate(tree, base.node, nil)+", which somebody else made with other uuids", differences(tree, after))
+}
+
+func checkUnknownNode(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	const name = "drivertest-nobody"
+	tree, err := bareTree(uuid.NewString(), name)
+	if err != nil {
+		return err
+	}
+	reply, err := p.update(ctx, tree, name, nil)
+	if err == nil {
+		after, err := wire.ToTree(reply.GetTree())
+		if err != nil {
+			return found(sentUpdate(tree, name, nil), "a tree that cannot be used: %v", err)
+		}
+		if err := several(sentUpdate(tree, name, nil)+", which is none of the driver's", differences(tree, after)); err != nil {
+			return err
+		}
+	}
+	return p.alive(ctx, sentUpdate(tree, base.node, nil))
+}
+
+func checkNoAllocations(ctx context.Context, b *bench) error {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	sent := sentUpdate(base.bare, base.node, nil)
+	if base.reply.GetAllocations() != nil {
+		return found(sent, "allocations of %s", counted(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
+	}
+	if len(base.reply.GetClassRenames()) > 0 {
+		return found(sent, "class_renames of %s", quoted(sortedKeys(base.reply.GetClassRenames())))
+	}
+	return nil
+}
+
+func checkAllocationsBack(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	for _, given := range []providertree.Allocations{allocate(base.stored, base.root), {}} {
+		reply, err := p.update(ctx, base.stored, base.node, given)
+		sent := sentUpdate(base.stored, base.node, given) + ": its own answer, nothing moves"
+		if err != nil {
+			return found(sent, "%s", said(err))
+		}
+		if reply.GetAllocations() == nil {
+			return found(sent, "no allocations")
+		}
+		back, err := wire.ToAllocations(reply.GetAllocations())
+		if err != nil {
+			return found(sent, "allocations that cannot be: %v", err)
+		}
+		if err := several(sent, allocationChanges(given, back)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

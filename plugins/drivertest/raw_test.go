@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/drivers/fake"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const brokenKey = "DRIVERTEST_BROKEN"
+
+// rawStderr is the process' standard error: go-plugin puts something else into os.Stderr.
+var rawStderr = os.Stderr
+
+// raw is the fake driver served without the SDK, which would keep most defects from the wire. It is a good plugin until a breakage makes
+// it a bad one.
+type raw struct {
+	driverv1.UnimplementedPluginServer
+	driverv1.UnimplementedDriverServer
+	goplugin.NetRPCUnsupportedPlugin
+
+	broken     breakage
+	fake       *fake.Driver
+	configured atomic.Bool
+	calls      sync.WaitGroup
+	mu         sync.Mutex
+	closing    bool
+}
+
+// breakage is what is wrong with a plugin.
+type breakage struct {
+	// start runs before the handshake.
+	start func()
+	// around sees every unary call.
+	around func(s *raw, ctx context.Context, call string, req any, next func() (any, error)) (any, error)
+	watch  func(s *raw, beat func() error, interval time.Duration) error
+	// capabilities instead of all.
+	capabilities                             []string
+	smallMessages, serveAfterShutdown, stays bool
+}
+
+var allCapabilities = []string{
+	wire.CapabilityWatch, wire.CapabilityHealth, wire.CapabilityShapes, wire.CapabilityCapabilities, wire.CapabilityGuests, wire.CapabilityNodeDeleted,
+}
+
+// serveBroken is the main function of a broken plugin.
+func serveBroken(name string) {
+	s := &raw{fake: fake.New()}
+	if name != "" {
+		s.broken = breakages[name].breakage
+	}
+	if s.broken.start != nil {
+		s.broken.start()
+	}
+	_ = os.Setenv(wire.CookieKey, wire.CookieValue) // the script that started us hid it
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig:  wire.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: s}},
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			if !s.broken.smallMessages {
+				opts = append(opts, grpc.MaxRecvMsgSize(wire.MaxMessage), grpc.MaxSendMsgSize(wire.MaxMessage))
+			}
+			return grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(s.intercept))...)
+		},
+		Logger: hclog.NewNullLogger(),
+	})
+	if s.broken.stays {
+		select {}
+	}
+}
+
+func (s *raw) GRPCServer(_ *goplugin.GRPCBroker, srv *grpc.Server) error {
+	driverv1.RegisterPluginServer(srv, s)
+	driverv1.RegisterDriverServer(srv, s)
+	return nil
+}
+
+func (s *raw) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("this is the plugin's side")
+}
+
+func (s *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if info.Server != any(s) {
+		return next(ctx, req)
+	}
+	call := path.Base(info.FullMethod)
+	if call != "Shutdown" {
+		s.mu.Lock()
+		if s.closing && !s.broken.serveAfterShutdown {
+			s.mu.Unlock()
+			return nil, status.Error(codes.Unavailable, "shutting down")
+		}
+		s.calls.Add(1)
+		s.mu.Unlock()
+		defer s.calls.Done()
+	}
+	run := func() (any, error) {
+		reply, err := next(ctx, req)
+		if err != nil {
+			return nil, answerOf(err)
+		}
+		return reply, nil
+	}
+	if s.broken.around == nil {
+		return run()
+	}
+	return s.broken.around(s, ctx, call, req, run)
+}
+
+// answerOf is what the SDK makes of errors.
+func answerOf(err error) error {
+	f := wire.Failure{Message: err.Error()}
+	var failed *plugins.ReshapeFailed
+	var needed *plugins.ReshapeNeeded
+	var config *plugins.ConfigError
+	switch {
+	case errors.As(err, &failed):
+		f.Kind, f.Words = wire.KindReshapeFailed, failed.Reason
+		for _, o := range failed.Offenders {
+			f.Offenders = append(f.Offenders, wire.Offender(o))
+		}
+	case errors.As(err, &needed):
+		f.Kind, f.Words = wire.KindReshapeNeeded, needed.Reason
+	case errors.As(err, &config):
+		f.Kind, f.Key, f.Words = wire.KindConfigError, config.Key, config.Problem
+	case errors.Is(err, plugins.ErrUnsupported):
+		f.Kind = wire.KindUnsupported
+	default:
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+	}
+	return f.Err()
+}
+
+func (s *raw) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
+	capabilities := allCapabilities
+	if s.broken.capabilities != nil {
+		capabilities = s.broken.capabilities
+	}
+	return &driverv1.InfoResponse{Name: "raw", Version: "1", Sdk: "none", Capabilities: capabilities}, nil
+}
+
+func (s *raw) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*driverv1.ConfigSchemaResponse, error) {
+	return &driverv1.ConfigSchemaResponse{JsonSchema: s.fake.ConfigSchema()}, nil
+}
+
+func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
+	if err := s.fake.Configure(ctx, req.GetConfigJson(), plugins.HostInfo{Name: req.GetHost().GetName()}); err != nil {
+		return nil, err
+	}
+	s.configured.Store(true)
+	return &driverv1.ConfigureResponse{ShapeVersion: int32(s.fake.ShapeVersion())}, nil
+}
+
+func (s *raw) Health(context.Context, *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
+	return &driverv1.HealthResponse{}, nil
+}
+
+func (s *raw) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.ShutdownResponse, error) {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.calls.Wait()
+	return &driverv1.ShutdownResponse{}, nil
+}
+
+func (s *raw) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesRequest) (*driverv1.AvailableNodesResponse, error) {
+	nodes, err := s.fake.AvailableNodes(ctx)
+	out := &driverv1.AvailableNodesResponse{}
+	for _, n := range nodes {
+		out.Nodes = append(out.Nodes, &driverv1.Node{Name: n.Name, Uuid: n.UUID})
+	}
+	return out, err
+}
+
+func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
+	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.fake.UpdateProviderTree(ctx, tree, req.GetNode(), given)
+	if err != nil {
+		return nil, err
+	}
+	out := &driverv1.UpdateProviderTreeResponse{
+		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(after), CapabilityTraits: s.fake.Capabilities(req.GetNode()),
+	}
+	if given != nil {
+		out.ClassRenames = s.fake.ClassRenames()
+	}
+	return out, nil
+}
+
+func receivedBy(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	t, err := wire.ToTree(tree)
+	if err != nil {
+		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	given, err := wire.ToAllocations(allocations)
+	return t, given, err
+}
+
+func (s *raw) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
+	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
+	if err != nil {
+		return nil, err
+	}
+	if from := int(req.GetFromShape()); from < 0 || from >= s.fake.ShapeVersion() {
+		return nil, status.Error(codes.InvalidArgument, "there is no such step")
+	}
+	after, err := s.fake.Reshape(ctx, tree, req.GetNode(), int(req.GetFromShape()), given)
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.ReshapeStepResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(after), ClassRenames: s.fake.ClassRenames()}, nil
+}
+
+func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
+	tree, _, err := receivedBy(req.GetTree(), nil)
+	if err != nil {
+		return nil, err
+	}
+	guests, err := s.fake.Guests(ctx, tree, req.GetNode())
+	out := &driverv1.GuestsResponse{}
+	for _, g := range guests {
+		out.Guests = append(out.Guests, &driverv1.Guest{Uuid: g.UUID, Name: g.Name, Resources: &driverv1.GuestResources{Resources: wire.FromResources(g.Resources)}})
+	}
+	return out, err
+}
+
+func (s *raw) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest) (*driverv1.NodeDeletedResponse, error) {
+	deleted, err := s.fake.NodeDeleted(ctx, plugins.Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
+	return &driverv1.NodeDeletedResponse{Deleted: deleted}, err
+}
+
+func (s *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, wire.CapabilityWatch) {
+		return status.Error(codes.Unimplemented, "it does not watch")
+	}
+	beat := func() error {
+		return stream.Send(&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
+	}
+	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
+	if s.broken.watch != nil {
+		return s.broken.watch(s, beat, interval)
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := beat(); err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Pass is one pass over all nodes of a driver, with a tree in memory in the place of Placement's.
+type Pass struct {
+	Nodes []NodePass
+	// Health is the problem that the driver reports of itself, or "".
+	Health string
+}
+
+// NodePass is what a pass made of one node.
+type NodePass struct {
+	Node string
+	UUID string
+	// Tree is what Placement would have after the pass: as before it, if Problem says why nothing came of it.
+	Tree *providertree.Tree
+	// Changes are what the pass changed, a line each.
+	Changes []string
+	// Reshape is the reason that the driver gave for one, which was then made with no consumers; "" if there was none.
+	Reshape string
+	Problem string
+}
+
+// ErrNoPlugin says that there is no plugin to rehearse with: it does not start, or refuses its configuration.
+var ErrNoPlugin = errors.New("the plugin cannot be used")
+
+// Describe starts a plugin, asks who it is and what its configuration looks like, and ends it again. The schema is nil if the driver takes no
+// configuration.
+//
+// Errors: [ErrNoPlugin].
+func Describe(ctx context.Context, opts Options) (report Report, schema []byte, err error) {
+	b, err := newBench(opts)
+	if err != nil {
+		return Report{}, nil, err
+	}
+	defer b.close()
+	p, err := b.start(ctx)
+	if err != nil {
+		return Report{}, nil, unusable(err)
+	}
+	info, err := p.info(ctx)
+	if err != nil {
+		return Report{}, nil, fmt.Errorf("%w: Info: %s", ErrNoPlugin, said(err))
+	}
+	if schema, err = p.schema(ctx); err != nil {
+		return Report{}, nil, fmt.Errorf("%w: ConfigSchema: %s", ErrNoPlugin, said(err))
+	}
+	return Report{
+		Path: opts.Path, Name: info.GetName(), Version: info.GetVersion(), SDK: info.GetSdk(),
+		Capabilities: append([]string{}, info.GetCapabilities()...),
+	}, schema, nil
+}
+
+func unusable(err error) error {
+	var f *finding
+	if errors.As(err, &f) {
+		return fmt.Errorf("%w: %s: %s", ErrNoPlugin, f.sent, f.came)
+	}
+	return fmt.Errorf("%w: %w", ErrNoPlugin, err)
+}
+
+// Rehearse starts a plugin and makes a pass, as an agent would on a host that Placement has nothing of. With again it makes another one
+// whenever the driver says that something changed, and every interval, until ctx ends; each starts from what the one before left.
+//
+// Errors: [ErrNoPlugin]; that of each. The end of ctx is none.
+func Rehearse(ctx context.Context, opts Options, again bool, interval time.Duration, each func(Pass) error) error {
+	b, err := newBench(opts)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	p, err := b.configured(ctx)
+	if err != nil {
+		return unusable(err)
+	}
+	if b.info, err = p.info(ctx); err != nil {
+		return fmt.Errorf("%w: Info: %s", ErrNoPlugin, said(err))
+	}
+	var changed chan struct{}
+	if again && b.announces(wire.CapabilityWatch) {
+		changed = make(chan struct{}, 1)
+		watching, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.notice(watching, changed) }()
+		defer func() { stop(); <-ended }()
+	}
+	trees := map[string]*providertree.Tree{}
+	for {
+		if err := each(p.pass(ctx, trees)); err != nil || !again {
+			return err
+		}
+		timer := time.NewTimer(interval)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-p.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: %w", ErrNoPlugin, p.Exit())
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+		timer.Stop()
+	}
+}
+
+// notice passes on that something changed, until ctx ends or the stream breaks.
+func (p *proc) notice(ctx context.Context, changed chan<- struct{}) {
+	stream, err := p.Driver().Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: wire.HeartbeatInterval.Milliseconds()})
+	if err != nil {
+		return
+	}
+	for {
+		event, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		if event.GetChanged() != nil {
+			select {
+			case changed <- struct{}{}:
+			default: // a pass is due already
+			}
+		}
+	}
+}
+
+// pass asks for the nodes and their trees, and keeps these by node.
+func (p *proc) pass(ctx context.Context, trees map[string]*providertree.Tree) Pass {
+	var out Pass
+	var err error
+	if out.Health, err = p.health(ctx); err != nil {
+		out.Health = said(err)
+	}
+	nodes, err := p.nodes(ctx)
+	if err != nil {
+		return Pass{Health: out.Health, Nodes: []NodePass{{Problem: "AvailableNodes: " + said(err)}}}
+	}
+	for _, n := range nodes {
+		np := NodePass{Node: n.Name, UUID: rootOf(n)}
+		if trees[n.Name] == nil {
+			if trees[n.Name], err = bareTree(np.UUID, n.Name); err != nil {
+				np.Problem = err.Error()
+			}
+		}
+		if np.Problem == "" {
+			np = p.passNode(ctx, np, trees[n.Name])
+			trees[n.Name] = np.Tree
+		}
+		out.Nodes = append(out.Nodes, np)
+	}
+	return out
+}
+
+func (p *proc) passNode(ctx context.Context, np NodePass, before *providertree.Tree) NodePass {
+	np.Tree = before
+	reply, err := p.update(ctx, before, np.Node, nil)
+	if kind(err) == wire.KindReshapeNeeded {
+		np.Reshape = said(err)
+		reply, err = p.update(ctx, before, np.Node, providertree.Allocations{})
+	}
+	if err != nil {
+		np.Problem = "UpdateProviderTree: " + said(err)
+		return np
+	}
+	after, err := wire.ToTree(reply.GetTree())
+	if err != nil {
+		np.Problem = "UpdateProviderTree: a tree that cannot be used: " + err.Error()
+		return np
+	}
+	np.Changes, np.Tree = differences(before, after), asStored(after)
+	return np
+}

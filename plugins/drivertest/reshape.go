@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// reshaped is a reshape that was tried once, for many checks to look at.
+type reshaped struct {
+	source string // where the tree came from, in words
+	before *providertree.Tree
+	given  providertree.Allocations
+	// without is the answer to before without allocations, or its error.
+	without      *driverv1.UpdateProviderTreeResponse
+	withoutError error
+	// why no reshape could be tried; then all that follows is empty.
+	why error
+
+	reply       *driverv1.UpdateProviderTreeResponse // with allocations
+	replyError  error
+	after       *providertree.Tree
+	allocations providertree.Allocations
+	renames     plugins.ClassRenames
+}
+
+// reshape tries one: once.
+func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error) {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if b.reshaped == nil {
+		if b.reshaped, err = b.tryReshape(ctx, base, p); err != nil { // told once
+			b.reshaped = &reshaped{why: notApplicable("there is no tree to reshape from; see reshape/needed")}
+			return nil, nil, nil, err
+		}
+	}
+	return base, p, b.reshaped, b.reshaped.why
+}
+
+// done is reshape for checks that look at what came out.
+func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
+	base, p, r, err := b.reshape(ctx)
+	switch {
+	case err != nil:
+	case kind(r.replyError) == wire.KindReshapeFailed:
+		err = notApplicable("the driver answers %s: consumers that it does not know cannot be moved", said(r.replyError))
+	case r.replyError != nil || r.after == nil:
+		err = notApplicable("the driver makes no reshape; see reshape/done")
+	}
+	return base, p, r, err
+}
+
+func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
+	r := &reshaped{}
+	var err error
+	if r.before, r.source, err = b.formerTree(ctx, base); err != nil {
+		return nil, err
+	}
+	if r.before == nil {
+		r.why = notApplicable("the driver's tree is flat, and no former configuration is given: there is nothing to reshape from")
+		return r, nil
+	}
+	r.given = allocate(r.before, base.root)
+	if err := strangersShare(r.before, base.root, base.node, r.given); err != nil {
+		return nil, err
+	}
+	r.without, r.withoutError = p.update(ctx, r.before, base.node, nil)
+	if b.opts.Former == nil && kind(r.withoutError) != wire.KindReshapeNeeded && !r.movedSilently(base.root) {
+		r.why = notApplicable("the driver does not reshape %s, and no former configuration is given", r.source)
+		return r, nil
+	}
+	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
+	if b.opts.Former == nil && kind(r.replyError) == wire.KindReshapeFailed && len(wire.FailureOf(r.replyError).Offenders) == 0 {
+		r.why = notApplicable("%s is no former shape of the driver's (%s), and no former configuration is given", r.source, said(r.replyError))
+	}
+	if r.replyError != nil {
+		return r, nil
+	}
+	r.renames = r.reply.GetClassRenames()
+	if r.after, err = wire.ToTree(r.reply.GetTree()); err != nil {
+		r.after, r.replyError = nil, fmt.Errorf("its tree cannot be used: %w", err)
+		return r, nil
+	}
+	if r.allocations, err = wire.ToAllocations(r.reply.GetAllocations()); err != nil {
+		r.after, r.replyError = nil, fmt.Errorf("its allocations cannot be used: %w", err)
+	}
+	return r, nil
+}
+
+// formerTree is a tree that may need a reshape, nil if there is none.
+func (b *bench) formerTree(ctx context.Context, base *baseline) (*providertree.Tree, string, error) {
+	if b.opts.Former == nil {
+		tree, err := base.flat()
+		return tree, "its own tree with all inventory on the root", err
+	}
+	p, err := b.start(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := p.configure(ctx, b.opts.Former, b.stateDir()); err != nil {
+		return nil, "", found("Configure with the former configuration", "%s", said(err))
+	}
+	tree, err := p.tree(ctx, base.bare, base.node)
+	if err != nil {
+		return nil, "", err
+	}
+	return asStored(tree), "the tree that it makes with the former configuration", nil
+}
+
+// movedSilently reports whether the answer without allocations lacks inventory that the tree had.
+func (r *reshaped) movedSilently(root string) bool {
+	if r.withoutError != nil {
+		return false
+	}
+	after, err := wire.ToTree(r.without.GetTree())
+	if err != nil {
+		return false
+	}
+	return len(lostInventory(r.before, after, root)) > 0
+}
+
+// lostInventory lists what the node's tree had and has no more.
+func lostInventory(before, after *providertree.Tree, root string) []string {
+	var out []string
+	for _, id := range before.Subtree(root) {
+		p, _ := before.Provider(id)
+		for _, class := range sortedKeys(p.Inventories) {
+			if _, still := after.Inventory(id, class); !still {
+				out = append(out, fmt.Sprintf("%s lost its %s", p.Name, class))
+			}
+		}
+	}
+	return out
+}
+
+// strangersShare adds a provider of somebody else's, of which the consumers have something too.
+func strangersShare(tree *providertree.Tree, root, node string, allocations providertree.Allocations) error {
+	id := uuid.NewString()
+	e := &editor{tree: tree}
+	e.child(root, id, node+":somebody-else")
+	e.inventory(id, strangeClass, 100)
+	e.note(tree.SetGeneration(id, 4))
+	for _, c := range allocations {
+		c.Resources[id] = map[string]int64{strangeClass: 5}
+	}
+	return e.err
+}
+
+// sent is what the reshape was asked for, in words.
+func (r *reshaped) sent(base *baseline, allocations providertree.Allocations) string {
+	return sentUpdate(r.before, base.node, allocations) + " (" + r.source + ")"
+}
+
+// sameAnswer reports whether two answers are the same.
+func sameAnswer(a, b *driverv1.UpdateProviderTreeResponse) bool {
+	return proto.Equal(a.GetAllocations(), b.GetAllocations())
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
+
+// Executables made once for all tests.
+var binDir, fakePath, brokenPath string
+
+func TestMain(m *testing.M) {
+	if mode, ok := os.LookupEnv(brokenKey); ok {
+		serveBroken(mode)
+		return
+	}
+	code := 1
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, "preparing the tests:", err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(binDir)
+	os.Exit(code)
+}
+
+func build() (err error) {
+	if binDir, err = os.MkdirTemp("", "drivertest"); err != nil {
+		return err
+	}
+	fakePath = filepath.Join(binDir, "compute-driver-fake")
+	if out, err := exec.Command("go", "build", "-o", fakePath, fakePackage).CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w: %s", fakePackage, err, out)
+	}
+	brokenPath, err = os.Executable()
+	return err
+}
+
+// variants are configurations of the fake driver that between them make every check apply.
+var variants = map[string]struct{ config, former string }{
+	"no configuration": {},
+	"flat with NUMA children": {config: `{"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "aggregates": ["6f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a01"],
+		"inventories": {"VCPU": {"total": 8, "allocation_ratio": 4}, "MEMORY_MB": {"total": 16384, "reserved": 512}},
+		"children": [{"name": "numa_0", "traits": ["HW_NUMA_ROOT"], "inventories": {"VGPU": {"total": 4}}}]}]}`},
+	"numa shape":              {config: shaped("numa")},
+	"vgpu-children from numa": {config: shaped("vgpu-children"), former: shaped("numa")},
+	"renamed class": {
+		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "shape": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
+		former: `{"nodes": [{"name": "cn1", "inventories": {"CUSTOM_SLICE": {"total": 8}, "VCPU": {"total": 4}}}]}`,
+	},
+	"numbered shapes": {config: numbered(4), former: numbered(1)},
+	"abilities": {config: `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 8}}}, {"name": "cn2", "uuid": "8f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a02", "inventories": {"VCPU": {"total": 8}}}],
+		"capabilities": {"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false},
+		"guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"]}`},
+}
+
+const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},
+	"DISK_GB": {"total": 100}, "VGPU": {"total": 8}, "FPGA": {"total": 8}}}]`
+
+func shaped(shape string) string { return `{` + machine + `, "shape": "` + shape + `"}` }
+
+func numbered(version int) string { return fmt.Sprintf(`{%s, "shape_version": %d}`, machine, version) }
+
+// TestFake: the fake driver does all that is asked for, however it is configured.
+func TestFake(t *testing.T) {
+	applied := map[string]bool{}
+	for name, v := range variants {
+		t.Run(name, func(t *testing.T) {
+			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former)}
+			opts.Each = func(r Result) { applied[r.ID] = applied[r.ID] || r.Outcome == Passed }
+			report, err := Execute(t.Context(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range report.Results {
+				if r.Outcome == Failed {
+					t.Errorf("%s\n%s", r.ID, r.Explain())
+				}
+			}
+			t.Logf("%d passed, %d do not apply", report.Count(Passed), report.Count(DoesNotApply))
+		})
+	}
+	// What no configuration of the fake driver makes apply is shown by the broken drivers to be a check all the same.
+	for _, c := range Suite() {
+		if !applied[c.ID] && !neverOfFake[c.ID] {
+			t.Errorf("%s applied to no configuration", c.ID)
+		}
+	}
+}
+
+// neverOfFake are checks that say nothing of the fake driver: it announces everything, and has no secrets.
+var neverOfFake = map[string]bool{"abilities/unannounced": true, "logs/secrets": true}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// agentIdentity is the uuid of a node that the driver leaves to the agent.
+const agentIdentity = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11"
+
+// baseline is what the driver says on an empty slate, which most checks start from.
+type baseline struct {
+	nodes []plugins.Node
+	node  string // the first one's name
+	root  string // its uuid
+	bare  *providertree.Tree
+	reply *driverv1.UpdateProviderTreeResponse // to bare
+	own   *providertree.Tree                   // reply as a tree
+	// stored is own as Placement would have it: every provider with a generation.
+	stored *providertree.Tree
+}
+
+// base asks once. That the driver does not answer is the business of nodes/some and tree/answers, not of those that need the answer.
+func (b *bench) base(ctx context.Context) (*baseline, *proc, error) {
+	p, err := b.shared(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if b.baseline == nil && b.baseErr == nil {
+		b.baseline, b.baseErr = p.baseline(ctx)
+	}
+	return b.baseline, p, b.baseErr
+}
+
+func (p *proc) baseline(ctx context.Context) (*baseline, error) {
+	nodes, err := p.nodes(ctx)
+	if err != nil || len(nodes) == 0 || nodes[0].Name == "" {
+		return nil, notApplicable("the driver names no node; see nodes/some")
+	}
+	base := &baseline{nodes: nodes, node: nodes[0].Name, root: rootOf(nodes[0])}
+	if base.bare, err = bareTree(base.root, base.node); err != nil {
+		return nil, notApplicable("the driver's first node cannot be: %v; see nodes/names and nodes/uuids", err)
+	}
+	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
+		return nil, notApplicable("the driver makes no tree for a new node; see tree/answers")
+	}
+	if base.own, err = wire.ToTree(base.reply.GetTree()); err != nil {
+		return base, notApplicable("the tree that the driver makes cannot be used; see tree/well-formed")
+	}
+	base.stored = asStored(base.own)
+	return base, nil
+}
+
+// rootOf is the uuid of a node's root provider.
+func rootOf(n plugins.Node) string {
+	if id, err := providertree.CanonicalUUID(n.UUID); err == nil {
+		return id
+	}
+	return agentIdentity
+}
+
+// bareTree is what Placement has of a node that nobody reported inventory of yet.
+func bareTree(root, node string) (*providertree.Tree, error) {
+	tree := &providertree.Tree{}
+	if err := tree.AddRoot(root, node); err != nil {
+		return nil, err
+	}
+	return tree, tree.SetGeneration(root, 3)
+}
+
+// asStored gives providers that are new a generation.
+func asStored(tree *providertree.Tree) *providertree.Tree {
+	out := tree.Clone()
+	for p := range tree.All() {
+		if p.Generation == providertree.NoGeneration {
+			_ = out.SetGeneration(p.UUID, 1) // exists, and has none
+		}
+	}
+	return out
+}
+
+// differences are two trees compared, a line each.
+func differences(before, after *providertree.Tree) []string {
+	var out []string
+	diff := providertree.Diff(before, after)
+	for _, p := range diff.Added {
+		out = append(out, fmt.Sprintf("%s (%s) is there that was not", p.Name, p.UUID))
+	}
+	for _, p := range diff.Removed {
+		out = append(out, fmt.Sprintf("%s (%s) is gone", p.Name, p.UUID))
+	}
+	for _, c := range diff.Changed {
+		out = append(out, changes(c)...)
+	}
+	return out
+}
+
+func changes(c providertree.Change) []string {
+	var out []string
+	note := func(format string, args ...any) {
+		out = append(out, c.Before.Name+": "+fmt.Sprintf(format, args...))
+	}
+	if c.Renamed() {
+		note("is called %s now", c.After.Name)
+	}
+	if c.Moved() {
+		note("is below %q now, was below %q", c.After.ParentUUID, c.Before.ParentUUID)
+	}
+	for _, class := range classesOf(c.Before.Inventories, c.After.Inventories) {
+		was, had := c.Before.Inventories[class]
+		is, has := c.After.Inventories[class]
+		switch {
+		case !had:
+			note("has %s now (%s)", class, inventoryWords(is))
+		case !has:
+			note("lost its %s (%s)", class, inventoryWords(was))
+		case !was.Equal(is):
+			note("%s is %s, was %s", class, inventoryWords(is), inventoryWords(was))
+		}
+	}
+	for _, list := range []struct {
+		what    string
+		was, is []string
+	}{{"trait", c.Before.Traits, c.After.Traits}, {"aggregate", c.Before.Aggregates, c.After.Aggregates}} {
+		for _, x := range list.is {
+			if !slices.Contains(list.was, x) {
+				note("has the %s %s now", list.what, x)
+			}
+		}
+		for _, x := range list.was {
+			if !slices.Contains(list.is, x) {
+				note("lost the %s %s", list.what, x)
+			}
+		}
+	}
+	return out
+}
+
+func classesOf(sets ...providertree.Inventories) []string {
+	var out []string
+	for _, s := range sets {
+		for class := range s {
+			if !slices.Contains(out, class) {
+				out = append(out, class)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func inventoryWords(i providertree.Inventory) string {
+	i = i.Normalize()
+	return fmt.Sprintf("total %d, reserved %d, min_unit %d, max_unit %d, step_size %d, ratio %v", i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio)
+}
+
+// stranger is what somebody else wrote into a node's tree and beside it.
+type stranger struct {
+	tree      *providertree.Tree
+	child     string // provider below the root
+	nested    string // provider below one of the driver's own, "" if it has none
+	sharing   string // root beside the node's
+	aggregate string
+}
+
+const (
+	strangeClass = "CUSTOM_SOMEBODY_ELSES"
+	strangeTrait = "CUSTOM_SOMEBODY_ELSES_TRAIT"
+)
+
+// withStranger adds things of somebody else to a copy of a tree of the node.
+func (base *baseline) withStranger(tree *providertree.Tree) (stranger, error) {
+	s := stranger{tree: tree.Clone(), child: uuid.NewString(), sharing: uuid.NewString(), aggregate: uuid.NewString()}
+	e := &editor{tree: s.tree}
+	e.child(base.root, s.child, base.node+":somebody-else")
+	e.inventory(s.child, strangeClass, 100)
+	e.traits(s.child, strangeTrait)
+	if kids := slices.DeleteFunc(tree.Subtree(base.root), func(id string) bool { return id == base.root }); len(kids) > 0 {
+		s.nested = uuid.NewString()
+		e.child(kids[len(kids)-1], s.nested, base.node+":somebody-elses-nested")
+		e.inventory(s.nested, strangeClass, 50)
+	}
+	e.inventory(base.root, strangeClass, 7)
+	e.traits(base.root, strangeTrait)
+	e.aggregates(base.root, s.aggregate)
+	e.root(s.sharing, "somebody-elses-storage")
+	e.inventory(s.sharing, "DISK_GB", 1_000_000)
+	e.traits(s.sharing, providertree.TraitSharesViaAggregate)
+	e.aggregates(s.sharing, s.aggregate)
+	s.tree = asStored(s.tree)
+	return s, e.err
+}
+
+// editor edits a tree and keeps the first error.
+type editor struct {
+	tree *providertree.Tree
+	err  error
+}
+
+func (e *editor) note(err error) {
+	if e.err == nil && err != nil {
+		e.err = fmt.Errorf("preparing a tree: %w", err)
+	}
+}
+func (e *editor) root(id, name string)           { e.note(e.tree.AddRoot(id, name)) }
+func (e *editor) child(parent, id, name string)  { e.note(e.tree.AddChild(parent, id, name)) }
+func (e *editor) traits(id string, t ...string)  { _, err := e.tree.AddTraits(id, t...); e.note(err) }
+func (e *editor) aggregates(id string, a string) { _, err := e.tree.AddAggregates(id, a); e.note(err) }
+func (e *editor) inventory(id, class string, total int64) {
+	_, err := e.tree.SetInventory(id, class, providertree.Inventory{Total: total})
+	e.note(err)
+}
+
+// adopted is a tree of the same providers under other uuids, as if somebody else had made them first.
+func (base *baseline) adopted() (*providertree.Tree, error) {
+	ids := map[string]string{"": "", base.root: base.root}
+	var all []providertree.Provider
+	for p := range base.stored.All() {
+		if _, ok := ids[p.UUID]; !ok {
+			ids[p.UUID] = uuid.NewString()
+		}
+		p.UUID, p.ParentUUID = ids[p.UUID], ids[p.ParentUUID]
+		all = append(all, p)
+	}
+	tree := &providertree.Tree{}
+	return tree, tree.Populate(all)
+}
+
+// flat is the driver's tree with the inventory of all its providers on the root, as a tree of an earlier shape may have been; nil if it
+// is flat already.
+func (base *baseline) flat() (*providertree.Tree, error) {
+	sum := providertree.Inventories{}
+	root, _ := base.own.Provider(base.root)
+	moved := false
+	for _, id := range base.own.Subtree(base.root) {
+		p, _ := base.own.Provider(id)
+		for class, inv := range p.Inventories {
+			sum[class] = merge(sum[class], inv)
+			moved = moved || id != base.root
+		}
+	}
+	if !moved {
+		return nil, nil
+	}
+	root.Inventories, root.Generation = sum, 9
+	tree := &providertree.Tree{}
+	return tree, tree.Populate([]providertree.Provider{root})
+}
+
+// merge is the inventory of two providers as one; the zero Inventory is none.
+func merge(a, b providertree.Inventory) providertree.Inventory {
+	if a.Total == 0 {
+		return b
+	}
+	a.Total, a.Reserved = min(a.Total+b.Total, providertree.MaxUnit), min(a.Reserved+b.Reserved, providertree.MaxUnit)
+	a.MaxUnit, a.MinUnit, a.StepSize = max(a.MaxUnit, b.MaxUnit), max(a.MinUnit, b.MinUnit), max(a.StepSize, b.StepSize)
+	return a
+}
+
+// names lists providers of the subtree of the node by name, without the root.
+func namesBelow(tree *providertree.Tree, root string) map[string]string {
+	out := map[string]string{}
+	for _, id := range tree.Subtree(root) {
+		if p, _ := tree.Provider(id); id != root {
+			out[p.Name] = p.UUID
+		}
+	}
+	return out
+}
+
+func quoted(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// chaosDriver is the path of the chaos driver that is in the repository, built once.
+var chaosDriver = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binDir, "the-chaos-driver")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/compute-agent/compute-agent/cmd/compute-driver-chaos").CombinedOutput()
+	if err != nil {
+		return "", errors.New(string(out))
+	}
+	return path, nil
+})
+
+// orders is a spec of the chaos driver.
+func orders(t *testing.T, start string, config map[string]string) Spec {
+	t.Helper()
+	path, err := chaosDriver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := Spec{
+		Name: "chaos", Path: path, Config: raw,
+		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond},
+		Restart: Restart{
+			HealthInterval: 20 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000,
+		},
+	}
+	spec.Timeouts.Health = 300 * time.Millisecond
+	if start != "" {
+		spec.Args = []string{"--start=" + start}
+	}
+	return spec
+}
+
+var startedProcess = regexp.MustCompile(`started process (\d+)`)
+
+// endRunaways ends what left the process group: that is beyond the host's reach.
+func (r *rig) endRunaways() {
+	for _, m := range startedProcess.FindAllStringSubmatch(r.log.String(), -1) {
+		if pid, err := strconv.Atoi(m[1]); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// TestNoDeedHurtsTheHost: whatever a driver does in a call, the call ends by its deadline, another driver is served meanwhile, and when
+// the first one is told to behave it works again.
+func TestNoDeedHurtsTheHost(t *testing.T) {
+	for _, deed := range []string{
+		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
+		"print", "raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket",
+		"no-root", "generation", "foreign", "flicker", "huge", "reshape", "again", "uninvited", "lose", "invent", "rename",
+		"garbage storm long-line leak grandchild hang",
+	} {
+		t.Run(strings.ReplaceAll(deed, " ", "+"), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			defer r.endRunaways()
+			other := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
+			p := r.mustStart(orders(t, "", map[string]string{"update": deed}))
+			for _, given := range []providertree.Allocations{nil, {}, nil} {
+				// Any outcome is fine, as long as it is not for our giving up that there is one.
+				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer) {
+					t.Errorf("the call did not end by itself: %v", err)
+				}
+				if _, err := r.update(other, nil); err != nil {
+					t.Errorf("another driver: %v", err)
+				}
+			}
+			r.eventually("an update of the driver that behaves now", func() error {
+				if err := p.Reconfigure(context.Background(), orders(t, "", nil)); err != nil {
+					return err
+				}
+				_, err := r.update(p, nil)
+				return err
+			})
+			if s := other.Status(); s.Restarts != 0 || s.State != Healthy {
+				t.Errorf("another driver: %+v", s)
+			}
+			r.log.records(t) // whatever it wrote, our log is one record a line
+			for line := range strings.Lines(r.log.String()) {
+				if len(line) > 2*maxLogLine {
+					t.Errorf("a log record has %d bytes", len(line))
+				}
+			}
+		})
+	}
+}
+
+// TestDeedsInOtherCallsDoNotHurt: the same for the calls around the one that matters.
+func TestDeedsInOtherCallsDoNotHurt(t *testing.T) {
+	for _, call := range []string{"nodes", "health", "watch", "shutdown"} {
+		for _, deed := range []string{"hang", "panic", "crash", "storm", "error"} {
+			t.Run(call+"/"+deed, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				p := r.mustStart(orders(t, "", map[string]string{call: deed}))
+				for range 2 { // without an answer that many times, it is given up
+					_, _ = p.AvailableNodes(context.Background())
+				}
+				if call == "shutdown" {
+					if err := p.Stop(context.Background()); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				r.eventually("an update", func() error {
+					if err := p.Reconfigure(context.Background(), orders(t, "", nil)); err != nil {
+						return err
+					}
+					_, err := r.update(p, nil)
+					return err
+				})
+			})
+		}
+	}
+}
+
+// TestStartsThatGoWrong: each ends in words, or in a driver that works.
+func TestStartsThatGoWrong(t *testing.T) {
+	for start, want := range map[string]string{
+		"exit":                             "cannot find the library that I need",
+		"crash":                            "a defect of the driver at its start",
+		"hang":                             "did not complete the handshake",
+		"raw-stdout":                       "is this a driver for compute-agent?",
+		"handshake=1|2|unix|/nowhere|grpc": `version "2"`,
+		"dance":                            "nothing that can be done at the start",
+		"noise,garbage,long-line":          "",
+		"sleep=200ms,runaway":              "",
+	} {
+		t.Run(start, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			defer r.endRunaways()
+			spec := orders(t, start, nil)
+			spec.Timeouts.Handshake = 10 * time.Second
+			if start == "hang" {
+				spec.Timeouts.Handshake = 300 * time.Millisecond
+			}
+			spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
+			p, err := r.start(spec)
+			switch {
+			case want != "":
+				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), want) {
+					t.Errorf("want %q, got %v", want, err)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if _, err := r.update(p, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// eventually tries until it works.
+func (r *rig) eventually(what string, try func() error) {
+	r.t.Helper()
+	err := try()
+	for limit := time.Now().Add(patience); err != nil && time.Now().Before(limit); err = try() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err != nil {
+		r.t.Fatalf("waited for %s: %v", what, err)
+	}
+}

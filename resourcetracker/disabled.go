@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// tellDisabled makes Placement say of a node whether it is disabled, and nothing else, when a pass that would have said it has failed:
+// a host whose driver is down, or whose reshape waits for a person, is the very one that somebody wants to take out.
+//
+// Cost: no request if Placement says so already.
+func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *nodeState) {
+	if t.config.Disabled == nil {
+		return
+	}
+	log := t.config.Logger.With().Str("driver", t.config.Name).Str("node", node.Name).Logger()
+	known, err := t.config.Placement.Tree(ctx, node.UUID, node.Name)
+	if err != nil || unborn(known, node.UUID) {
+		return
+	}
+	_, want := t.config.Disabled(node)
+	if want == known.HasTraits(node.UUID, TraitStatusDisabled) {
+		return
+	}
+	record := state.record
+	if record == nil {
+		if record, err = t.loadRecord(node); err != nil {
+			return // the pass said so
+		}
+	}
+	ours := record.Providers[node.UUID].Traits[TraitStatusDisabled] == ownership.Agent
+	if !want && !ours && !state.enabling {
+		return
+	}
+	desired := known.Clone()
+	change := desired.AddTraits
+	if !want {
+		change = desired.RemoveTraits
+	}
+	if _, err := change(node.UUID, TraitStatusDisabled); err != nil {
+		return
+	}
+	plan := t.config.Placement.Plan(known, desired)
+	// A node whose record has no providers is adopted later; until then a trait that we set is nobody's, and goes when it is enabled.
+	if want && record.Providers != nil && record.Driver == t.config.Name {
+		err = t.save(state, claimed(record, node, TraitStatusDisabled))
+	}
+	if err == nil {
+		err = t.config.Placement.Apply(ctx, node.UUID, plan)
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("Whether the node is disabled could not be told to Placement. It is tried again with the next pass.")
+		return
+	}
+	if !want {
+		state.enabling = false
+	}
+	t.noteWrites(state, plan.Operations)
+	t.count(EventWrite, node.Name, len(plan.Operations))
+}
+
+// claimed is a record in which a trait of the root is the agent's, too.
+func claimed(record *ownership.Record, node plugins.Node, trait string) *ownership.Record {
+	out := record.Clone()
+	root := out.Providers[node.UUID]
+	if root.Name == "" {
+		root.Name = node.Name
+	}
+	root.Traits = maps.Clone(root.Traits)
+	if root.Traits == nil {
+		root.Traits = map[string]ownership.Owner{}
+	}
+	root.Traits[trait] = ownership.Agent
+	out.Providers[node.UUID] = root
+	return out
+}
+
+// tellDisabledOfAll does so for the nodes that the driver has named before, when it cannot name them now.
+func (t *Tracker) tellDisabledOfAll(ctx context.Context) {
+	if t.config.Disabled == nil {
+		return
+	}
+	enabling := t.takeEnabling()
+	t.mu.Lock()
+	var states []*nodeState
+	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
+		if n := t.nodes[name]; n.State != Orphaned {
+			states = append(states, n)
+		}
+	}
+	t.mu.Unlock()
+	for _, n := range states {
+		for _, meant := range enabling {
+			n.enabling = n.enabling || meant(n.Name)
+		}
+		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+		t.tellDisabled(ctx, plugins.Node{Name: n.Name, UUID: n.UUID}, n)
+		cancel()
+	}
+}
+
+// aboutDriver reports whether a pass failed for another reason than Placement itself.
+func aboutDriver(err error) bool {
+	return err != nil && !aboutPlacement(err)
+}
