@@ -47,12 +47,13 @@ var mayImport = map[string][]string{
 	"systemd":                             {},
 	"internal/config":                     {"systemd"},
 	"internal/control":                    {"internal/health", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"internal/render":                     {"internal/control", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
+	"internal/render":                     {"internal/control", "plugins/drivertest", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
 	"internal/health":                     {},
 	"internal/libvirtd":                   {},
 	"internal/oracle":                     {"internal/realplacement", "placement", "placement/api"},
 	"internal/perf/peer":                  {},
 	"internal/perf/workload":              {},
+	"internal/scaffold":                   {},
 	"internal/version":                    {},
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class Failure(Exception):
-    """The call fails, for a reason that only its words say. Any other exception is taken for a defect, and logged with its stack."""
+    """The call fails, for a reason that only its words say. Any other exception is taken for a defect and logged as one."""
 
 
 class Answer(Exception):
