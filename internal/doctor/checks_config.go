@@ -13,6 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 func checkConfig(_ context.Context, e *Env) []Result {
@@ -90,12 +92,55 @@ func checkComputeID(_ context.Context, e *Env) []Result {
 	}
 	switch {
 	case len(all) == 0:
-		return fine("none yet; the first start makes one")
+		return e.firstStart(why)
 	case len(all) == 2 && all[0].id != all[1].id:
 		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path), why,
 			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file that says otherwise", e.Config.Agent.Host))
 	}
-	return fine("%s", all[0].id)
+	return e.sameHost(all[0].id, why)
+}
+
+// firstStart looks whether an identity that is not there is one that was lost.
+func (e *Env) firstStart(why string) []Result {
+	state, err := identity.Open(e.path(e.Config.Agent.StateDir))
+	if err == nil {
+		err = state.CheckFirstStart(ownership.DirName)
+	}
+	if result := e.refused(err, why); result != nil {
+		return result
+	}
+	return fine("none yet; the first start makes one")
+}
+
+// sameHost looks whether the agent would take itself for the one that was here before.
+func (e *Env) sameHost(id, why string) []Result {
+	state, err := identity.Open(e.path(e.Config.Agent.StateDir))
+	var note string
+	if err == nil {
+		machine, _ := identity.Machine(e.path(identity.MachineFile)) // none is told by what depends on it
+		note, err = state.Check(identity.Self{UUID: id, Host: e.Config.Agent.Host, Machine: machine})
+	}
+	if result := e.refused(err, why); result != nil {
+		return result
+	}
+	if note != "" {
+		return warn(note, why, "hostnamectl   # is this the host that it says?")
+	}
+	return fine("%s", id)
+}
+
+// refused is what the agent would end with.
+func (e *Env) refused(err error, why string) []Result {
+	var stranger *identity.Error
+	switch {
+	case errors.As(err, &stranger):
+		return bad(strings.ReplaceAll(stranger.Problem, e.Root, ""), why, strings.ReplaceAll(stranger.Remedy, e.Root, ""))
+	case os.IsPermission(err):
+		return skip("%s may not be read; ask again as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
+	case err != nil:
+		return bad(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)
+	}
+	return nil
 }
 
 // readShort reads a file that holds a line; longer ones are cut.
