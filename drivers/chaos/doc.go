@@ -2,7 +2,7 @@
 
 // Package chaos is a virt driver that does what drivers should not: it hangs, crashes, starts processes that outlive it,
 // writes garbage, leaks, starts slowly and makes wrong trees, each when and where its configuration says so. It is for
-// showing that the agent and its other drivers do not suffer by it. Without orders it behaves: one node with 8 VCPU.
+// showing that the agent and its other drivers do not suffer by it. Without orders it behaves: one node, cn1, with 8 VCPU.
 //
 //	[drivers.chaos]
 //	args = ["--start=noise,sleep=3s"]    # before the handshake

@@ -13,6 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// onlyNode is the node that it reports.
+const onlyNode = "cn1"
+
 // Driver is the chaos driver.
 type Driver struct {
 	mu  sync.Mutex
@@ -62,15 +65,15 @@ func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	if err := do(ctx, cfg.Nodes, cfg); err != nil {
 		return nil, err
 	}
-	return []plugins.Node{{Name: "cn1"}}, nil
+	return []plugins.Node{{Name: onlyNode}}, nil
 }
 
 // UpdateProviderTree does its deeds, and then what it should unless one of them left it undone.
 func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg := d.config()
 	root, ok := tree.ProviderByName(node)
-	if !ok {
-		return nil, fmt.Errorf("the tree has no resource provider %q", node)
+	if !ok || node != onlyNode {
+		return nil, fmt.Errorf("node %q is not this driver's, or not in the tree", node)
 	}
 	if _, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: 8}); err != nil {
 		return nil, err

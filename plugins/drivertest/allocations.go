@@ -21,8 +21,10 @@ func consumerName(i int) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest consumer ", i)).String()
 }
 
-// allocate makes up a few consumers that each have a little of everything in the node's tree that there is enough of.
-func allocate(tree *providertree.Tree, root string) providertree.Allocations {
+// allocate makes up a few consumers that each have a little of everything in the node's tree that there is enough of. The first one has more
+// than the others of what there is plenty of on every provider of the tree that the driver makes, so that it cannot be taken for another.
+func allocate(tree, own *providertree.Tree, root string) providertree.Allocations {
+	plenty := plentyOf(own)
 	out := providertree.Allocations{}
 	for i := range consumers {
 		generation := int64(i + 2)
@@ -33,7 +35,7 @@ func allocate(tree *providertree.Tree, root string) providertree.Allocations {
 		for _, id := range tree.Subtree(root) {
 			p, _ := tree.Provider(id)
 			for _, class := range sortedKeys(p.Inventories) {
-				if n, ok := share(p.Inventories[class], i); ok {
+				if n, ok := share(p.Inventories[class], i, plenty[class]); ok {
 					if c.Resources[id] == nil {
 						c.Resources[id] = map[string]int64{}
 					}
@@ -48,10 +50,26 @@ func allocate(tree *providertree.Tree, root string) providertree.Allocations {
 	return out
 }
 
-// share is what the i-th consumer gets of an inventory: the smallest amount that may be allocated, if there is room for one to each.
-func share(inv providertree.Inventory, i int) (int64, bool) {
-	unit := smallest(inv)
-	return unit, unit <= inv.Normalize().MaxUnit && int64(i+1)*unit <= inv.Capacity()
+// share is what the i-th consumer gets of an inventory: the smallest amount that may be allocated, if there is room for one to each, and
+// the first twice that if there is plenty.
+func share(inv providertree.Inventory, i int, plenty bool) (int64, bool) {
+	unit, most := smallest(inv), inv.Normalize().MaxUnit
+	if i == 0 && plenty && 2*unit <= most && (consumers+1)*unit <= inv.Capacity() {
+		return 2 * unit, true
+	}
+	return unit, unit <= most && int64(i+1)*unit <= inv.Capacity()
+}
+
+// plentyOf are the classes of which every provider that has any has enough for all consumers.
+func plentyOf(tree *providertree.Tree) map[string]bool {
+	out := map[string]bool{}
+	for p := range tree.All() {
+		for class, inv := range p.Inventories {
+			enough, seen := out[class]
+			out[class] = (enough || !seen) && (consumers+1)*smallest(inv) <= inv.Capacity() && 2*smallest(inv) <= inv.Normalize().MaxUnit
+		}
+	}
+	return out
 }
 
 // smallest is the least amount of an inventory that may be allocated.

@@ -68,6 +68,7 @@ func TestBroken(t *testing.T) {
 	for name, b := range breakages {
 		caught[b.check] = true
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			opts := b.options(path, name)
 			opts.Select = regexp.MustCompile("^(" + regexp.QuoteMeta(b.check) + "|" + regexp.QuoteMeta(b.also) + ")$")
 			report, err := Execute(t.Context(), opts)

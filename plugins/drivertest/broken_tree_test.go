@@ -59,8 +59,11 @@ func called(suffix string) func(provider) bool {
 }
 
 var _ = broken(map[string]brokenPlugin{
-	"makes no tree":              {check: "tree/answers", breakage: fails("UpdateProviderTree", wire.Failure{Kind: wire.KindNotReady, Words: "soon"}.Err())},
-	"reports nothing":            {check: "tree/inventory", breakage: edits(func(_, tree *driverv1.ProviderTree) { tree.Providers = tree.Providers[:1] })},
+	"makes no tree": {check: "tree/answers", breakage: fails("UpdateProviderTree", wire.Failure{Kind: wire.KindNotReady, Words: "soon"}.Err())},
+	"reports nothing": {check: "tree/inventory", breakage: edits(func(_, tree *driverv1.ProviderTree) {
+		tree.Providers = tree.Providers[:1]
+		tree.Providers[0].Inventories = nil
+	})},
 	"lists children first":       {check: "tree/order", breakage: edits(func(_, tree *driverv1.ProviderTree) { slices.Reverse(tree.Providers) })},
 	"has two of a name":          {check: "tree/unique", breakage: edits(func(_, tree *driverv1.ProviderTree) { tree.Providers[2].Name = tree.Providers[1].Name })},
 	"has a total of 0":           {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories = map[string]*driverv1.Inventory{"DISK_GB": {}} })},

@@ -157,8 +157,12 @@ func said(err error) string {
 		}
 	}
 	words := f.Message
-	if f.Kind == wire.KindConfigError {
+	switch f.Kind {
+	case wire.KindConfigError:
 		words = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
+	case wire.KindReshapeNeeded, wire.KindReshapeFailed, wire.KindNotReady:
+		words = f.Words
+	case wire.KindOther, wire.KindUnsupported:
 	}
 	for i, o := range f.Offenders {
 		if i == 3 {
@@ -167,6 +171,7 @@ func said(err error) string {
 		}
 		words += "; " + plugins.Offender(o).String()
 	}
+	words = strings.TrimPrefix(words, "; ")
 	const most = 600
 	if len(words) > most {
 		words = strings.ToValidUTF8(words[:most], "") + "..."

@@ -104,7 +104,7 @@ func (b *bench) steady(ctx context.Context, pick func(*baseline) *providertree.T
 		return err
 	}
 	tree := pick(base)
-	given := allocate(tree, base.root)
+	given := allocate(tree, base.own, base.root)
 	for from := range p.shape {
 		after, back, _, err := p.took(ctx, tree, base.node, from, given)
 		if err != nil {

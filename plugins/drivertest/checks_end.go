@@ -100,24 +100,23 @@ func checkDrains(ctx context.Context, b *bench) error {
 	}
 	var calls sync.WaitGroup
 	var lost error
+	var mu sync.Mutex
 	reached := make(chan struct{})
-	calls.Go(func() {
-		for i := range 3 { // Shutdown falls into one of them; one that comes after it may be refused
+	answered := sync.OnceFunc(func() { close(reached) })
+	for range 4 { // when one is answered the others have arrived; should one not have, it may be refused
+		calls.Go(func() {
+			defer answered()
 			reply, err := p.update(ctx, tree, base.node, nil)
-			if i == 0 {
-				close(reached)
+			if err == nil && len(reply.GetTree().GetProviders()) < tree.Len() {
+				err = fmt.Errorf("a tree of %d resource providers", len(reply.GetTree().GetProviders()))
 			}
-			if err != nil {
-				if status.Code(err) != codes.Unavailable { // that is how a new call is refused
-					lost = err
-				}
-				return
+			if err != nil && status.Code(err) != codes.Unavailable {
+				mu.Lock()
+				defer mu.Unlock()
+				lost = err
 			}
-			if len(reply.GetTree().GetProviders()) < tree.Len() {
-				lost = fmt.Errorf("a tree of %d providers", len(reply.GetTree().GetProviders()))
-			}
-		}
-	})
+		})
+	}
 	<-reached
 	err = p.shutdown(ctx)
 	calls.Wait()

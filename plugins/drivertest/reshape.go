@@ -71,7 +71,7 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		r.why = notApplicable("the driver's tree is flat, and no former configuration is given: there is nothing to reshape from")
 		return r, nil
 	}
-	r.given = allocate(r.before, base.root)
+	r.given = allocate(r.before, base.own, base.root)
 	if err := strangersShare(r.before, base.root, base.node, r.given); err != nil {
 		return nil, err
 	}

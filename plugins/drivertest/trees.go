@@ -5,6 +5,7 @@ package drivertest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,7 +96,11 @@ func differences(before, after *providertree.Tree) []string {
 	var out []string
 	diff := providertree.Diff(before, after)
 	for _, p := range diff.Added {
-		out = append(out, fmt.Sprintf("%s (%s) is there that was not", p.Name, p.UUID))
+		line := fmt.Sprintf("%s (%s) is there that was not", p.Name, p.UUID)
+		for _, class := range sortedKeys(p.Inventories) {
+			line += fmt.Sprintf(", with %d %s", p.Inventories[class].Total, class)
+		}
+		out = append(out, line)
 	}
 	for _, p := range diff.Removed {
 		out = append(out, fmt.Sprintf("%s (%s) is gone", p.Name, p.UUID))
@@ -280,3 +285,5 @@ func namesBelow(tree *providertree.Tree, root string) map[string]string {
 }
 
 func quoted(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -44,6 +44,7 @@ func TestFakeDriverReportsItsTree(t *testing.T) {
 		t.Errorf("child: %+v", child)
 	}
 
+	r.await(0, "the plugin to be healthy", is(Healthy)) // it serves calls a moment before it is said to
 	status := p.Status()
 	if status.State != Healthy || status.PID == 0 || len(status.SHA256) != 64 || status.Restarts != 0 {
 		t.Errorf("status: %+v", status)

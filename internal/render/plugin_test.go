@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func TestPluginTest(t *testing.T) {
+	check := func(id, title string) drivertest.Check {
+		return drivertest.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
+	}
+	report := drivertest.Report{
+		Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"},
+		Results: []drivertest.Result{
+			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
+			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
+				Came: "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1", Output: []string{"info: reshaped"}},
+			{Check: check("reshape/settled", "is done"), Outcome: drivertest.DoesNotApply, Why: "the driver makes no reshape\nsee reshape/done"},
+		},
+	}
+	var b bytes.Buffer
+	if err := render.PluginTest(&b, report); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test.txt", b.Bytes())
+
+	b.Reset()
+	if err := render.PluginTest(&b, drivertest.Report{Path: "./x"}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test-silent.txt", b.Bytes())
+}
+
+func TestPluginInfo(t *testing.T) {
+	report := drivertest.Report{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
+	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}}}`
+	var b bytes.Buffer
+	for _, s := range []string{schema, "", "[1]"} {
+		if err := render.PluginInfo(&b, report, "00ff", []byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-info.txt", b.Bytes())
+}
+
+func TestPluginPass(t *testing.T) {
+	tree := &providertree.Tree{}
+	const root, child = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "32ca3b36-8f56-5fed-8b69-a90012786f2a"
+	if err := tree.AddRoot(root, "cn1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.AddChild(root, child, "cn1_gpu_0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4}); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for i, pass := range []drivertest.Pass{
+		{Health: "slow disk", Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 is there that was not"}}}},
+		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}},
+		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
+		{Nodes: []drivertest.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+	} {
+		if err := render.PluginPass(&b, pass, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-run.txt", b.Bytes())
+}
+
+func TestPluginList(t *testing.T) {
+	var b bytes.Buffer
+	if err := render.PluginList(&b, "/p", nil); err != nil {
+		t.Fatal(err)
+	}
+	entries := []render.PluginEntry{
+		{Name: "fake", Path: "/p/compute-driver-fake", State: "not configured"},
+		{Name: "libvirt", Path: "/p/compute-driver-libvirt", State: "enabled", Problem: "it is not installed"},
+	}
+	if err := render.PluginList(&b, "/p", entries); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-list.txt", b.Bytes())
+}

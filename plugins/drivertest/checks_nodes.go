@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const seeNodes = "plugins.Driver.AvailableNodes; proto: Driver.AvailableNodes"
+
+var nodeChecks = []Check{
+	{
+		ID: "nodes/some", Title: "names the compute nodes that it is responsible for",
+		Protects: "a node that vanishes: an empty list says that there is none",
+		Rule:     "AvailableNodes lists the nodes; while that cannot be known yet the answer is NotReady, never an empty list. The suite needs a driver that is ready.",
+		See:      seeNodes, run: checkNodesSome,
+	},
+	{
+		ID: "nodes/names", Title: "gives each node a name of its own that Placement takes",
+		Protects: "a root provider that Placement refuses",
+		Rule:     "A node's name has 1 to 200 characters and is there once.",
+		See:      seeNodes, run: checkNodeNames,
+	},
+	{
+		ID: "nodes/uuids", Title: "gives each node a uuid of its own, or one of them none",
+		Protects: "two nodes that would be one resource provider",
+		Rule:     "A node's uuid is a uuid that no other node has. It may be left empty for the agent's own identity, which is one.",
+		See:      "plugins.Node; proto: Node.uuid", run: checkNodeUUIDs,
+	},
+	{
+		ID: "nodes/repeated", Title: "names the same nodes when asked again",
+		Protects: "nodes that come and go, and their inventory with them",
+		Rule:     "The list is what there is, not what is new.",
+		See:      seeNodes, run: checkNodesRepeated,
+	},
+	{
+		ID: "nodes/restart", Title: "names the same nodes after a restart",
+		Protects: "a node whose identity would change with every update of the driver",
+		Rule:     "The agent may end the process at any moment and start it again: a driver keeps nothing that it could not find out anew.",
+		See:      "plugins.Driver", run: checkNodesRestart,
+	},
+}
+
+func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
+	p, err := b.shared(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err := p.nodes(ctx)
+	if err != nil || len(nodes) == 0 {
+		return nil, nil, notApplicable("the driver names no node; see nodes/some")
+	}
+	return nodes, p, nil
+}
+
+func checkNodesSome(ctx context.Context, b *bench) error {
+	p, err := b.shared(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, err := p.nodes(ctx)
+	switch {
+	case err != nil:
+		return found("AvailableNodes", "%s", said(err))
+	case len(nodes) == 0:
+		return found("AvailableNodes", "an empty list")
+	}
+	return nil
+}
+
+func checkNodeNames(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	seen := map[string]bool{}
+	for _, n := range nodes {
+		if err := providertree.ValidateProviderName(n.Name); err != nil {
+			wrong = append(wrong, fmt.Sprintf("a node %q: %v", n.Name, err))
+		}
+		if seen[n.Name] {
+			wrong = append(wrong, fmt.Sprintf("the node %q twice", n.Name))
+		}
+		seen[n.Name] = true
+	}
+	return several("AvailableNodes", wrong)
+}
+
+func checkNodeUUIDs(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	seen := map[string]string{}
+	for _, n := range nodes {
+		id := n.UUID
+		if id != "" {
+			if id, err = providertree.CanonicalUUID(n.UUID); err != nil {
+				wrong = append(wrong, fmt.Sprintf("the node %q: %v", n.Name, err))
+				continue
+			}
+		}
+		if other, taken := seen[id]; taken {
+			wrong = append(wrong, fmt.Sprintf("the node %q with the uuid of %q (%q)", n.Name, other, id))
+		}
+		seen[id] = n.Name
+	}
+	return several("AvailableNodes", wrong)
+}
+
+func checkNodesRepeated(ctx context.Context, b *bench) error {
+	nodes, p, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 10 {
+		again, err := p.nodes(ctx)
+		if err != nil {
+			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%s", said(err))
+		}
+		if !sameNodes(nodes, again) {
+			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%v; it was %v the first time", again, nodes)
+		}
+	}
+	return nil
+}
+
+func sameNodes(a, b []plugins.Node) bool {
+	by := func(x, y plugins.Node) int { return strings.Compare(x.Name, y.Name) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), by), slices.SortedFunc(slices.Values(b), by))
+}
+
+func checkNodesRestart(ctx context.Context, b *bench) error {
+	nodes, _, err := b.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := b.configured(ctx)
+	if err != nil {
+		return err
+	}
+	again, err := p.nodes(ctx)
+	if err != nil {
+		return found("AvailableNodes after a restart", "%s", said(err))
+	}
+	if !sameNodes(nodes, again) {
+		return found("AvailableNodes after a restart", "%v; it was %v before", again, nodes)
+	}
+	return nil
+}
