@@ -17,7 +17,7 @@ func TestPluginScripts(t *testing.T) {
 		t.Fatalf("building the fake driver: %v: %s", err, out)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata/plugin", UpdateScripts: true,
+		Dir:  "testdata/plugin",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DRIVER", driver)

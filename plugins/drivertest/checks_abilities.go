@@ -235,7 +235,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		}},
 		{wire.CapabilityGuests, "Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
 		{wire.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
-		{wire.CapabilityWatch, "Watch", func() error { _, err := p.watch(ctx, 1, nil); return err }},
+		{wire.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
 	} {
 		if b.announces(ability.capability) {
 			continue

@@ -201,7 +201,7 @@ func logCheck(what string, bad func(record) bool) func(context.Context, *bench) 
 		var wrong []string
 		for _, r := range b.log.all() {
 			if bad(r) {
-				wrong = append(wrong, fmt.Sprintf("during %s: %.300s", r.check, r))
+				wrong = append(wrong, fmt.Sprintf("a %s during %s: %.300s", what, r.check, r))
 			}
 		}
 		return several("all checks, reading what the process wrote", wrong)
@@ -219,7 +219,7 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = h.Close() }()
+	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
 	p, err := b.startWith(ctx, h)
 	if err != nil {
 		return err

@@ -203,32 +203,33 @@ var configChecks = []Check{
 }
 
 // readSchema is the schema, decoded; nil without one.
-func (b *bench) readSchema(ctx context.Context) (raw []byte, schema map[string]any, err error) {
+func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
-		return nil, nil, notApplicable("the plugin does not start; see start/handshake")
+		return nil, notApplicable("the plugin does not start; see start/handshake")
 	}
+	var raw []byte
 	for i := range 2 {
 		again, err := p.schema(ctx)
 		if err != nil {
-			return nil, nil, found("ConfigSchema before Configure", "%s", said(err))
+			return nil, found("ConfigSchema before Configure", "%s", said(err))
 		}
 		if i > 0 && !bytes.Equal(raw, again) {
-			return nil, nil, found("ConfigSchema, twice", "two different answers")
+			return nil, found("ConfigSchema, twice", "two different answers")
 		}
 		raw = again
 	}
 	if len(raw) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err := json.Unmarshal(raw, &schema); err != nil {
-		return nil, nil, found("ConfigSchema", "what is no JSON object: %v", err)
+		return nil, found("ConfigSchema", "what is no JSON object: %v", err)
 	}
-	return raw, schema, nil
+	return schema, nil
 }
 
 func checkSchema(ctx context.Context, b *bench) error {
-	_, schema, err := b.readSchema(ctx)
+	schema, err := b.readSchema(ctx)
 	if err != nil || schema == nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func checkSchema(ctx context.Context, b *bench) error {
 }
 
 func checkSchemaStrict(ctx context.Context, b *bench) error {
-	_, schema, err := b.readSchema(ctx)
+	schema, err := b.readSchema(ctx)
 	if f := (*finding)(nil); errors.As(err, &f) {
 		return notApplicable("there is no schema to look at; see config/schema")
 	}
@@ -396,7 +397,7 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 }
 
 func checkWrongType(ctx context.Context, b *bench) error {
-	_, schema, err := b.readSchema(ctx)
+	schema, err := b.readSchema(ctx)
 	if err != nil {
 		return notApplicable("there is no schema to look at; see config/schema")
 	}

@@ -45,7 +45,7 @@ func Describe(ctx context.Context, opts Options) (report Report, schema []byte, 
 	if err != nil {
 		return Report{}, nil, err
 	}
-	defer b.close()
+	defer b.close() //nolint:contextcheck // it ends in any case
 	p, err := b.start(ctx)
 	if err != nil {
 		return Report{}, nil, unusable(err)
@@ -80,7 +80,7 @@ func Rehearse(ctx context.Context, opts Options, again bool, interval time.Durat
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.close() //nolint:contextcheck // it ends in any case
 	p, err := b.configured(ctx)
 	if err != nil {
 		return unusable(err)

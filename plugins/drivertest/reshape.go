@@ -85,12 +85,12 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		r.why = notApplicable("%s is no former shape of the driver's (%s), and no former configuration is given", r.source, said(r.replyError))
 	}
 	if r.replyError != nil {
-		return r, nil
+		return r, nil //nolint:nilerr // it is what came of it
 	}
 	r.renames = r.reply.GetClassRenames()
 	if r.after, err = wire.ToTree(r.reply.GetTree()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its tree cannot be used: %w", err)
-		return r, nil
+		return r, nil //nolint:nilerr // it is what came of it
 	}
 	if r.allocations, err = wire.ToAllocations(r.reply.GetAllocations()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its allocations cannot be used: %w", err)

@@ -48,7 +48,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	defer b.close()
+	defer b.close() //nolint:contextcheck // it ends in any case
 	report := Report{Path: opts.Path, Results: []Result{}, Capabilities: []string{}}
 	for _, c := range Suite() {
 		if opts.Select != nil && !opts.Select.MatchString(c.ID) {

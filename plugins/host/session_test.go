@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// TestSession: a process of one's own, from a directory that an agent would not trust, is there to be called and then gone.
+func TestSession(t *testing.T) {
+	r := newRig(t)
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(open, "compute-driver-fake")
+	if err := copyFile(fakePath, path); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := r.Open(ctx, Spec{Name: "mine", Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Plugin().Info(ctx, &driverv1.InfoRequest{})
+	if err != nil || info.GetName() != "fake" {
+		t.Errorf("Info: %v, %v", info, err)
+	}
+	if err := s.End(); err != nil {
+		t.Errorf("End: %v", err)
+	}
+	waitGone(t, s.PID())
+	s.Kill() // does nothing any more
+
+	if _, err := r.Open(ctx, Spec{Name: "mine", Path: open}); err == nil {
+		t.Error("a directory was started")
+	}
+	if _, err := r.Open(ctx, Spec{Name: "mine", Path: filepath.Join(open, "nobody")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
