@@ -36,7 +36,7 @@ func guard(known, desired *providertree.Tree, node plugins.Node) error {
 	for p := range desired.All() {
 		for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
 			inv := p.Inventories[class]
-			if was, there := known.Inventory(p.UUID, class); inv.Reserved > inv.Total && !(there && was.Equal(inv)) {
+			if was, there := known.Inventory(p.UUID, class); inv.Reserved > inv.Total && (!there || !was.Equal(inv)) {
 				errs = append(errs, fmt.Errorf("of %s on %s (%s) more is reserved (%d) than there is (%d), which Placement refuses", class, p.Name, p.UUID, inv.Reserved, inv.Total))
 			}
 		}
