@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/durable"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -150,24 +151,7 @@ func (s *SeenGuests) save(root string, guests map[string]Sighting) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	tmp := s.path(root) + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(content, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, s.path(root))
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return durable.Replace(s.path(root), append(content, '\n'))
 }
 
 // NodeGuests is a node with the guests that its driver lists.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/durable"
 )
 
 // FileName is the file below the agent's state directory.
@@ -94,30 +96,9 @@ func (s *Store) keep(next file) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(s.path, append(content, '\n')); err != nil {
+	if err := durable.Replace(s.path, append(content, '\n')); err != nil {
 		return fmt.Errorf("keeping whether this host is disabled: %w", err)
 	}
 	s.file = next
 	return nil
-}
-
-func replace(path string, content []byte) error {
-	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path)) // one process has the state directory at a time
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/health", "internal/serve", "internal/version"}
+var commons = []string{"internal/durable", "internal/health", "internal/serve", "internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

@@ -9,9 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/durable"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -109,27 +109,10 @@ func (r *Record) validate() error {
 }
 
 // write replaces the file whole: written beside, synced, renamed into place, and the directory synced.
-func write(path string, r *Record) (err error) {
+func write(path string, r *Record) error {
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path)) // one process has the state directory at a time
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(content, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Replace(path, append(content, '\n'))
 }

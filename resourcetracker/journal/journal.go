@@ -13,12 +13,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/durable"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // keep is how many finished entries are kept. Of more, the oldest that did not happen go first: a host on which one was refused
 // again and again still knows what it once did.
 const keep = 100
+
+// The disk is the machine's, but in tests.
+type (
+	disk     = durable.Disk
+	realDisk = durable.Files
+)
 
 // Journal is the journal of one state directory, which must belong to this process alone (the agent holds it locked). It is
 // what [reportclient.Config] wants as its ReshapeLog. All methods may be called at any time from any goroutine.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/compute-agent/compute-agent/internal/durable"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -32,6 +33,12 @@ var (
 	ErrDamaged = errors.New("the record of what the agent owns is damaged")
 	// ErrNewer says that the file of a record was written by a newer version of the agent.
 	ErrNewer = errors.New("the record of what the agent owns is of a newer version of the agent")
+)
+
+// The disk is the machine's, but in tests.
+type (
+	disk     = durable.Disk
+	realDisk = durable.Files
 )
 
 // Store keeps the records of one state directory, one file each. The directory must belong to this process alone (the agent

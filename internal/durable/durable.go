@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package durable puts small files on disk so that they outlive a crash and a power cut: old or new, and never part of one.
+package durable
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Disk is what is done to files, for stores whose tests have each step of it fail.
+type Disk interface {
+	MkdirAll(dir string) error
+	// WriteFile makes a file with this content, for its owner only, and syncs it.
+	WriteFile(path string, content []byte) error
+	Rename(from, to string) error
+	Remove(path string) error
+	SyncDir(dir string) error
+}
+
+// Files is the machine's own disk.
+type Files struct{}
+
+// MkdirAll implements [Disk].
+func (Files) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// Rename implements [Disk].
+func (Files) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements [Disk].
+func (Files) Remove(path string) error { return os.Remove(path) }
+
+// WriteFile implements [Disk].
+func (Files) WriteFile(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// SyncDir implements [Disk].
+func (Files) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Replace gives a file another content: written beside, synced, renamed into place, and the directory synced. One process at a time
+// may do so below a directory. Beside an error the file is the old one, or the new one that may not outlive a power cut yet.
+//
+// Cost: two fsyncs.
+func Replace(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
+	err := Files{}.WriteFile(tmp, content)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // it means nothing, and the next write replaces it
+		return err
+	}
+	return Files{}.SyncDir(dir)
+}
