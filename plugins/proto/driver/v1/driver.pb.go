@@ -15,8 +15,8 @@
 // Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError. A method of a capability that the plugin does not
-// have, altogether or with its present configuration, answers UNIMPLEMENTED.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. A method of a
+// capability that the plugin does not have, altogether or with its present configuration, answers UNIMPLEMENTED.
 
 package driverv1
 
@@ -34,6 +34,66 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// PowerState is Nova's, with its numbers.
+type PowerState int32
+
+const (
+	// The hypervisor does not say.
+	PowerState_POWER_STATE_NOSTATE   PowerState = 0
+	PowerState_POWER_STATE_RUNNING   PowerState = 1
+	PowerState_POWER_STATE_PAUSED    PowerState = 3
+	PowerState_POWER_STATE_SHUTDOWN  PowerState = 4
+	PowerState_POWER_STATE_CRASHED   PowerState = 6
+	PowerState_POWER_STATE_SUSPENDED PowerState = 7
+)
+
+// Enum value maps for PowerState.
+var (
+	PowerState_name = map[int32]string{
+		0: "POWER_STATE_NOSTATE",
+		1: "POWER_STATE_RUNNING",
+		3: "POWER_STATE_PAUSED",
+		4: "POWER_STATE_SHUTDOWN",
+		6: "POWER_STATE_CRASHED",
+		7: "POWER_STATE_SUSPENDED",
+	}
+	PowerState_value = map[string]int32{
+		"POWER_STATE_NOSTATE":   0,
+		"POWER_STATE_RUNNING":   1,
+		"POWER_STATE_PAUSED":    3,
+		"POWER_STATE_SHUTDOWN":  4,
+		"POWER_STATE_CRASHED":   6,
+		"POWER_STATE_SUSPENDED": 7,
+	}
+)
+
+func (x PowerState) Enum() *PowerState {
+	p := new(PowerState)
+	*p = x
+	return p
+}
+
+func (x PowerState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PowerState) Descriptor() protoreflect.EnumDescriptor {
+	return file_plugins_proto_driver_v1_driver_proto_enumTypes[0].Descriptor()
+}
+
+func (PowerState) Type() protoreflect.EnumType {
+	return &file_plugins_proto_driver_v1_driver_proto_enumTypes[0]
+}
+
+func (x PowerState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PowerState.Descriptor instead.
+func (PowerState) EnumDescriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{0}
+}
 
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -78,7 +138,7 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted".
+	// "guests", "node_deleted", "instances", "instance_events".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -2194,6 +2254,976 @@ func (x *ConfigError) GetProblem() string {
 	return ""
 }
 
+// Instance is one that Spawn made, as it is now.
+type Instance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The consumer's in Placement.
+	Uuid       string     `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Name       string     `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PowerState PowerState `protobuf:"varint,3,opt,name=power_state,json=powerState,proto3,enum=compute.driver.v1.PowerState" json:"power_state,omitempty"`
+	// What it is called at the hypervisor ("instance-0000002a"), for people; may be empty.
+	HypervisorName string `protobuf:"bytes,4,opt,name=hypervisor_name,json=hypervisorName,proto3" json:"hypervisor_name,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Instance) Reset() {
+	*x = Instance{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Instance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Instance) ProtoMessage() {}
+
+func (x *Instance) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Instance.ProtoReflect.Descriptor instead.
+func (*Instance) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Instance) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *Instance) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Instance) GetPowerState() PowerState {
+	if x != nil {
+		return x.PowerState
+	}
+	return PowerState_POWER_STATE_NOSTATE
+}
+
+func (x *Instance) GetHypervisorName() string {
+	if x != nil {
+		return x.HypervisorName
+	}
+	return ""
+}
+
+type ListInstancesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstancesRequest) Reset() {
+	*x = ListInstancesRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstancesRequest) ProtoMessage() {}
+
+func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
+func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ListInstancesRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type ListInstancesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100,000.
+	Instances     []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstancesResponse) Reset() {
+	*x = ListInstancesResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstancesResponse) ProtoMessage() {}
+
+func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
+func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListInstancesResponse) GetInstances() []*Instance {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+type SpawnInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node string        `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Spec *InstanceSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	// The tree as Placement has it, for looking up the providers of spec.allocations. It does not come back.
+	Tree          *ProviderTree `protobuf:"bytes,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpawnInstanceRequest) Reset() {
+	*x = SpawnInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpawnInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpawnInstanceRequest) ProtoMessage() {}
+
+func (x *SpawnInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpawnInstanceRequest.ProtoReflect.Descriptor instead.
+func (*SpawnInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SpawnInstanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SpawnInstanceRequest) GetSpec() *InstanceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *SpawnInstanceRequest) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+type SpawnInstanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      *Instance              `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpawnInstanceResponse) Reset() {
+	*x = SpawnInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpawnInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpawnInstanceResponse) ProtoMessage() {}
+
+func (x *SpawnInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpawnInstanceResponse.ProtoReflect.Descriptor instead.
+func (*SpawnInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SpawnInstanceResponse) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+// InstanceSpec is what is to be made. What a driver cannot provide it refuses with an InstanceFault.
+type InstanceSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uuid  string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// For people, as its owner gave it.
+	Name      string  `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ProjectId string  `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	UserId    string  `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Flavor    *Flavor `protobuf:"bytes,5,opt,name=flavor,proto3" json:"flavor,omitempty"`
+	// What Placement granted: by provider uuid. It decides which processors, cells of memory and devices the instance gets.
+	Allocations map[string]*Resources `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What names the image to the driver; empty: none, an empty disk.
+	Image string `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
+	// hw_machine_type and the like.
+	ImageProperties map[string]string `protobuf:"bytes,8,rep,name=image_properties,json=imageProperties,proto3" json:"image_properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The owner's key-value pairs.
+	Metadata map[string]string `protobuf:"bytes,9,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// For cloud-init, as the owner gave it, decoded. At most 64 KiB.
+	UserData      []byte `protobuf:"bytes,10,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceSpec) Reset() {
+	*x = InstanceSpec{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceSpec) ProtoMessage() {}
+
+func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceSpec.ProtoReflect.Descriptor instead.
+func (*InstanceSpec) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *InstanceSpec) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetFlavor() *Flavor {
+	if x != nil {
+		return x.Flavor
+	}
+	return nil
+}
+
+func (x *InstanceSpec) GetAllocations() map[string]*Resources {
+	if x != nil {
+		return x.Allocations
+	}
+	return nil
+}
+
+func (x *InstanceSpec) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetImageProperties() map[string]string {
+	if x != nil {
+		return x.ImageProperties
+	}
+	return nil
+}
+
+func (x *InstanceSpec) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *InstanceSpec) GetUserData() []byte {
+	if x != nil {
+		return x.UserData
+	}
+	return nil
+}
+
+type Flavor struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Vcpus       int64                  `protobuf:"varint,2,opt,name=vcpus,proto3" json:"vcpus,omitempty"`
+	MemoryMb    int64                  `protobuf:"varint,3,opt,name=memory_mb,json=memoryMb,proto3" json:"memory_mb,omitempty"`
+	RootGb      int64                  `protobuf:"varint,4,opt,name=root_gb,json=rootGb,proto3" json:"root_gb,omitempty"`
+	EphemeralGb int64                  `protobuf:"varint,5,opt,name=ephemeral_gb,json=ephemeralGb,proto3" json:"ephemeral_gb,omitempty"`
+	SwapMb      int64                  `protobuf:"varint,6,opt,name=swap_mb,json=swapMb,proto3" json:"swap_mb,omitempty"`
+	// hw:cpu_policy and the like.
+	ExtraSpecs    map[string]string `protobuf:"bytes,7,rep,name=extra_specs,json=extraSpecs,proto3" json:"extra_specs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flavor) Reset() {
+	*x = Flavor{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flavor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flavor) ProtoMessage() {}
+
+func (x *Flavor) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flavor.ProtoReflect.Descriptor instead.
+func (*Flavor) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Flavor) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Flavor) GetVcpus() int64 {
+	if x != nil {
+		return x.Vcpus
+	}
+	return 0
+}
+
+func (x *Flavor) GetMemoryMb() int64 {
+	if x != nil {
+		return x.MemoryMb
+	}
+	return 0
+}
+
+func (x *Flavor) GetRootGb() int64 {
+	if x != nil {
+		return x.RootGb
+	}
+	return 0
+}
+
+func (x *Flavor) GetEphemeralGb() int64 {
+	if x != nil {
+		return x.EphemeralGb
+	}
+	return 0
+}
+
+func (x *Flavor) GetSwapMb() int64 {
+	if x != nil {
+		return x.SwapMb
+	}
+	return 0
+}
+
+func (x *Flavor) GetExtraSpecs() map[string]string {
+	if x != nil {
+		return x.ExtraSpecs
+	}
+	return nil
+}
+
+type DestroyInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid          string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestroyInstanceRequest) Reset() {
+	*x = DestroyInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestroyInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestroyInstanceRequest) ProtoMessage() {}
+
+func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestroyInstanceRequest.ProtoReflect.Descriptor instead.
+func (*DestroyInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DestroyInstanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DestroyInstanceRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+type DestroyInstanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestroyInstanceResponse) Reset() {
+	*x = DestroyInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestroyInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestroyInstanceResponse) ProtoMessage() {}
+
+func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestroyInstanceResponse.ProtoReflect.Descriptor instead.
+func (*DestroyInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+}
+
+type SetInstancePowerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// RUNNING or SHUTDOWN.
+	PowerState PowerState `protobuf:"varint,3,opt,name=power_state,json=powerState,proto3,enum=compute.driver.v1.PowerState" json:"power_state,omitempty"`
+	// With SHUTDOWN: pull the plug. Otherwise the guest is asked first, and the plug is pulled when it has not followed within
+	// the time that the driver gives guests.
+	Hard          bool `protobuf:"varint,4,opt,name=hard,proto3" json:"hard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetInstancePowerRequest) Reset() {
+	*x = SetInstancePowerRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetInstancePowerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetInstancePowerRequest) ProtoMessage() {}
+
+func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetInstancePowerRequest.ProtoReflect.Descriptor instead.
+func (*SetInstancePowerRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SetInstancePowerRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SetInstancePowerRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *SetInstancePowerRequest) GetPowerState() PowerState {
+	if x != nil {
+		return x.PowerState
+	}
+	return PowerState_POWER_STATE_NOSTATE
+}
+
+func (x *SetInstancePowerRequest) GetHard() bool {
+	if x != nil {
+		return x.Hard
+	}
+	return false
+}
+
+type SetInstancePowerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      *Instance              `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetInstancePowerResponse) Reset() {
+	*x = SetInstancePowerResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetInstancePowerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetInstancePowerResponse) ProtoMessage() {}
+
+func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetInstancePowerResponse.ProtoReflect.Descriptor instead.
+func (*SetInstancePowerResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *SetInstancePowerResponse) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+type WatchInstancesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Something is to be sent at least this often; a heartbeat, if there is nothing else.
+	HeartbeatMs   int64 `protobuf:"varint,1,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInstancesRequest) Reset() {
+	*x = WatchInstancesRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInstancesRequest) ProtoMessage() {}
+
+func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
+func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
+	if x != nil {
+		return x.HeartbeatMs
+	}
+	return 0
+}
+
+type WatchInstancesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*WatchInstancesResponse_Instance
+	//	*WatchInstancesResponse_Heartbeat
+	Event         isWatchInstancesResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInstancesResponse) Reset() {
+	*x = WatchInstancesResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInstancesResponse) ProtoMessage() {}
+
+func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
+func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchInstancesResponse) GetInstance() *InstanceEvent {
+	if x != nil {
+		if x, ok := x.Event.(*WatchInstancesResponse_Instance); ok {
+			return x.Instance
+		}
+	}
+	return nil
+}
+
+func (x *WatchInstancesResponse) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Event.(*WatchInstancesResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+type isWatchInstancesResponse_Event interface {
+	isWatchInstancesResponse_Event()
+}
+
+type WatchInstancesResponse_Instance struct {
+	Instance *InstanceEvent `protobuf:"bytes,1,opt,name=instance,proto3,oneof"`
+}
+
+type WatchInstancesResponse_Heartbeat struct {
+	Heartbeat *Heartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*WatchInstancesResponse_Instance) isWatchInstancesResponse_Event() {}
+
+func (*WatchInstancesResponse_Heartbeat) isWatchInstancesResponse_Event() {}
+
+// InstanceEvent says that an instance is no longer as it was. What it is now, List says.
+type InstanceEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the node, or empty for all.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Empty for all of them: events may have been lost.
+	Uuid          string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceEvent) Reset() {
+	*x = InstanceEvent{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceEvent) ProtoMessage() {}
+
+func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
+func (*InstanceEvent) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *InstanceEvent) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *InstanceEvent) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+// InstanceNotFound is an error detail: there is no such instance that Spawn made.
+type InstanceNotFound struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceNotFound) Reset() {
+	*x = InstanceNotFound{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceNotFound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceNotFound) ProtoMessage() {}
+
+func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
+func (*InstanceNotFound) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *InstanceNotFound) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+// InstanceFault is an error detail: it cannot be done, and asking again with the same request does not help. Nothing was changed; a Spawn
+// has left nothing behind.
+type InstanceFault struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uuid  string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// For the instance's owner.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceFault) Reset() {
+	*x = InstanceFault{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceFault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceFault) ProtoMessage() {}
+
+func (x *InstanceFault) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
+func (*InstanceFault) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *InstanceFault) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *InstanceFault) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_plugins_proto_driver_v1_driver_proto protoreflect.FileDescriptor
 
 const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
@@ -2358,7 +3388,91 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"9\n" +
 	"\vConfigError\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem2\xae\x03\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"\x9b\x01\n" +
+	"\bInstance\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12>\n" +
+	"\vpower_state\x18\x03 \x01(\x0e2\x1d.compute.driver.v1.PowerStateR\n" +
+	"powerState\x12'\n" +
+	"\x0fhypervisor_name\x18\x04 \x01(\tR\x0ehypervisorName\"*\n" +
+	"\x14ListInstancesRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"R\n" +
+	"\x15ListInstancesResponse\x129\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1b.compute.driver.v1.InstanceR\tinstances\"\x94\x01\n" +
+	"\x14SpawnInstanceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
+	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"P\n" +
+	"\x15SpawnInstanceResponse\x127\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\xb3\x05\n" +
+	"\fInstanceSpec\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"project_id\x18\x03 \x01(\tR\tprojectId\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\x121\n" +
+	"\x06flavor\x18\x05 \x01(\v2\x19.compute.driver.v1.FlavorR\x06flavor\x12R\n" +
+	"\vallocations\x18\x06 \x03(\v20.compute.driver.v1.InstanceSpec.AllocationsEntryR\vallocations\x12\x14\n" +
+	"\x05image\x18\a \x01(\tR\x05image\x12_\n" +
+	"\x10image_properties\x18\b \x03(\v24.compute.driver.v1.InstanceSpec.ImagePropertiesEntryR\x0fimageProperties\x12I\n" +
+	"\bmetadata\x18\t \x03(\v2-.compute.driver.v1.InstanceSpec.MetadataEntryR\bmetadata\x12\x1b\n" +
+	"\tuser_data\x18\n" +
+	" \x01(\fR\buserData\x1a\\\n" +
+	"\x10AllocationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.compute.driver.v1.ResourcesR\x05value:\x028\x01\x1aB\n" +
+	"\x14ImagePropertiesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaf\x02\n" +
+	"\x06Flavor\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05vcpus\x18\x02 \x01(\x03R\x05vcpus\x12\x1b\n" +
+	"\tmemory_mb\x18\x03 \x01(\x03R\bmemoryMb\x12\x17\n" +
+	"\aroot_gb\x18\x04 \x01(\x03R\x06rootGb\x12!\n" +
+	"\fephemeral_gb\x18\x05 \x01(\x03R\vephemeralGb\x12\x17\n" +
+	"\aswap_mb\x18\x06 \x01(\x03R\x06swapMb\x12J\n" +
+	"\vextra_specs\x18\a \x03(\v2).compute.driver.v1.Flavor.ExtraSpecsEntryR\n" +
+	"extraSpecs\x1a=\n" +
+	"\x0fExtraSpecsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"@\n" +
+	"\x16DestroyInstanceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\"\x19\n" +
+	"\x17DestroyInstanceResponse\"\x95\x01\n" +
+	"\x17SetInstancePowerRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12>\n" +
+	"\vpower_state\x18\x03 \x01(\x0e2\x1d.compute.driver.v1.PowerStateR\n" +
+	"powerState\x12\x12\n" +
+	"\x04hard\x18\x04 \x01(\bR\x04hard\"S\n" +
+	"\x18SetInstancePowerResponse\x127\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\":\n" +
+	"\x15WatchInstancesRequest\x12!\n" +
+	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"\x9f\x01\n" +
+	"\x16WatchInstancesResponse\x12>\n" +
+	"\binstance\x18\x01 \x01(\v2 .compute.driver.v1.InstanceEventH\x00R\binstance\x12<\n" +
+	"\theartbeat\x18\x02 \x01(\v2\x1c.compute.driver.v1.HeartbeatH\x00R\theartbeatB\a\n" +
+	"\x05event\"7\n" +
+	"\rInstanceEvent\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\"&\n" +
+	"\x10InstanceNotFound\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\";\n" +
+	"\rInstanceFault\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason*\xa4\x01\n" +
+	"\n" +
+	"PowerState\x12\x17\n" +
+	"\x13POWER_STATE_NOSTATE\x10\x00\x12\x17\n" +
+	"\x13POWER_STATE_RUNNING\x10\x01\x12\x16\n" +
+	"\x12POWER_STATE_PAUSED\x10\x03\x12\x18\n" +
+	"\x14POWER_STATE_SHUTDOWN\x10\x04\x12\x17\n" +
+	"\x13POWER_STATE_CRASHED\x10\x06\x12\x19\n" +
+	"\x15POWER_STATE_SUSPENDED\x10\a2\xae\x03\n" +
 	"\x06Plugin\x12G\n" +
 	"\x04Info\x12\x1e.compute.driver.v1.InfoRequest\x1a\x1f.compute.driver.v1.InfoResponse\x12_\n" +
 	"\fConfigSchema\x12&.compute.driver.v1.ConfigSchemaRequest\x1a'.compute.driver.v1.ConfigSchemaResponse\x12V\n" +
@@ -2371,7 +3485,13 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x01BIZGgithub.com/compute-agent/compute-agent/plugins/proto/driver/v1;driverv1b\x06proto3"
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xe9\x03\n" +
+	"\tInstances\x12Y\n" +
+	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
+	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
+	"\aDestroy\x12).compute.driver.v1.DestroyInstanceRequest\x1a*.compute.driver.v1.DestroyInstanceResponse\x12c\n" +
+	"\bSetPower\x12*.compute.driver.v1.SetInstancePowerRequest\x1a+.compute.driver.v1.SetInstancePowerResponse\x12^\n" +
+	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01BIZGgithub.com/compute-agent/compute-agent/plugins/proto/driver/v1;driverv1b\x06proto3"
 
 var (
 	file_plugins_proto_driver_v1_driver_proto_rawDescOnce sync.Once
@@ -2385,116 +3505,163 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescData
 }
 
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
-	(*InfoRequest)(nil),                // 0: compute.driver.v1.InfoRequest
-	(*InfoResponse)(nil),               // 1: compute.driver.v1.InfoResponse
-	(*ConfigSchemaRequest)(nil),        // 2: compute.driver.v1.ConfigSchemaRequest
-	(*ConfigSchemaResponse)(nil),       // 3: compute.driver.v1.ConfigSchemaResponse
-	(*ConfigureRequest)(nil),           // 4: compute.driver.v1.ConfigureRequest
-	(*HostInfo)(nil),                   // 5: compute.driver.v1.HostInfo
-	(*ConfigureResponse)(nil),          // 6: compute.driver.v1.ConfigureResponse
-	(*HealthRequest)(nil),              // 7: compute.driver.v1.HealthRequest
-	(*HealthResponse)(nil),             // 8: compute.driver.v1.HealthResponse
-	(*ShutdownRequest)(nil),            // 9: compute.driver.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),           // 10: compute.driver.v1.ShutdownResponse
-	(*AvailableNodesRequest)(nil),      // 11: compute.driver.v1.AvailableNodesRequest
-	(*AvailableNodesResponse)(nil),     // 12: compute.driver.v1.AvailableNodesResponse
-	(*Node)(nil),                       // 13: compute.driver.v1.Node
-	(*UpdateProviderTreeRequest)(nil),  // 14: compute.driver.v1.UpdateProviderTreeRequest
-	(*UpdateProviderTreeResponse)(nil), // 15: compute.driver.v1.UpdateProviderTreeResponse
-	(*ReshapeStepRequest)(nil),         // 16: compute.driver.v1.ReshapeStepRequest
-	(*ReshapeStepResponse)(nil),        // 17: compute.driver.v1.ReshapeStepResponse
-	(*GuestsRequest)(nil),              // 18: compute.driver.v1.GuestsRequest
-	(*GuestsResponse)(nil),             // 19: compute.driver.v1.GuestsResponse
-	(*Guest)(nil),                      // 20: compute.driver.v1.Guest
-	(*GuestResources)(nil),             // 21: compute.driver.v1.GuestResources
-	(*NodeDeletedRequest)(nil),         // 22: compute.driver.v1.NodeDeletedRequest
-	(*NodeDeletedResponse)(nil),        // 23: compute.driver.v1.NodeDeletedResponse
-	(*ProviderTree)(nil),               // 24: compute.driver.v1.ProviderTree
-	(*ResourceProvider)(nil),           // 25: compute.driver.v1.ResourceProvider
-	(*Inventory)(nil),                  // 26: compute.driver.v1.Inventory
-	(*NamedResource)(nil),              // 27: compute.driver.v1.NamedResource
-	(*Allocations)(nil),                // 28: compute.driver.v1.Allocations
-	(*ConsumerAllocations)(nil),        // 29: compute.driver.v1.ConsumerAllocations
-	(*Resources)(nil),                  // 30: compute.driver.v1.Resources
-	(*WatchRequest)(nil),               // 31: compute.driver.v1.WatchRequest
-	(*WatchResponse)(nil),              // 32: compute.driver.v1.WatchResponse
-	(*Changed)(nil),                    // 33: compute.driver.v1.Changed
-	(*Heartbeat)(nil),                  // 34: compute.driver.v1.Heartbeat
-	(*ReshapeNeeded)(nil),              // 35: compute.driver.v1.ReshapeNeeded
-	(*ReshapeFailed)(nil),              // 36: compute.driver.v1.ReshapeFailed
-	(*Offender)(nil),                   // 37: compute.driver.v1.Offender
-	(*NotReady)(nil),                   // 38: compute.driver.v1.NotReady
-	(*ConfigError)(nil),                // 39: compute.driver.v1.ConfigError
-	nil,                                // 40: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 41: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 42: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 43: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 44: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 45: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 46: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 47: compute.driver.v1.Resources.AmountsEntry
+	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
+	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
+	(*InfoResponse)(nil),               // 2: compute.driver.v1.InfoResponse
+	(*ConfigSchemaRequest)(nil),        // 3: compute.driver.v1.ConfigSchemaRequest
+	(*ConfigSchemaResponse)(nil),       // 4: compute.driver.v1.ConfigSchemaResponse
+	(*ConfigureRequest)(nil),           // 5: compute.driver.v1.ConfigureRequest
+	(*HostInfo)(nil),                   // 6: compute.driver.v1.HostInfo
+	(*ConfigureResponse)(nil),          // 7: compute.driver.v1.ConfigureResponse
+	(*HealthRequest)(nil),              // 8: compute.driver.v1.HealthRequest
+	(*HealthResponse)(nil),             // 9: compute.driver.v1.HealthResponse
+	(*ShutdownRequest)(nil),            // 10: compute.driver.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),           // 11: compute.driver.v1.ShutdownResponse
+	(*AvailableNodesRequest)(nil),      // 12: compute.driver.v1.AvailableNodesRequest
+	(*AvailableNodesResponse)(nil),     // 13: compute.driver.v1.AvailableNodesResponse
+	(*Node)(nil),                       // 14: compute.driver.v1.Node
+	(*UpdateProviderTreeRequest)(nil),  // 15: compute.driver.v1.UpdateProviderTreeRequest
+	(*UpdateProviderTreeResponse)(nil), // 16: compute.driver.v1.UpdateProviderTreeResponse
+	(*ReshapeStepRequest)(nil),         // 17: compute.driver.v1.ReshapeStepRequest
+	(*ReshapeStepResponse)(nil),        // 18: compute.driver.v1.ReshapeStepResponse
+	(*GuestsRequest)(nil),              // 19: compute.driver.v1.GuestsRequest
+	(*GuestsResponse)(nil),             // 20: compute.driver.v1.GuestsResponse
+	(*Guest)(nil),                      // 21: compute.driver.v1.Guest
+	(*GuestResources)(nil),             // 22: compute.driver.v1.GuestResources
+	(*NodeDeletedRequest)(nil),         // 23: compute.driver.v1.NodeDeletedRequest
+	(*NodeDeletedResponse)(nil),        // 24: compute.driver.v1.NodeDeletedResponse
+	(*ProviderTree)(nil),               // 25: compute.driver.v1.ProviderTree
+	(*ResourceProvider)(nil),           // 26: compute.driver.v1.ResourceProvider
+	(*Inventory)(nil),                  // 27: compute.driver.v1.Inventory
+	(*NamedResource)(nil),              // 28: compute.driver.v1.NamedResource
+	(*Allocations)(nil),                // 29: compute.driver.v1.Allocations
+	(*ConsumerAllocations)(nil),        // 30: compute.driver.v1.ConsumerAllocations
+	(*Resources)(nil),                  // 31: compute.driver.v1.Resources
+	(*WatchRequest)(nil),               // 32: compute.driver.v1.WatchRequest
+	(*WatchResponse)(nil),              // 33: compute.driver.v1.WatchResponse
+	(*Changed)(nil),                    // 34: compute.driver.v1.Changed
+	(*Heartbeat)(nil),                  // 35: compute.driver.v1.Heartbeat
+	(*ReshapeNeeded)(nil),              // 36: compute.driver.v1.ReshapeNeeded
+	(*ReshapeFailed)(nil),              // 37: compute.driver.v1.ReshapeFailed
+	(*Offender)(nil),                   // 38: compute.driver.v1.Offender
+	(*NotReady)(nil),                   // 39: compute.driver.v1.NotReady
+	(*ConfigError)(nil),                // 40: compute.driver.v1.ConfigError
+	(*Instance)(nil),                   // 41: compute.driver.v1.Instance
+	(*ListInstancesRequest)(nil),       // 42: compute.driver.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),      // 43: compute.driver.v1.ListInstancesResponse
+	(*SpawnInstanceRequest)(nil),       // 44: compute.driver.v1.SpawnInstanceRequest
+	(*SpawnInstanceResponse)(nil),      // 45: compute.driver.v1.SpawnInstanceResponse
+	(*InstanceSpec)(nil),               // 46: compute.driver.v1.InstanceSpec
+	(*Flavor)(nil),                     // 47: compute.driver.v1.Flavor
+	(*DestroyInstanceRequest)(nil),     // 48: compute.driver.v1.DestroyInstanceRequest
+	(*DestroyInstanceResponse)(nil),    // 49: compute.driver.v1.DestroyInstanceResponse
+	(*SetInstancePowerRequest)(nil),    // 50: compute.driver.v1.SetInstancePowerRequest
+	(*SetInstancePowerResponse)(nil),   // 51: compute.driver.v1.SetInstancePowerResponse
+	(*WatchInstancesRequest)(nil),      // 52: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 53: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 54: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 55: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 56: compute.driver.v1.InstanceFault
+	nil,                                // 57: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 58: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 59: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 60: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 61: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 62: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 63: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 64: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 65: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 66: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 67: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 68: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
-	5,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
-	13, // 1: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
-	24, // 2: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	28, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
-	24, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	28, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	40, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	41, // 7: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	24, // 8: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	28, // 9: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
-	24, // 10: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	28, // 11: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	42, // 12: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	24, // 13: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	20, // 14: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
-	21, // 15: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	43, // 16: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
-	13, // 17: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
-	25, // 18: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	44, // 19: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	27, // 20: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	45, // 21: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	46, // 22: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	47, // 23: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	33, // 24: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	34, // 25: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	37, // 26: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	30, // 27: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	26, // 28: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	29, // 29: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	30, // 30: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	0,  // 31: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	2,  // 32: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	4,  // 33: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	7,  // 34: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	9,  // 35: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	11, // 36: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	14, // 37: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	16, // 38: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	18, // 39: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	22, // 40: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	31, // 41: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	1,  // 42: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	3,  // 43: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	6,  // 44: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	8,  // 45: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	10, // 46: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	12, // 47: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	15, // 48: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	17, // 49: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	19, // 50: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	23, // 51: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	32, // 52: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	42, // [42:53] is the sub-list for method output_type
-	31, // [31:42] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
+	14, // 1: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
+	25, // 2: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	29, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
+	25, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	29, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
+	57, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	58, // 7: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	25, // 8: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	29, // 9: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	25, // 10: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	29, // 11: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	59, // 12: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	25, // 13: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	21, // 14: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	22, // 15: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	60, // 16: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	14, // 17: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	26, // 18: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	61, // 19: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	28, // 20: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	62, // 21: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	63, // 22: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	64, // 23: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	34, // 24: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	35, // 25: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	38, // 26: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	0,  // 27: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
+	41, // 28: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
+	46, // 29: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	25, // 30: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	41, // 31: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	47, // 32: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	65, // 33: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	66, // 34: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	67, // 35: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	68, // 36: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 37: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	41, // 38: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	54, // 39: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	35, // 40: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	31, // 41: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	27, // 42: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	30, // 43: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	31, // 44: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	31, // 45: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 46: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 47: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 48: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 49: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	10, // 50: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	12, // 51: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	15, // 52: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	17, // 53: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	19, // 54: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	23, // 55: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	32, // 56: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	42, // 57: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	44, // 58: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	48, // 59: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	50, // 60: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	52, // 61: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	2,  // 62: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 63: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 64: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 65: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	11, // 66: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	13, // 67: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	16, // 68: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	18, // 69: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	20, // 70: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	24, // 71: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	33, // 72: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	43, // 73: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	45, // 74: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	49, // 75: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	51, // 76: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	53, // 77: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	62, // [62:78] is the sub-list for method output_type
+	46, // [46:62] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -2508,18 +3675,23 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[52].OneofWrappers = []any{
+		(*WatchInstancesResponse_Instance)(nil),
+		(*WatchInstancesResponse_Heartbeat)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   48,
+			NumEnums:      1,
+			NumMessages:   68,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_plugins_proto_driver_v1_driver_proto_goTypes,
 		DependencyIndexes: file_plugins_proto_driver_v1_driver_proto_depIdxs,
+		EnumInfos:         file_plugins_proto_driver_v1_driver_proto_enumTypes,
 		MessageInfos:      file_plugins_proto_driver_v1_driver_proto_msgTypes,
 	}.Build()
 	File_plugins_proto_driver_v1_driver_proto = out.File

@@ -15,8 +15,8 @@
 // Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError. A method of a capability that the plugin does not
-// have, altogether or with its present configuration, answers UNIMPLEMENTED.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. A method of a
+// capability that the plugin does not have, altogether or with its present configuration, answers UNIMPLEMENTED.
 
 package driverv1
 
@@ -616,6 +616,292 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Watch",
 			Handler:       _Driver_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "plugins/proto/driver/v1/driver.proto",
+}
+
+const (
+	Instances_List_FullMethodName     = "/compute.driver.v1.Instances/List"
+	Instances_Spawn_FullMethodName    = "/compute.driver.v1.Instances/Spawn"
+	Instances_Destroy_FullMethodName  = "/compute.driver.v1.Instances/Destroy"
+	Instances_SetPower_FullMethodName = "/compute.driver.v1.Instances/SetPower"
+	Instances_Watch_FullMethodName    = "/compute.driver.v1.Instances/Watch"
+)
+
+// InstancesClient is the client API for Instances service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Instances manages the guests that the agent makes. It never touches others. Capability: "instances"; a plugin without it need not
+// have the service.
+//
+// Calls about one instance come one after the other; those about different ones, and those of Driver, may run beside each other. Spawn,
+// Destroy and SetPower are idempotent: after a broken connection or a deadline the agent calls again with the same request.
+// Details of them all: NotReady, which promises that nothing was begun.
+type InstancesClient interface {
+	// List lists the instances of a node that Spawn made, running or not: all of them, never a part.
+	List(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
+	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. On one that is there and running it changes nothing.
+	// Detail: InstanceFault.
+	Spawn(ctx context.Context, in *SpawnInstanceRequest, opts ...grpc.CallOption) (*SpawnInstanceResponse, error)
+	// Destroy ends an instance and removes all that Spawn made for it, also the parts of one that was never completed. It succeeds if there
+	// is nothing (left). Detail: InstanceFault, if it is not one that Spawn made.
+	Destroy(ctx context.Context, in *DestroyInstanceRequest, opts ...grpc.CallOption) (*DestroyInstanceResponse, error)
+	// SetPower starts or stops an instance. In that state already, it changes nothing. Details: InstanceNotFound, InstanceFault.
+	SetPower(ctx context.Context, in *SetInstancePowerRequest, opts ...grpc.CallOption) (*SetInstancePowerResponse, error)
+	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
+	Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
+}
+
+type instancesClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewInstancesClient(cc grpc.ClientConnInterface) InstancesClient {
+	return &instancesClient{cc}
+}
+
+func (c *instancesClient) List(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListInstancesResponse)
+	err := c.cc.Invoke(ctx, Instances_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) Spawn(ctx context.Context, in *SpawnInstanceRequest, opts ...grpc.CallOption) (*SpawnInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SpawnInstanceResponse)
+	err := c.cc.Invoke(ctx, Instances_Spawn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) Destroy(ctx context.Context, in *DestroyInstanceRequest, opts ...grpc.CallOption) (*DestroyInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DestroyInstanceResponse)
+	err := c.cc.Invoke(ctx, Instances_Destroy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) SetPower(ctx context.Context, in *SetInstancePowerRequest, opts ...grpc.CallOption) (*SetInstancePowerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetInstancePowerResponse)
+	err := c.cc.Invoke(ctx, Instances_SetPower_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[0], Instances_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchInstancesRequest, WatchInstancesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_WatchClient = grpc.ServerStreamingClient[WatchInstancesResponse]
+
+// InstancesServer is the server API for Instances service.
+// All implementations must embed UnimplementedInstancesServer
+// for forward compatibility.
+//
+// Instances manages the guests that the agent makes. It never touches others. Capability: "instances"; a plugin without it need not
+// have the service.
+//
+// Calls about one instance come one after the other; those about different ones, and those of Driver, may run beside each other. Spawn,
+// Destroy and SetPower are idempotent: after a broken connection or a deadline the agent calls again with the same request.
+// Details of them all: NotReady, which promises that nothing was begun.
+type InstancesServer interface {
+	// List lists the instances of a node that Spawn made, running or not: all of them, never a part.
+	List(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
+	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. On one that is there and running it changes nothing.
+	// Detail: InstanceFault.
+	Spawn(context.Context, *SpawnInstanceRequest) (*SpawnInstanceResponse, error)
+	// Destroy ends an instance and removes all that Spawn made for it, also the parts of one that was never completed. It succeeds if there
+	// is nothing (left). Detail: InstanceFault, if it is not one that Spawn made.
+	Destroy(context.Context, *DestroyInstanceRequest) (*DestroyInstanceResponse, error)
+	// SetPower starts or stops an instance. In that state already, it changes nothing. Details: InstanceNotFound, InstanceFault.
+	SetPower(context.Context, *SetInstancePowerRequest) (*SetInstancePowerResponse, error)
+	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
+	Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
+	mustEmbedUnimplementedInstancesServer()
+}
+
+// UnimplementedInstancesServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedInstancesServer struct{}
+
+func (UnimplementedInstancesServer) List(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedInstancesServer) Spawn(context.Context, *SpawnInstanceRequest) (*SpawnInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Spawn not implemented")
+}
+func (UnimplementedInstancesServer) Destroy(context.Context, *DestroyInstanceRequest) (*DestroyInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Destroy not implemented")
+}
+func (UnimplementedInstancesServer) SetPower(context.Context, *SetInstancePowerRequest) (*SetInstancePowerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPower not implemented")
+}
+func (UnimplementedInstancesServer) Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedInstancesServer) mustEmbedUnimplementedInstancesServer() {}
+func (UnimplementedInstancesServer) testEmbeddedByValue()                   {}
+
+// UnsafeInstancesServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to InstancesServer will
+// result in compilation errors.
+type UnsafeInstancesServer interface {
+	mustEmbedUnimplementedInstancesServer()
+}
+
+func RegisterInstancesServer(s grpc.ServiceRegistrar, srv InstancesServer) {
+	// If the following call panics, it indicates UnimplementedInstancesServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Instances_ServiceDesc, srv)
+}
+
+func _Instances_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListInstancesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).List(ctx, req.(*ListInstancesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Instances_Spawn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SpawnInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).Spawn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_Spawn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).Spawn(ctx, req.(*SpawnInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Instances_Destroy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DestroyInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).Destroy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_Destroy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).Destroy(ctx, req.(*DestroyInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Instances_SetPower_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetInstancePowerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).SetPower(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_SetPower_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).SetPower(ctx, req.(*SetInstancePowerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Instances_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchInstancesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InstancesServer).Watch(m, &grpc.GenericServerStream[WatchInstancesRequest, WatchInstancesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_WatchServer = grpc.ServerStreamingServer[WatchInstancesResponse]
+
+// Instances_ServiceDesc is the grpc.ServiceDesc for Instances service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Instances_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "compute.driver.v1.Instances",
+	HandlerType: (*InstancesServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "List",
+			Handler:    _Instances_List_Handler,
+		},
+		{
+			MethodName: "Spawn",
+			Handler:    _Instances_Spawn_Handler,
+		},
+		{
+			MethodName: "Destroy",
+			Handler:    _Instances_Destroy_Handler,
+		},
+		{
+			MethodName: "SetPower",
+			Handler:    _Instances_SetPower_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _Instances_Watch_Handler,
 			ServerStreams: true,
 		},
 	},
