@@ -22,6 +22,7 @@ import (
 // options are those of the gRPC server: limits, and what surrounds every call.
 func (s *server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.ServerCodec()),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),
 		grpc.ChainUnaryInterceptor(s.aroundCall),
@@ -32,11 +33,11 @@ func (s *server) options() []grpc.ServerOption {
 // aroundCall gives a call its logger, refuses it while shutting down, and turns panics and the package's errors into
 // statuses. Calls of other services (go-plugin's own) pass.
 func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if info.Server != any(s) {
+	if !s.ours(info.Server) {
 		return next(ctx, req)
 	}
 	reclaimOutput()
-	op := path.Base(info.FullMethod)
+	op := operation(info.FullMethod)
 	switch info.FullMethod {
 	case driverv1.Plugin_Shutdown_FullMethodName: // waits for the others, so it is not one of them
 	default:
@@ -57,10 +58,24 @@ func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServer
 }
 
 func (s *server) aroundStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if srv != any(s) {
+	if !s.ours(srv) {
 		return next(srv, stream)
 	}
-	return s.guarded(stream.Context(), path.Base(info.FullMethod), func(context.Context) error { return next(srv, stream) })
+	return s.guarded(stream.Context(), operation(info.FullMethod), func(context.Context) error { return next(srv, stream) })
+}
+
+// ours reports whether a service is one of the protocol.
+func (s *server) ours(service any) bool { return service == any(s) || service == any(s.instances) }
+
+// operation is what a driver's author calls a method.
+func operation(fullMethod string) string {
+	switch fullMethod {
+	case driverv1.Instances_List_FullMethodName:
+		return "Instances"
+	case driverv1.Instances_Watch_FullMethodName:
+		return "WatchInstances"
+	}
+	return path.Base(fullMethod)
 }
 
 // guarded runs driver code: with a logger in the context, a panic as an error, and errors as statuses.
@@ -86,6 +101,8 @@ func toStatus(err error) error {
 	var config *ConfigError
 	var needed *ReshapeNeeded
 	var notReady *NotReady
+	var notFound *InstanceNotFound
+	var fault *InstanceFault
 	switch {
 	case errors.As(err, &reshape):
 		f.Kind, f.Words = wire.KindReshapeFailed, reshape.Reason
@@ -102,6 +119,12 @@ func toStatus(err error) error {
 		f.Kind, f.Words = wire.KindNotReady, notReady.Reason
 	case errors.Is(err, ErrNotReady):
 		f.Kind = wire.KindNotReady
+	case errors.As(err, &fault):
+		f.Kind, f.UUID, f.Words = wire.KindInstanceFault, fault.UUID, fault.Reason
+	case errors.As(err, &notFound):
+		f.Kind, f.UUID = wire.KindInstanceNotFound, notFound.UUID
+	case errors.Is(err, ErrInstanceNotFound):
+		f.Kind = wire.KindInstanceNotFound
 	case errors.Is(err, ErrUnsupported):
 		f.Kind = wire.KindUnsupported
 	default:

@@ -2,7 +2,7 @@
 
 // Package plugins is all that the author of a virt driver imports.
 //
-// A virt driver says what a machine can give: it fills in the provider tree of a compute node. It runs in a process of
+// A virt driver says what a machine can give: it fills in the provider tree of a compute node. It may also make guests there. It runs in a process of
 // its own, so that it can crash, hang or link whatever it likes without harm to the agent. The author writes one type
 // with the methods of [Driver] and one line of main:
 //
@@ -20,6 +20,8 @@
 //	                                        ├─ CapabilityReporter (optional)
 //	                                        ├─ GuestLister        (optional)
 //	                                        ├─ NodeChecker        (optional)
+//	                                        ├─ InstanceManager    (optional)
+//	                                        ├─ InstanceWatcher    (optional)
 //	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with [Moves]: see docs/drivers.md.

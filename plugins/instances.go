@@ -136,6 +136,7 @@ var ErrInstanceNotFound = errors.New("no such instance")
 
 // InstanceNotFound is [ErrInstanceNotFound] with the uuid.
 type InstanceNotFound struct {
+	// UUID is that of the instance. A driver may leave it out.
 	UUID string
 }
 
@@ -147,11 +148,15 @@ func (e *InstanceNotFound) Is(target error) bool { return target == ErrInstanceN
 // InstanceFault says that something cannot be done with an instance, and that asking again with the same arguments does not help. Nothing
 // was changed; a Spawn has left nothing behind.
 type InstanceFault struct {
+	// UUID is that of the instance. A driver may leave it out.
 	UUID string
 	// Reason is for the owner of the instance: what is wrong, in words that mention nothing of the host that is not theirs to know.
 	Reason string
 }
 
 func (e *InstanceFault) Error() string {
+	if e.UUID == "" { // of a driver: the agent knows which one it asked about
+		return "instance: " + e.Reason
+	}
 	return fmt.Sprintf("instance %s: %s", e.UUID, e.Reason)
 }

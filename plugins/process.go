@@ -5,6 +5,7 @@ package plugins
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ func init() {
 	if !startedByAgent() {
 		return
 	}
+	runtime.LockOSThread() // for watchParent: main stays on the thread that the process began with
 	saved, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return // no standard output at all: the handshake will fail, and say so
@@ -59,10 +61,15 @@ func closeExecutable() {
 	}
 }
 
-// watchParent ends the process when its parent dies. The agent also asks the kernel for that; this is for starters that do
-// not. If the process leads its group, what it started itself goes with it.
+// watchParent ends the process when its parent dies, and what it started with it, if the process leads its group.
+//
+// The agent has the kernel send a plugin SIGKILL then, which would leave what the plugin started behind. So from here on the
+// signal is another one, which only wakes a process that is stopped. It belongs to the thread that the process began with,
+// on which Serve is if main called it; elsewhere SIGKILL it stays.
 func watchParent() {
 	parent := os.Getppid()
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGCONT), 0, 0, 0)
+	runtime.UnlockOSThread()
 	go func() {
 		waitForDeath(parent)
 		if unix.Getpgrp() == os.Getpid() {

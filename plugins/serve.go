@@ -101,6 +101,10 @@ func capabilities(d Driver) []string {
 	add(wire.CapabilityGuests, lists)
 	_, checks := d.(HealthChecker)
 	add(wire.CapabilityHealth, checks)
+	_, manages := d.(InstanceManager)
+	add(wire.CapabilityInstances, manages)
+	_, follows := d.(InstanceWatcher)
+	add(wire.CapabilityInstanceEvents, manages && follows)
 	_, tells := d.(NodeChecker)
 	add(wire.CapabilityNodeDeleted, tells)
 	_, shapes := d.(Shaper)
@@ -145,6 +149,7 @@ type servedPlugin struct {
 func (p servedPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
 	driverv1.RegisterPluginServer(s, p.srv)
 	driverv1.RegisterDriverServer(s, p.srv)
+	driverv1.RegisterInstancesServer(s, p.srv.instances)
 	return nil
 }
 

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -26,10 +24,16 @@ type server struct {
 	log    zerolog.Logger
 	gate   *gate
 	turn   turn // one call at a time of those that are about nodes
+	trees  wire.Memory
+
+	configured atomic.Bool // once at least
+	instances  *instanceServer
 }
 
 func newServer(d Driver, log zerolog.Logger) *server {
-	return &server{driver: d, log: log, gate: newGate(), turn: newTurn()}
+	s := &server{driver: d, log: log, gate: newGate(), turn: newTurn()}
+	s.instances = &instanceServer{server: s}
+	return s
 }
 
 // Info answers who the driver is.
@@ -61,6 +65,7 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if err != nil {
 		return nil, err
 	}
+	s.configured.Store(true)
 	return &driverv1.ConfigureResponse{ShapeVersion: shape}, nil
 }
 
@@ -115,11 +120,16 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 	return out, nil
 }
 
-// UpdateProviderTree lets the driver edit a copy of the tree.
+// UpdateProviderTree lets the driver edit a copy of the tree. Cost: what the driver does, and O(bytes) to compare, if the tree is the one
+// of the last call and stays so; else O(size of both trees) to convert.
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
-	tree, given, err := received(req.GetTree(), req.GetAllocations())
+	tree, came, err := s.trees.Decode(req)
 	if err != nil {
-		return nil, err
+		return nil, unreadable("tree", err)
+	}
+	given, err := wire.ToAllocations(req.GetAllocations())
+	if err != nil {
+		return nil, unreadable("allocations", err)
 	}
 	if err := s.turn.take(ctx); err != nil {
 		return nil, err
@@ -135,66 +145,11 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 		edited = given
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
-		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
+		Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
 	}
+	s.trees.Reply(reply, came, tree)
 	if given != nil {
 		reply.ClassRenames, err = s.renames()
 	}
 	return reply, err
-}
-
-// Watch passes on what the driver notices, and a heartbeat when it notices nothing.
-func (s *server) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
-	watcher, ok := s.driver.(Watcher)
-	if !ok {
-		return status.Error(codes.Unimplemented, "this driver does not watch")
-	}
-	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
-	if interval <= 0 || interval > time.Minute {
-		interval = wire.HeartbeatInterval
-	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	events := make(chan string)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- s.guarded(ctx, "Watch", func(ctx context.Context) error {
-			return watcher.Watch(ctx, func(node string) {
-				select {
-				case events <- node:
-				case <-ctx.Done():
-				}
-			})
-		})
-	}()
-	beat := time.NewTicker(interval)
-	defer beat.Stop()
-	if err := stream.Send(heartbeat()); err != nil { // at once: the client knows that it is being heard
-		return err
-	}
-	for {
-		var event *driverv1.WatchResponse
-		select {
-		case node := <-events:
-			event = &driverv1.WatchResponse{Event: &driverv1.WatchResponse_Changed{Changed: &driverv1.Changed{Node: node}}}
-		case <-beat.C:
-			event = heartbeat()
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("the driver stopped watching")
-			}
-			return err
-		case <-s.gate.closing:
-			return status.Error(codes.Unavailable, "the plugin is shutting down")
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-		if err := stream.Send(event); err != nil {
-			return err
-		}
-	}
-}
-
-func heartbeat() *driverv1.WatchResponse {
-	return &driverv1.WatchResponse{Event: &driverv1.WatchResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}}
 }

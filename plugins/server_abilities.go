@@ -139,13 +139,17 @@ func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedReque
 func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	t, err := wire.ToTree(tree)
 	if err != nil {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "the tree that the agent sent: %v", err)
+		return nil, nil, unreadable("tree", err)
 	}
 	given, err := wire.ToAllocations(allocations)
 	if err != nil {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "the allocations that the agent sent: %v", err)
+		return nil, nil, unreadable("allocations", err)
 	}
 	return t, given, nil
+}
+
+func unreadable(what string, err error) error {
+	return status.Errorf(codes.InvalidArgument, "the %s that the agent sent: %v", what, err)
 }
 
 func lacks(ability string) error { return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability) }

@@ -28,7 +28,8 @@ import (
 type client struct {
 	driverv1.PluginClient
 	driverv1.DriverClient
-	log *strings.Builder
+	instances driverv1.InstancesClient
+	log       *strings.Builder
 }
 
 func serve(t *testing.T, d Driver) client {
@@ -55,7 +56,7 @@ func serve(t *testing.T, d Driver) client {
 			t.Error(err)
 		}
 	})
-	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), log}
+	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn), log}
 }
 
 func (c client) update(ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
@@ -75,7 +76,7 @@ func oneNode(t *testing.T) *providertree.Tree {
 
 func TestInfoNamesTheAbilities(t *testing.T) {
 	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{},
-		"capabilities guests node_deleted shapes shutdown": &ableDriver{}} {
+		"capabilities guests node_deleted shapes shutdown": &ableDriver{}, "instances instance_events shutdown": &managingDriver{}} {
 		info, err := serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})
 		if err != nil {
 			t.Fatal(err)

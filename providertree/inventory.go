@@ -64,6 +64,9 @@ func (i Inventory) Capacity() int64 {
 // what it says must be readable.
 func (i Inventory) Validate() error {
 	n := i.Normalize()
+	if n.valid() {
+		return nil
+	}
 	var errs []error
 	bound := func(field string, v, low int64) {
 		if v < low || v > MaxUnit {
@@ -75,11 +78,20 @@ func (i Inventory) Validate() error {
 	bound("min_unit", n.MinUnit, 1)
 	bound("max_unit", n.MaxUnit, 1)
 	bound("step_size", n.StepSize, 1)
-	if r := n.AllocationRatio; math.IsNaN(r) || r <= 0 || r > math.MaxFloat32 {
+	if r := n.AllocationRatio; !validRatio(r) {
 		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %.4g", r, float64(math.MaxFloat32)))
 	}
 	return errors.Join(errs...)
 }
+
+// valid is [Inventory.Validate] of a normalised inventory without the words.
+func (i Inventory) valid() bool {
+	within := func(v, low int64) bool { return v >= low && v <= MaxUnit }
+	return within(i.Total, 1) && within(i.Reserved, 0) && within(i.MinUnit, 1) && within(i.MaxUnit, 1) && within(i.StepSize, 1) &&
+		validRatio(i.AllocationRatio)
+}
+
+func validRatio(r float64) bool { return r > 0 && r <= math.MaxFloat32 } // not so NaN
 
 // ratioPrecision is the relative difference below which two allocation ratios are the same: Placement's database keeps
 // them as a FLOAT, of which MySQL gives back six digits.
@@ -111,17 +123,30 @@ func (v Inventories) normalize() Inventories {
 	return out
 }
 
-// Validate reports every broken class name and inventory, joined into one error, or nil.
+// Validate reports broken class names and inventories, joined into one error, or nil: all of them, if there are not very many.
 func (v Inventories) Validate() error {
+	if v.valid() {
+		return nil
+	}
 	var errs []error
 	for _, class := range sortedKeys(v) {
 		if err := ValidateClass(class); err != nil {
-			errs = append(errs, err)
+			errs = tell(errs, err)
 			continue
 		}
 		if err := v[class].Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("inventory of %s: %w", class, err))
+			errs = tell(errs, fmt.Errorf("inventory of %s: %w", class, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// valid is [Inventories.Validate] without the words, and without sorting.
+func (v Inventories) valid() bool {
+	for class, inv := range v {
+		if ValidateClass(class) != nil || !inv.Normalize().valid() {
+			return false
+		}
+	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -48,7 +49,7 @@ func validateSymbol(kind, name string) error {
 
 // ValidateProviderName reports whether a name can be that of a resource provider: 1 to 200 characters.
 func ValidateProviderName(name string) error {
-	if n := len([]rune(name)); n == 0 || n > maxProviderName {
+	if n := utf8.RuneCountInString(name); n == 0 || n > maxProviderName {
 		return fmt.Errorf("resource provider name %q has %d characters, must have 1 to %d", clip(name), n, maxProviderName)
 	}
 	return nil
@@ -56,12 +57,36 @@ func ValidateProviderName(name string) error {
 
 // CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. Placement accepts others
 // (upper case, no hyphens) and gives them back as they were written, so compare only canonical ones.
+//
+// Cost: no allocation for one that is canonical.
 func CanonicalUUID(s string) (string, error) {
+	if isCanonicalUUID(s) {
+		return s, nil
+	}
 	id, err := uuid.Parse(s)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a uuid: %w", clip(s), err)
 	}
 	return id.String(), nil
+}
+
+func isCanonicalUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // ChildUUID is the uuid of a provider below a root: version 5, of the root's uuid and a key that stays with the device
@@ -90,6 +115,11 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 func set(list []string) []string {
 	out := make([]string, len(list))
 	copy(out, list)
-	slices.Sort(out)
-	return slices.Compact(out)
+	for i := 1; i < len(out); i++ {
+		if out[i-1] >= out[i] { // most lists come as they are kept
+			slices.Sort(out)
+			return slices.Compact(out)
+		}
+	}
+	return out
 }

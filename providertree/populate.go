@@ -19,19 +19,19 @@ import (
 // Errors: [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for a name that another provider has,
 // [ErrParent] for a parent that is nowhere or a loop, [ErrStaleGeneration].
 func (t *Tree) Populate(providers []Provider) error {
-	given, err := canonicalSet(providers)
+	given, coming, err := canonicalSet(providers)
 	if err != nil {
 		return err
 	}
 	next := t.Clone()
 	if next.nodes == nil {
-		next.nodes, next.byName = map[string]*node{}, map[string]string{}
+		next.nodes, next.byName = make(map[string]*node, len(given)), make(map[string]string, len(given))
 	}
 	if err := next.checkGenerations(given); err != nil {
 		return err
 	}
-	next.dropReplaced(given)
-	if err := next.checkParents(given); err != nil {
+	next.dropReplaced(given, coming)
+	if err := next.checkParents(given, coming); err != nil {
 		return err
 	}
 	for _, p := range given { // first everybody, then the links, since any order is allowed
@@ -63,33 +63,33 @@ func (t *Tree) Populate(providers []Provider) error {
 	return nil
 }
 
-// canonicalSet checks each provider on its own, and that none is given twice.
-func canonicalSet(providers []Provider) ([]Provider, error) {
+// canonicalSet checks each provider on its own, and that none is given twice. It also returns the set of their uuids.
+func canonicalSet(providers []Provider) ([]Provider, map[string]bool, error) {
 	var errs []error
 	out := make([]Provider, 0, len(providers))
-	uuids, names := map[string]bool{}, map[string]bool{}
+	uuids, names := make(map[string]bool, len(providers)), make(map[string]bool, len(providers))
 	for _, p := range providers {
 		c, err := p.canonical()
 		switch {
 		case err != nil:
-			errs = append(errs, err)
+			errs = tell(errs, err)
 		case uuids[c.UUID]:
-			errs = append(errs, fmt.Errorf("%w: uuid %s is given twice", ErrInvalid, c.UUID))
+			errs = tell(errs, fmt.Errorf("%w: uuid %s is given twice", ErrInvalid, c.UUID))
 		case names[c.Name]:
-			errs = append(errs, fmt.Errorf("%w: name %q is given twice", ErrInvalid, c.Name))
+			errs = tell(errs, fmt.Errorf("%w: name %q is given twice", ErrInvalid, c.Name))
 		default:
 			uuids[c.UUID], names[c.Name] = true, true
 			out = append(out, c)
 		}
 	}
-	return out, errors.Join(errs...)
+	return out, uuids, errors.Join(errs...)
 }
 
 func (t *Tree) checkGenerations(given []Provider) error {
 	var errs []error
 	for _, p := range given {
 		if old := t.nodes[p.UUID]; old != nil && p.Generation < old.Generation {
-			errs = append(errs, fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given",
+			errs = tell(errs, fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given",
 				ErrStaleGeneration, p.Name, p.UUID, old.Generation, p.Generation))
 		}
 	}
@@ -98,14 +98,15 @@ func (t *Tree) checkGenerations(given []Provider) error {
 
 // dropReplaced removes the descendants of replaced providers that are not given themselves, and frees the names of the
 // replaced ones.
-func (t *Tree) dropReplaced(given []Provider) {
-	listed := make(map[string]bool, len(given))
-	for _, p := range given {
-		listed[p.UUID] = true
-	}
+func (t *Tree) dropReplaced(given []Provider, listed map[string]bool) {
 	gone := map[string]bool{}
 	for _, p := range given {
-		if t.nodes[p.UUID] == nil {
+		old := t.nodes[p.UUID]
+		if old == nil {
+			continue
+		}
+		delete(t.byName, old.Name)
+		if listed[old.ParentUUID] { // whose descendants are seen to already, and these with them
 			continue
 		}
 		for _, d := range t.Subtree(p.UUID) {
@@ -113,11 +114,13 @@ func (t *Tree) dropReplaced(given []Provider) {
 				gone[d] = true
 			}
 		}
-		delete(t.byName, t.nodes[p.UUID].Name)
 	}
 	for d := range gone {
 		delete(t.byName, t.nodes[d].Name)
 		delete(t.nodes, d)
+	}
+	if len(gone) == 0 {
+		return
 	}
 	for uuid, n := range t.nodes {
 		if slices.ContainsFunc(n.children, func(c string) bool { return gone[c] }) {
@@ -129,19 +132,17 @@ func (t *Tree) dropReplaced(given []Provider) {
 }
 
 // checkParents claims the names of the given providers and checks that each parent will be there.
-func (t *Tree) checkParents(given []Provider) error {
+func (t *Tree) checkParents(given []Provider, coming map[string]bool) error {
 	var errs []error
-	coming := make(map[string]bool, len(given))
 	for _, p := range given {
-		coming[p.UUID] = true
 		if uuid, taken := t.byName[p.Name]; taken {
-			errs = append(errs, fmt.Errorf("%w: name %q of %s is that of %s", ErrExists, p.Name, p.UUID, uuid))
+			errs = tell(errs, fmt.Errorf("%w: name %q of %s is that of %s", ErrExists, p.Name, p.UUID, uuid))
 		}
 		t.byName[p.Name] = p.UUID
 	}
 	for _, p := range given {
 		if p.ParentUUID != "" && !coming[p.ParentUUID] && t.nodes[p.ParentUUID] == nil {
-			errs = append(errs, fmt.Errorf("%w: %q (%s) wants %s, which is neither in the tree nor given", ErrParent, p.Name, p.UUID, p.ParentUUID))
+			errs = tell(errs, fmt.Errorf("%w: %q (%s) wants %s, which is neither in the tree nor given", ErrParent, p.Name, p.UUID, p.ParentUUID))
 		}
 	}
 	return errors.Join(errs...)
@@ -160,5 +161,25 @@ func (t *Tree) checkReachable() error {
 	for _, uuid := range reached {
 		delete(lost, uuid)
 	}
-	return fmt.Errorf("%w: these are each below the other: %v", ErrParent, sortedKeys(lost))
+	uuids := sortedKeys(lost)
+	if n := len(uuids) - maxTold; n > 0 {
+		return fmt.Errorf("%w: these are each below the other: %v, and %d others", ErrParent, uuids[:maxTold], n)
+	}
+	return fmt.Errorf("%w: these are each below the other: %v", ErrParent, uuids)
+}
+
+// maxTold bounds what one error tells. What is given may be hostile, and each of a million things in it wrong.
+const maxTold = 20
+
+var errMore = errors.New("and others")
+
+// tell notes an error, or, when there are enough, that there are others.
+func tell(errs []error, err error) []error {
+	switch {
+	case len(errs) < maxTold:
+		return append(errs, err)
+	case len(errs) == maxTold:
+		return append(errs, errMore)
+	}
+	return errs
 }

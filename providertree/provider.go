@@ -103,10 +103,15 @@ func cloneResources(r map[string][]Resource) map[string][]Resource {
 // rule that it breaks on its own.
 func (p Provider) canonical() (Provider, error) {
 	var errs []error
+	note := func(err error) {
+		if err != nil {
+			errs = tell(errs, err)
+		}
+	}
 	canon := func(field string, s *string) {
 		c, err := CanonicalUUID(*s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+			note(fmt.Errorf("%s: %w", field, err))
 			return
 		}
 		*s = c
@@ -115,18 +120,18 @@ func (p Provider) canonical() (Provider, error) {
 	if p.ParentUUID != "" {
 		canon("parent uuid", &p.ParentUUID)
 	}
-	errs = append(errs, ValidateProviderName(p.Name))
+	note(ValidateProviderName(p.Name))
 	if p.Generation < NoGeneration {
-		errs = append(errs, fmt.Errorf("generation %d is negative", p.Generation))
+		note(fmt.Errorf("generation %d is negative", p.Generation))
 	}
-	errs = append(errs, p.Inventories.Validate())
+	note(p.Inventories.Validate())
 	p.Inventories = p.Inventories.normalize()
 	p.Traits = set(p.Traits)
 	for _, trait := range p.Traits {
-		errs = append(errs, ValidateTrait(trait))
+		note(ValidateTrait(trait))
 	}
 	aggregates, err := canonicalUUIDs(p.Aggregates)
-	errs = append(errs, err)
+	note(err)
 	p.Aggregates = aggregates
 	p.Resources = cloneResources(p.Resources)
 	if err := errors.Join(errs...); err != nil {
@@ -136,12 +141,15 @@ func (p Provider) canonical() (Provider, error) {
 }
 
 func canonicalUUIDs(list []string) ([]string, error) {
+	if !slices.ContainsFunc(list, func(s string) bool { return !isCanonicalUUID(s) }) {
+		return set(list), nil
+	}
 	out := make([]string, 0, len(list))
 	var errs []error
 	for _, s := range list {
 		c, err := CanonicalUUID(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("aggregate: %w", err))
+			errs = tell(errs, fmt.Errorf("aggregate: %w", err))
 			continue
 		}
 		out = append(out, c)

@@ -253,3 +253,29 @@ func TestReservedBeyondTotalCanBeRead(t *testing.T) {
 		t.Errorf("a capacity beyond all numbers is %d", c)
 	}
 }
+
+// TestErrorsDoNotGrowWithWhatIsWrong: what is given may come from a hostile process.
+func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
+	wrong := providertree.Provider{Inventories: providertree.Inventories{}}
+	for i := range 1000 {
+		wrong.Traits = append(wrong.Traits, fmt.Sprint("trait", i))
+		wrong.Aggregates = append(wrong.Aggregates, fmt.Sprint("aggregate", i))
+		wrong.Inventories[fmt.Sprint("class", i)] = providertree.Inventory{}
+		wrong.Inventories[fmt.Sprint("CLASS_", i)] = providertree.Inventory{}
+	}
+	many, orphans, loop := make([]providertree.Provider, 1000), make([]providertree.Provider, 1000), make([]providertree.Provider, 1000)
+	for i := range many {
+		many[i] = wrong
+		orphans[i] = providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(5000)}
+		loop[i] = providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id((i + 1) % len(loop))}
+	}
+	for name, c := range map[string]struct {
+		given []providertree.Provider
+		want  error
+	}{"everything": {many, providertree.ErrInvalid}, "orphans": {orphans, providertree.ErrParent}, "a loop": {loop, providertree.ErrParent}} {
+		err := (&providertree.Tree{}).Populate(c.given)
+		if !errors.Is(err, c.want) || len(err.Error()) > 200_000 || !strings.Contains(err.Error(), "others") {
+			t.Errorf("%s: %d bytes: %.300v", name, len(fmt.Sprint(err)), err)
+		}
+	}
+}

@@ -20,7 +20,7 @@ import (
 //     and generation;
 //   - has room: each allocation is on a provider that is there afterwards, within its inventory's units; and nothing holds
 //     more than the capacity, but for inventories that were over-committed already and hold no more than they did;
-//   - touches no provider outside of the node's tree.
+//   - touches no provider outside of the node's tree, makes none there, and leaves the node its name.
 //
 // The offenders come in a fixed order. Cost: O(providers + allocations), no request.
 func guardReshape(r draft) []plugins.Offender {
@@ -70,8 +70,21 @@ func (r draft) ownProviders() map[string]bool {
 	return own
 }
 
-// checkTree finds what was done to providers that are not the node's.
+// checkTree finds what was done to providers that are not the node's, and to the node's own root.
 func (g *reshapeGuard) checkTree() {
+	if root, exists := g.desired.Provider(g.node.UUID); exists && root.Name != g.node.Name {
+		g.blame("", g.node.UUID, "", "%s would be renamed to %s; a node that changes its name is another node", g.node.Name, root.Name)
+	}
+	for _, root := range g.desired.Roots() {
+		if root == g.node.UUID {
+			continue
+		}
+		for _, uuid := range g.desired.Subtree(root) {
+			if !g.known.Exists(uuid) {
+				g.blame("", uuid, "", "%s would be added outside of the tree of %s; new providers go below the node's root", g.name(uuid), g.node.Name)
+			}
+		}
+	}
 	for p := range g.known.All() {
 		after, exists := g.desired.Provider(p.UUID)
 		root, _ := g.desired.RootOf(p.UUID)

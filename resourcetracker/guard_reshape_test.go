@@ -96,6 +96,12 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 		misbehave func(*draft)
 		want      []string // each is the beginning of one offender, and all that there are
 	}{
+		"a root is added": {func(r *draft) { check(r.desired.AddRoot(id(6, 0), "pool")) }, []string{
+			"resource provider " + id(6, 0) + ": pool would be added outside of the tree of cn1"}},
+		"a provider is added below the sharing one": {func(r *draft) { check(r.desired.AddChild(gSharing, id(6, 0), "cn1_disk")) }, []string{
+			"resource provider " + id(6, 0) + ": cn1_disk would be added outside of the tree of cn1"}},
+		"the node is renamed": {func(r *draft) { must(r.desired.Rename(gNode.UUID, "cn2")) }, []string{
+			"resource provider " + gNode.UUID + ": cn1 would be renamed to cn2"}},
 		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
 			"consumer " + plain + ": all that it holds would be lost"}},
 		"a consumer is invented": {func(r *draft) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{

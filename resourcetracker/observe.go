@@ -60,6 +60,9 @@ func (t *Tracker) observe(ctx context.Context, step Step, node string, do func(c
 	ctx, end := t.config.Observer.Begin(ctx, step, t.config.Name, node)
 	err := do(ctx)
 	end(err)
+	if step == StepDriver {
+		t.noteAnswer(ctx, node, err)
+	}
 	return err
 }
 

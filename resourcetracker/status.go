@@ -3,6 +3,7 @@
 package resourcetracker
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -53,6 +54,10 @@ type NodeStatus struct {
 	State State  `json:"state"`
 	// LastSuccess is when Placement last was known to say what the driver says; zero: never since the start.
 	LastSuccess time.Time `json:"last_success,omitzero"`
+	// LastAnswer is when the driver last told of the node, also that it needs a reshape; zero: never since the start.
+	LastAnswer time.Time `json:"last_answer,omitzero"`
+	// Unanswered: the driver did not tell when it was last asked, for the nodes or for this one. That it is not ready is no answer.
+	Unanswered bool `json:"unanswered,omitempty"`
 	// LastChange is when something was last written, and Changes what.
 	LastChange time.Time `json:"last_change,omitzero"`
 	Changes    []string  `json:"changes,omitempty"`
@@ -114,6 +119,7 @@ func (t *Tracker) Status() Status {
 	s.Nodes = []NodeStatus{}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
+		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)
 		if t.config.Disabled != nil && n.State != Orphaned { // as it is now, told to Placement or not
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
@@ -176,6 +182,47 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	for _, n := range t.nodes {
 		if n.Held {
 			t.status.State = Degraded
+		}
+	}
+}
+
+// noteAnswer keeps whether the driver told of a node. A question that was taken back says nothing.
+func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodes[node]
+	if n == nil {
+		return
+	}
+	var failed *plugins.ReshapeFailed
+	n.Unanswered = err != nil && !errors.Is(err, plugins.ErrReshapeNeeded) && !errors.As(err, &failed)
+	if !n.Unanswered {
+		n.LastAnswer = time.Now()
+	}
+}
+
+// recall makes nodes that this driver had when the agent ran before known, when it cannot name them: what is to be told of them
+// (that they are disabled) does not wait for it.
+//
+// Cost: one read of the records, once, and only if the first question of all fails.
+func (t *Tracker) recall() {
+	t.mu.Lock()
+	done := t.reached || t.recalled
+	t.recalled = true
+	t.mu.Unlock()
+	if done || t.config.Records == nil {
+		return
+	}
+	records, err := t.config.Records.List()
+	if err != nil {
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so some are not shown before the driver names them.")
+	}
+	for _, r := range records {
+		if r.Driver == t.config.Name && (t.config.Elsewhere == nil || !t.config.Elsewhere(r.Root)) {
+			t.state(plugins.Node{Name: r.Node, UUID: r.Root})
 		}
 	}
 }

@@ -123,9 +123,11 @@ type Tracker struct {
 	timings Timings
 	hold    bool
 	reached bool // the driver has named its nodes once: those that come later do not come at start-up
-	status  Status
-	cause   string                // of the last turn that failed before any node was reached
-	nodes   map[string]*nodeState // by name, and orphans by orphanKey
+	// nameless: it did not name them when it was last asked. recalled: those that it named when the agent ran before are known.
+	nameless, recalled bool
+	status             Status
+	cause              string                // of the last turn that failed before any node was reached
+	nodes              map[string]*nodeState // by name, and orphans by orphanKey
 
 	enabling []func(node string) bool // nodes that somebody has enabled since the last turn began
 
@@ -400,6 +402,12 @@ func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	nodes, err := t.config.Driver.AvailableNodes(ctx)
+	if err != nil {
+		t.recall()
+	}
+	t.mu.Lock()
+	t.nameless = err != nil
+	t.mu.Unlock()
 	if err != nil {
 		return nil, &passError{step: "asking the driver for its nodes", err: err}
 	}

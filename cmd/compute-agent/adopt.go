@@ -66,10 +66,6 @@ func newAdopt() *cobra.Command {
 			"First it shows what Placement has, and asks. The agent must not run. Doing it twice is the same as once, and after a crash the\n" +
 			"same command goes on where it broke off. The exit code is 3 if there is any doubt about whose a provider is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			if err := checkAdopt(&adopt); err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -81,7 +77,7 @@ func newAdopt() *cobra.Command {
 			defer cancel()
 			if !ok.dryRun {
 				adopt.Confirm = func(plan control.Adoption) (bool, error) {
-					if !asJSON && !ok.yes {
+					if !opts.json() && !ok.yes {
 						if err := render.Adoption(cmd.OutOrStdout(), plan); err != nil {
 							return false, err
 						}
@@ -93,7 +89,7 @@ func newAdopt() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), plan)
 			}
 			if !plan.Done && !ok.dryRun {

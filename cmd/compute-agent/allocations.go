@@ -123,10 +123,6 @@ func newAllocationsHeal() *cobra.Command {
 func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) error, good func(audit.Report) bool,
 	online func(context.Context, *control.Client) (audit.Report, error), offline func(context.Context, *config.Config, zerolog.Logger) (audit.Report, error),
 ) error {
-	asJSON, err := o.json()
-	if err != nil {
-		return err
-	}
 	cfg, err := o.load()
 	if err != nil {
 		return err
@@ -140,7 +136,7 @@ func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) e
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if o.json() {
 		err = printJSON(cmd.OutOrStdout(), report)
 	} else {
 		err = show(cmd.OutOrStdout(), report)

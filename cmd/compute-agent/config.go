@@ -32,10 +32,6 @@ func newConfigCheck() *cobra.Command {
 		Long: "Check the configuration as the daemon would read it, the provider.yaml files too. Prints what differs from the defaults\n" +
 			"and where it was set, or everything that is wrong, with file and line. The exit code is 2 if something is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if cfg == nil {
 				return err
@@ -50,7 +46,7 @@ func newConfigCheck() *cobra.Command {
 					entries = append(entries, e)
 				}
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers})
 			}
 			read := "no file (there is no " + cfg.File() + ")"
@@ -135,11 +131,7 @@ func newConfigDefaults() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "defaults", Short: "Print a complete configuration file with every default, commented", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
-			if !asJSON {
+			if !opts.json() {
 				return config.Defaults(cmd.OutOrStdout())
 			}
 			cfg, err := config.Load(config.Options{Root: "/nonexistent", Environ: []string{}, UID: func() int { return 0 }})

@@ -48,10 +48,6 @@ func newEnable() *cobra.Command {
 func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Command) *cobra.Command {
 	var opts options
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		asJSON, err := opts.json()
-		if err != nil {
-			return err
-		}
 		request.By = whoAsks()
 		if err := checkDisabling(*request, enable); err != nil {
 			return &exitError{exitUsage, err}
@@ -66,7 +62,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		if opts.json() {
 			err = printJSON(cmd.OutOrStdout(), out)
 		} else {
 			err = render.Disabling(cmd.OutOrStdout(), out, enable)

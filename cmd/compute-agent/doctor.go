@@ -20,17 +20,13 @@ func newDoctor() *cobra.Command {
 		Long: "Examine this host and name the command that mends what is wrong. Nothing is changed. The exit code is 1 if something\n" +
 			"keeps the agent from working, and 0 otherwise.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, cfgErr := opts.load()
 			env, err := doctor.Host(cfg, cfgErr, user)
 			if err != nil {
 				return err
 			}
 			results := doctor.Run(cmd.Context(), env)
-			if asJSON {
+			if opts.json() {
 				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
 			} else {
 				err = doctor.WriteText(cmd.OutOrStdout(), results, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")

@@ -109,10 +109,6 @@ func newPlan() *cobra.Command {
 // ask puts a question to the running agent and prints the answer: by text, or as the JSON that it is. see looks at the
 // JSON on its way.
 func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context, *control.Client) error, see ...func(json.RawMessage)) error {
-	asJSON, err := o.json()
-	if err != nil {
-		return err
-	}
 	cfg, err := o.loadToAsk(cmd)
 	if err != nil {
 		return err
@@ -120,7 +116,7 @@ func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context
 	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
 	defer cancel()
 	client := control.NewClient(cfg.Agent.ControlSocket())
-	if !asJSON {
+	if !o.json() {
 		return text(ctx, client)
 	}
 	raw, err := client.Raw(ctx, what)

@@ -32,10 +32,6 @@ func newNodeList() *cobra.Command {
 			"says of it stays until somebody who knows says that it is gone for good, the driver or `compute-agent node remove`.\n" +
 			"Where no agent runs, the states are unknown.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -49,7 +45,7 @@ func newNodeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), nodes)
 			}
 			return render.Nodes(cmd.OutOrStdout(), nodes)
@@ -69,10 +65,6 @@ func newNodeRemove() *cobra.Command {
 			"must be true is looked at: no driver names it, this agent made its root provider, everything in its tree is this agent's, and\n" +
 			"nobody holds anything of it. Whatever stands against that is listed, nothing is written, and the exit code is 3.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -85,13 +77,13 @@ func newNodeRemove() *cobra.Command {
 				return err
 			}
 			show := func() error {
-				if asJSON {
+				if opts.json() {
 					return printJSON(cmd.OutOrStdout(), out)
 				}
 				return render.Removal(cmd.OutOrStdout(), out)
 			}
 			if len(out.Objections) == 0 && !ok.dryRun {
-				if !ok.yes && !asJSON {
+				if !ok.yes && !opts.json() {
 					if err := show(); err != nil {
 						return err
 					}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,7 +24,7 @@ type options struct {
 	file       string
 	stateDir   string
 	runtimeDir string
-	output     string
+	output     outputFormat
 	extra      []config.Override
 	// adjust, if set, changes a valid configuration after it was read, also at a reload.
 	adjust func(*config.Config)
@@ -36,17 +37,29 @@ func (o *options) addConfigFlags(cmd *cobra.Command) {
 }
 
 func (o *options) addOutputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "output `FORMAT`: text or json")
+	o.output = "text"
+	cmd.Flags().VarP(&o.output, "output", "o", "output `FORMAT`: text or json")
 }
 
-func (o *options) json() (bool, error) {
-	switch o.output {
-	case "text":
-		return false, nil
-	case "json":
-		return true, nil
+// json reports whether the output is to be JSON.
+func (o *options) json() bool { return o.output == "json" }
+
+// outputFormat is the value of --output, "text" or "json". Another one is wrong usage before a command runs.
+type outputFormat string
+
+// String is what was given.
+func (f *outputFormat) String() string { return string(*f) }
+
+// Type is the kind of value in a usage text.
+func (f *outputFormat) Type() string { return "FORMAT" }
+
+// Set takes one of the two.
+func (f *outputFormat) Set(v string) error {
+	if v != "text" && v != "json" {
+		return errors.New("must be text or json")
 	}
-	return false, &exitError{exitUsage, fmt.Errorf("--output %q: must be text or json", o.output)}
+	*f = outputFormat(v)
+	return nil
 }
 
 // load reads the configuration with the flags on top.

@@ -86,10 +86,6 @@ func newDBVersion() *cobra.Command {
 		Long: "Show which schema the database has, which one this program knows, and whether `placement db upgrade` has anything to do.\n" +
 			"Nothing is changed, and a server may run meanwhile.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.placementConfig()
 			if err != nil {
 				return err
@@ -98,7 +94,7 @@ func newDBVersion() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), viewOf(db))
 			}
 			upgrade := "not needed"
@@ -128,10 +124,6 @@ func newDBUpgrade() *cobra.Command {
 			"All of it happens in one transaction; running it again changes nothing. Stop OpenStack Placement before its database\n" +
 			"is adopted.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.placementConfig()
 			if err != nil {
 				return err
@@ -140,7 +132,7 @@ func newDBUpgrade() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), struct {
 					Before databaseView `json:"before"`
 					After  databaseView `json:"after"`
@@ -173,10 +165,6 @@ func newDBOnlineMigrations() *cobra.Command {
 			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
 			"0 (this is no failure); 2 it failed, and what was done before stays.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
@@ -191,7 +179,7 @@ func newDBOnlineMigrations() *cobra.Command {
 			}
 			done := []migrationView{{"create_incomplete_consumers", missing, made}}
 			var shown error
-			if asJSON {
+			if opts.json() {
 				shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
 			} else {
 				shown = printMigrations(cmd.OutOrStdout(), done)

@@ -40,10 +40,6 @@ func newPlacementExplain() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			if address != "" {
 				opts.extra = append(opts.extra, config.Override{Key: "placement_client.url", Value: address, Flag: "--url"})
 			}
@@ -55,7 +51,7 @@ func newPlacementExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), json.RawMessage(raw))
 			}
 			var e candidates.Explanation

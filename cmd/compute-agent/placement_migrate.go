@@ -33,10 +33,6 @@ func newPlacementMigrate() *cobra.Command {
 			"Exit codes: 0 done, or nothing needs to move; 1 some node failed; 2 wrong usage or configuration; 3 refused: an agent runs, a Placement\n" +
 			"service has the database open, its tables are of another version, or a reshape does not pass the checks.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			switch {
 			case flags.database == "":
 				return &exitError{exitUsage, errors.New("--database is required: the DSN of Placement's database, such as sqlite:///var/lib/placement/placement.db")}
@@ -53,7 +49,7 @@ func newPlacementMigrate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				err = printJSON(cmd.OutOrStdout(), done)
 			} else {
 				err = render.Migration(cmd.OutOrStdout(), done)

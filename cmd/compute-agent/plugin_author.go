@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,13 +12,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/render"
@@ -31,11 +29,12 @@ type examined struct {
 }
 
 func (e *examined) addConfig(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.config, "config", "", "`FILE` with the driver's own configuration (what is below [drivers.NAME.config]), TOML or JSON")
+	cmd.Flags().StringVar(&e.config, "config", "", "`FILE` with the driver's own configuration, or for conf.d with a table [drivers.NAME.config]; TOML, or .json")
 }
 
-// options reads the files. What is wrong with them, or with the path, is wrong usage.
-func (e *examined) options(path string) (drivertest.Options, error) {
+// options reads the files. What is wrong with them, or with the path, is wrong usage. A configuration that says whose it is must be
+// this driver's; a plugin that does not say its name has that told by the checks.
+func (e *examined) options(ctx context.Context, path string) (drivertest.Options, error) {
 	opts := drivertest.Options{Path: path}
 	usage := func(err error) (drivertest.Options, error) { return opts, &exitError{exitUsage, err} }
 	st, err := os.Stat(path)
@@ -45,102 +44,50 @@ func (e *examined) options(path string) (drivertest.Options, error) {
 	case !st.Mode().IsRegular() || st.Mode()&0o111 == 0:
 		return usage(fmt.Errorf("%s is not an executable file: give the path of the plugin's executable", path))
 	}
-	for _, f := range []struct {
-		name string
-		into *json.RawMessage
-	}{{e.config, &opts.Config}, {e.former, &opts.Former}} {
-		if f.name == "" {
-			continue
-		}
-		if *f.into, err = driverConfig(f.name); err != nil {
+	if opts.Select, err = e.picked(); err != nil {
+		return opts, err
+	}
+	var named []string // "FILE", "NAME" of those that say whose they are
+	if e.config != "" {
+		a, err := readAuthored(e.config)
+		if err != nil {
 			return usage(err)
 		}
+		opts.Config, opts.Args, opts.Env = a.config, a.args, a.env
+		named = append(named, e.config, a.driver)
 	}
-	if e.run != "" {
-		if opts.Select, err = regexp.Compile(e.run); err != nil {
-			return usage(fmt.Errorf("--run: %w", err))
+	if e.former != "" {
+		a, err := readAuthored(e.former)
+		if err != nil {
+			return usage(err)
+		}
+		opts.Former = a.config
+		named = append(named, e.former, a.driver)
+	}
+	return opts, sameDriver(ctx, opts, named)
+}
+
+// sameDriver compares the driver that files are about with the one that a plugin says it is.
+func sameDriver(ctx context.Context, opts drivertest.Options, named []string) error {
+	said := ""
+	for pair := range slices.Chunk(named, 2) {
+		file, name := pair[0], pair[1]
+		if name == "" {
+			continue
+		}
+		if said == "" {
+			report, _, err := drivertest.Describe(ctx, opts)
+			if err != nil {
+				return ctx.Err()
+			}
+			said = report.Name
+		}
+		if name != said {
+			return &exitError{exitUsage, fmt.Errorf("the driver's configuration %s is that of another driver: it has the table [drivers.%s], and %s is the driver %q",
+				file, name, opts.Path, said)}
 		}
 	}
-	return opts, nil
-}
-
-// driverConfig reads a driver's configuration as JSON.
-func driverConfig(name string) (json.RawMessage, error) {
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("the driver's configuration: %w", err)
-	}
-	table := map[string]any{}
-	if filepath.Ext(name) == ".json" {
-		err = json.Unmarshal(raw, &table)
-	} else {
-		err = toml.Unmarshal(raw, &table)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the driver's configuration %s: %w", name, err)
-	}
-	return json.Marshal(table)
-}
-
-// newPluginTest puts the conformance suite to a plugin.
-func newPluginTest() *cobra.Command {
-	var opts options
-	var ex examined
-	var junit string
-	cmd := &cobra.Command{
-		Use: "test PATH", Short: "Check whether a driver does all that an agent relies on", Args: cobra.ExactArgs(1),
-		Long: "Start a driver's plugin as the agent does and check whether it does all that an agent relies on. No Placement takes part, and\n" +
-			"nothing is installed. Of a check that fails it is told what was sent, what came, what the contract says and where to look. The exit\n" +
-			"code is 0 if no check failed, 1 if one did, 2 if there was nothing to check.\n\n" +
-			"A reshape is tried from the tree that the driver makes with --former-config; without that, from its own tree with all inventory on\n" +
-			"the root, if the driver knows such a shape.",
-		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n  compute-agent plugin test ./compute-driver-mine --run '^reshape/'",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
-			o, err := ex.options(args[0])
-			if err != nil {
-				return err
-			}
-			report, err := drivertest.Execute(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			if len(report.Results) == 0 {
-				return &exitError{exitUsage, fmt.Errorf("--run %q: no check has such an ID", ex.run)}
-			}
-			if junit != "" {
-				if err := writeFile(junit, report.WriteJUnit); err != nil {
-					return err
-				}
-			}
-			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), report)
-			} else {
-				err = render.PluginTest(cmd.OutOrStdout(), report)
-			}
-			if err == nil && report.Count(drivertest.Failed) > 0 {
-				return &exitError{code: exitFailed}
-			}
-			return err
-		},
-	}
-	ex.addConfig(cmd)
-	cmd.Flags().StringVar(&ex.former, "former-config", "", "`FILE` with a configuration whose tree needs a reshape with that of --config")
-	cmd.Flags().StringVar(&ex.run, "run", "", "only the checks whose ID matches `REGEX`")
-	cmd.Flags().StringVar(&junit, "junit", "", "write the report as JUnit XML to `FILE` too")
-	opts.addOutputFlag(cmd)
-	return cmd
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
+	return nil
 }
 
 // newPluginRun makes passes over a tree in memory.
@@ -151,10 +98,12 @@ func newPluginRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run PATH", Short: "Make one pass with a driver, without Placement, and show what it reports", Args: cobra.ExactArgs(1),
 		Long: "Start a driver's plugin as the agent does, make one pass as on a new host, and show the tree. No Placement takes part: the tree is\n" +
-			"in memory. With --watch, go on: a pass whenever the driver says that something changed, and at intervals, each of which shows what\n" +
-			"it changed. The exit code is 1 if the driver reported no tree.",
+			"in memory. With --watch, go on until Ctrl-C: a pass whenever the driver says that something changed, and at intervals, each of which\n" +
+			"shows what it changed. The exit code is 1 if the driver reported no tree (with --watch, in the last pass).\n\n" +
+			"--config takes a file with the driver's own keys (what is below [drivers.NAME.config]), or one for conf.d with that table in it.",
+		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run ./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := ex.options(args[0])
+			o, err := ex.options(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -182,11 +131,7 @@ func newPluginInfo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "info PATH", Short: "Show who a driver is, what it can do and what may be configured", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
-			o, err := (&examined{}).options(args[0])
+			o, err := (&examined{}).options(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -198,7 +143,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !asJSON {
+			if !opts.json() {
 				return render.PluginInfo(cmd.OutOrStdout(), report, sum, schema)
 			}
 			view := map[string]any{
@@ -233,10 +178,6 @@ func newPluginList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "Show the drivers that are configured or installed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -264,7 +205,7 @@ func newPluginList() *cobra.Command {
 				}
 			}
 			slices.SortFunc(entries, func(a, b render.PluginEntry) int { return strings.Compare(a.Name, b.Name) })
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"directory": cfg.Plugins.Dir, "drivers": entries})
 			}
 			return render.PluginList(cmd.OutOrStdout(), cfg.Plugins.Dir, entries)

@@ -3,11 +3,20 @@
 package main
 
 import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
 // TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real process.
@@ -24,4 +33,60 @@ func TestPluginScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// TestJUnitIsWhatCIReads: well-formed XML whatever a plugin says, with counts that agree with the cases, and seconds with a point.
+func TestJUnitIsWhatCIReads(t *testing.T) {
+	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
+	report := drivertest.Report{Name: hostile, Results: []drivertest.Result{
+		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},
+		{Check: drivertest.Check{ID: "tree/root", Rule: hostile}, Outcome: drivertest.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
+		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.DoesNotApply, Why: hostile},
+	}}
+	var b bytes.Buffer
+	if err := report.WriteJUnit(&b); err != nil {
+		t.Fatal(err)
+	}
+	type testcase struct {
+		Class   string    `xml:"classname,attr"`
+		Name    string    `xml:"name,attr"`
+		Time    string    `xml:"time,attr"`
+		Failure []string  `xml:"failure"`
+		Skipped *struct{} `xml:"skipped"`
+	}
+	var suite struct {
+		XMLName  xml.Name   `xml:"testsuite"`
+		Tests    int        `xml:"tests,attr"`
+		Failures int        `xml:"failures,attr"`
+		Errors   *int       `xml:"errors,attr"`
+		Skipped  int        `xml:"skipped,attr"`
+		Time     string     `xml:"time,attr"`
+		Cases    []testcase `xml:"testcase"`
+	}
+	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
+	if err := d.Decode(&suite); err != nil {
+		t.Fatalf("%v\n%s", err, &b)
+	}
+	if _, err := d.Token(); err == nil {
+		_, err = d.Token() // the newline, then the end
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("behind the suite: %v", err)
+		}
+	}
+	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || suite.Errors == nil || *suite.Errors != 0 || suite.Time != "1.500" {
+		t.Errorf("%+v", suite)
+	}
+	for i := range suite.Cases {
+		if f := suite.Cases[i].Failure; len(f) == 1 && strings.Contains(f[0], "line two") && !strings.ContainsAny(f[0], "\x00\x1b") {
+			suite.Cases[i].Failure = []string{"told"}
+		}
+	}
+	want := []testcase{
+		{Class: "drivertest.start", Name: "handshake", Time: "1.500"},
+		{Class: "drivertest.tree", Name: "root", Time: "0.000", Failure: []string{"told"}},
+		{Class: "drivertest.watch", Name: "lasts", Time: "0.000", Skipped: &struct{}{}},
+	}
+	if diff := cmp.Diff(want, suite.Cases); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -25,10 +25,6 @@ func newPluginNew() *cobra.Command {
 			"A module made by a release of compute-agent requires that release. With --replace it uses a checkout, and then neither\n" +
 			"building nor testing needs the network where compute-agent itself was built.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			params := scaffold.Params{Name: args[0], Module: module, AgentVersion: version.Number(), Replace: replace}
 			files, err := scaffold.Render(params)
 			var wrong *scaffold.ParamsError
@@ -47,7 +43,7 @@ func newPluginNew() *cobra.Command {
 			} else if err != nil {
 				return fmt.Errorf("the module of the driver %s could not be written: %w", params.Name, err)
 			}
-			if asJSON {
+			if opts.json() {
 				return printNewAsJSON(cmd, params, dir, files)
 			}
 			return printNew(cmd, params, dir, files)

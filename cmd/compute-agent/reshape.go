@@ -44,10 +44,6 @@ func newRefresh() *cobra.Command {
 		Long: "Have the running agent make a pass over every node now, whatever went wrong before. A node that is held because its reshape\n" +
 			"was refused is tried again. The command does not wait for the pass: `compute-agent status` shows what came of it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -57,7 +53,7 @@ func newRefresh() *cobra.Command {
 			if err := control.NewClient(cfg.Agent.ControlSocket()).Refresh(ctx); err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "The agent makes a pass over every node now; `compute-agent status` shows what comes of it.")
@@ -71,10 +67,6 @@ func newRefresh() *cobra.Command {
 
 // planReshape asks the running agent, or does without one.
 func planReshape(cmd *cobra.Command, opts *options) error {
-	asJSON, err := opts.json()
-	if err != nil {
-		return err
-	}
 	cfg, err := opts.load()
 	if err != nil {
 		return err
@@ -96,7 +88,7 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	if err := json.Unmarshal(raw, &view); err != nil {
 		return fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
 	}
-	if asJSON {
+	if opts.json() {
 		err = printJSON(cmd.OutOrStdout(), raw)
 	} else {
 		err = render.Plan(cmd.OutOrStdout(), view)
@@ -132,10 +124,6 @@ func newReshapeHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history", Short: "List this host's reshapes and what became of them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -144,7 +132,7 @@ func newReshapeHistory() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"reshapes": append([]journal.Entry{}, entries...)})
 			}
 			return render.ReshapeHistory(cmd.OutOrStdout(), entries)
@@ -160,10 +148,6 @@ func newReshapeShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show one reshape: what was there, what was asked for, what became of it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			id, err := reshapeID(args[0])
 			if err != nil {
 				return err
@@ -176,7 +160,7 @@ func newReshapeShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), entry)
 			}
 			return render.Reshape(cmd.OutOrStdout(), entry)
@@ -197,10 +181,6 @@ func newReshapeUndo() *cobra.Command {
 			"is 3. Providers that the reshape created stay, empty. The driver still wants the new shape and has it at the next start of\n" +
 			"the agent: go back to its former version first, or right after.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
 			id, err := reshapeID(args[0])
 			if err != nil {
 				return err
@@ -218,7 +198,7 @@ func newReshapeUndo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: what it moved is where it was.\n"+

@@ -15,14 +15,10 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := opts.json()
-			if err != nil {
-				return err
-			}
-			if asJSON {
+			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]string{"version": version.Number(), "go": version.Go()})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "compute-agent %s (%s)\n", version.Number(), version.Go())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "compute-agent %s (%s)\n", version.Number(), version.Go())
 			return err
 		},
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
+	"maps"
 	"strings"
 	"testing"
 
@@ -163,9 +165,61 @@ func TestSchemaNamesEveryDeed(t *testing.T) {
 			}
 		}
 	}
-	for name := range treeDeeds {
-		if _, twice := deeds[name]; twice {
-			t.Errorf("%s is two deeds", name)
+	seen := map[string]int{garbled: 1}
+	for _, names := range []iter.Seq[string]{maps.Keys(deeds), maps.Keys(treeDeeds), maps.Keys(listDeeds), maps.Keys(answerDeeds)} {
+		for name := range names {
+			if seen[name]++; seen[name] > 1 {
+				t.Errorf("%s is two deeds", name)
+			}
+		}
+	}
+}
+
+func TestInstanceDeeds(t *testing.T) {
+	ctx, spec := context.Background(), plugins.InstanceSpec{UUID: consumer, Name: "web"}
+	web := plugins.Instance{UUID: consumer, Name: "web", Power: plugins.PowerRunning, HypervisorName: "fake-99999999"}
+	spawned := func(config string) (*Driver, plugins.Instance, error) {
+		d := configured(t, config)
+		made, err := d.Spawn(ctx, "cn1", spec, node(t))
+		return d, made, err
+	}
+	d, made, err := spawned(`{}`)
+	if diff := cmp.Diff(web, made); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if list, err := d.Instances(ctx, "cn1"); err != nil || len(list) != 1 {
+		t.Error(list, err)
+	}
+	for config, want := range map[string]string{`{"spawn":"other"}`: inventedUUID, `{"spawn":"blank"}`: ""} {
+		if _, made, err := spawned(config); err != nil || made.UUID != want {
+			t.Errorf("%s: %v %v", config, made, err)
+		}
+	}
+	for deed, want := range map[string]int{"twice": 2, "nameless": 2, "strange-power": 2, "essay": 2, "crowd": 100_001} {
+		d, _, err := spawned(`{"list":"` + deed + `"}`)
+		list, failed := d.Instances(ctx, "cn1")
+		if err != nil || failed != nil || len(list) != want {
+			t.Errorf("%s: %d instances, %v, %v", deed, len(list), err, failed)
+		}
+	}
+	if d, _, err = spawned(`{"spawn":"error","destroy":"refuse","power":"unheard"}`); err == nil {
+		t.Error("spawn: no error")
+	}
+	if is, err := d.SetPower(ctx, "cn1", consumer, plugins.PowerShutdown, true); err != nil || is.Power != -7 {
+		t.Error(is, err)
+	}
+	if d.Destroy(ctx, "cn1", consumer) == nil {
+		t.Error("destroy: no error")
+	}
+	if list, err := d.Instances(ctx, "cn1"); err != nil || len(list) != 1 || list[0].Power != plugins.PowerShutdown {
+		t.Errorf("what was made in spite of all: %v, %v", list, err)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for deeds, want := range map[string]int{"": 0, "garbled": 4, "storm": stormLines} {
+		told := 0
+		if err := configured(t, `{"events":"`+deeds+`"}`).WatchInstances(gone, func(string, string) { told++ }); err != nil || told != want {
+			t.Errorf("%q: told %d times, %v", deeds, told, err)
 		}
 	}
 }

@@ -21,6 +21,12 @@ type config struct {
 	Health    string `json:"health"`
 	Watch     string `json:"watch"`
 	Shutdown  string `json:"shutdown"`
+	// Those about instances.
+	List    string `json:"list"`
+	Spawn   string `json:"spawn"`
+	Destroy string `json:"destroy"`
+	Power   string `json:"power"`
+	Events  string `json:"events"`
 	// File is what the deed wait waits for.
 	File string `json:"file"`
 }
@@ -29,6 +35,7 @@ type config struct {
 func (c config) deedsOf() map[string]string {
 	return map[string]string{
 		"configure": c.Configure, "nodes": c.Nodes, "update": c.Update, "health": c.Health, "watch": c.Watch, "shutdown": c.Shutdown,
+		"list": c.List, "spawn": c.Spawn, "destroy": c.Destroy, "power": c.Power, "events": c.Events,
 	}
 }
 
@@ -56,11 +63,28 @@ func parse(raw json.RawMessage) (config, error) {
 // deedsIn are the names of what can be done in a call, sorted.
 func deedsIn(key string) []string {
 	names := slices.Collect(maps.Keys(deeds))
-	if key == "update" {
+	switch key {
+	case "update":
 		names = slices.AppendSeq(names, maps.Keys(treeDeeds))
+	case "list":
+		names = slices.AppendSeq(names, maps.Keys(listDeeds))
+	case "spawn", "power":
+		names = slices.AppendSeq(names, maps.Keys(answerDeeds))
+	case "events":
+		names = append(names, garbled)
 	}
 	slices.Sort(names)
 	return names
+}
+
+// says is a deed in words.
+func says(name string) string {
+	for _, words := range []string{deeds[name].says, treeDeeds[name].says, listDeeds[name].says, answerDeeds[name].says} {
+		if words != "" {
+			return words
+		}
+	}
+	return "sends events of what can be no instance"
 }
 
 // schema is the JSON Schema of the configuration, with every deed in words.
@@ -71,12 +95,7 @@ func schema() []byte {
 	for key := range (config{}).deedsOf() {
 		words := "Deeds in this call, separated by spaces."
 		for _, name := range deedsIn(key) {
-			d, general := deeds[name]
-			says := d.says
-			if !general {
-				says = treeDeeds[name].says
-			}
-			words += fmt.Sprintf(" %s: %s.", name, says)
+			words += fmt.Sprintf(" %s: %s.", name, says(name))
 		}
 		properties[key] = map[string]any{"type": "string", "description": words}
 	}

@@ -16,5 +16,5 @@ func TestWithoutOrdersItConforms(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/compute-agent/compute-agent/cmd/compute-driver-chaos").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	drivertest.Run(t, drivertest.Options{Path: path})
+	drivertest.Run(t, drivertest.Options{Path: path, Instances: &drivertest.InstanceTemplate{}})
 }

@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -49,14 +52,14 @@ var deeds = map[string]deed{
 	"crash":       {"ends the process with status 7", func(context.Context, config) error { os.Exit(7); return nil }},
 	"exit":        {"ends the process with status 0", func(context.Context, config) error { os.Exit(0); return nil }},
 	"abort":       {"ends the process by a signal", abort},
-	"stop":        {"stops the process, as a debugger does", func(context.Context, config) error { return syscall.Kill(os.Getpid(), syscall.SIGSTOP) }},
+	"stop":        {"stops the process, as a debugger does", stop},
 	"grandchild":  {"starts a process that does not end, and keeps the driver's output open", func(context.Context, config) error { return spawn(false) }},
 	"runaway":     {"starts one that also leaves the driver's process group", func(context.Context, config) error { return spawn(true) }},
 	"print":       {"prints on standard output and standard error", printing},
 	"raw-stdout":  {"writes garbage where the handshake was written", func(context.Context, config) error { return writeRaw(garbageOnStdout) }},
 	"garbage":     {"writes what is no text, and what only looks like a log line, on standard error", func(context.Context, config) error { return garbage() }},
 	"long-line":   {"writes a line of 8 MiB on standard error", func(context.Context, config) error { return longLog() }},
-	"storm":       {"writes 20,000 lines on standard error; in watch, sends as many events", storm},
+	"storm":       {"writes 20,000 lines on standard error; in watch and events, sends as many events", storm},
 	"leak":        {"opens 200 descriptors and forgets them", leak},
 	"tidy-socket": {"removes its socket, as those do who tidy up directories", tidySocket},
 }
@@ -104,6 +107,13 @@ func abort(context.Context, config) error {
 		return err
 	}
 	select {}
+}
+
+// stop signals its own thread: it is stopped when that returns, with all others, and not some time later.
+func stop(context.Context, config) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGSTOP)
 }
 
 // spawn starts a process that sleeps, and says which in the log.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -21,20 +22,24 @@ type Driver struct {
 	mu  sync.Mutex
 	cfg config
 
+	machines *fake.Driver // the instances
+
 	updates int // how many there were: what flicker follows
 	renames map[string]string
 }
 
 var (
-	_ plugins.Driver        = (*Driver)(nil)
-	_ plugins.HealthChecker = (*Driver)(nil)
-	_ plugins.Renamer       = (*Driver)(nil)
-	_ plugins.Shutdowner    = (*Driver)(nil)
-	_ plugins.Watcher       = (*Driver)(nil)
+	_ plugins.Driver          = (*Driver)(nil)
+	_ plugins.HealthChecker   = (*Driver)(nil)
+	_ plugins.InstanceManager = (*Driver)(nil)
+	_ plugins.InstanceWatcher = (*Driver)(nil)
+	_ plugins.Renamer         = (*Driver)(nil)
+	_ plugins.Shutdowner      = (*Driver)(nil)
+	_ plugins.Watcher         = (*Driver)(nil)
 )
 
 // New returns a driver without orders.
-func New() *Driver { return &Driver{} }
+func New() *Driver { return &Driver{machines: fake.New()} }
 
 // Info is who the driver is.
 func (d *Driver) Info() plugins.Info {
@@ -45,12 +50,15 @@ func (d *Driver) Info() plugins.Info {
 func (d *Driver) ConfigSchema() []byte { return schema() }
 
 // Configure takes new orders, after doing what they say for Configure itself.
-func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
+func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parse(raw)
 	if err != nil {
 		return err
 	}
 	if err := do(ctx, cfg.Configure, cfg); err != nil {
+		return err
+	}
+	if err := d.machines.Configure(ctx, json.RawMessage(machines), host); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -49,7 +49,7 @@ func atStart(name string) error {
 	case "crash":
 		panic("a defect of the driver at its start")
 	case "hang":
-		select {}
+		forever()
 	case "sleep":
 		d, err := time.ParseDuration(value)
 		if err != nil {
@@ -71,9 +71,17 @@ func atStart(name string) error {
 		if err := writeRaw(value + "\n"); err != nil {
 			return err
 		}
-		select {}
+		forever()
 	default:
 		return errors.New("is nothing that can be done at the start")
 	}
 	return nil
+}
+
+// forever never returns. Before the driver is served a bare select would not do: the runtime sees that nothing can ever happen,
+// and ends the process, unless it is linked with cgo.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -15,14 +16,14 @@ import (
 
 // guest is an entry of guest_list.
 type guest struct {
-	UUID      string `json:"uuid"`
-	Name      string `json:"name"`
-	ProjectID string `json:"project_id"`
-	UserID    string `json:"user_id"`
+	UUID      string `json:"uuid" toml:"uuid"`
+	Name      string `json:"name" toml:"name"`
+	ProjectID string `json:"project_id" toml:"project_id"`
+	UserID    string `json:"user_id" toml:"user_id"`
 	// Node may be "" if there is one only.
-	Node string `json:"node"`
+	Node string `json:"node" toml:"node"`
 	// Resources are what the guest has, by the name of the child ("" is the node itself) and resource class; none: not known.
-	Resources map[string]map[string]int64 `json:"resources"`
+	Resources map[string]map[string]int64 `json:"resources" toml:"resources"`
 }
 
 // checkAbilities checks what a configuration says about capabilities, guests and nodes that are gone.
@@ -43,6 +44,9 @@ func (c *config) checkAbilities() error {
 		if nodes[name] {
 			return wrong(fmt.Sprintf("deleted_nodes[%d]", i), "%q is one of the nodes", name)
 		}
+	}
+	if c.Instances != nil && c.Instances.Hold != "" && !filepath.IsAbs(c.Instances.Hold) {
+		return wrong("instances.hold", "%q: must be the absolute path of a file", c.Instances.Hold)
 	}
 	seen := map[string]int{}
 	for i := range c.GuestList {
@@ -85,7 +89,8 @@ func (d *Driver) Capabilities(string) map[string]bool {
 	return d.cfg.Capabilities
 }
 
-// Guests lists those that are configured. Without the key it cannot be told which there are: that is not the same as none.
+// Guests lists those that are configured, and the instances. If neither key is there it cannot be told which there are: that is not the same
+// as none.
 func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	cfg, _, err := d.current()
 	switch {
@@ -93,9 +98,9 @@ func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 		return nil, err
 	case cfg.GuestsError != "":
 		return nil, errors.New(cfg.GuestsError)
-	case cfg.GuestList == nil:
-		return nil, fmt.Errorf("%w: guest_list is not configured", plugins.ErrUnsupported)
-	case !slices.ContainsFunc(cfg.Nodes, func(n provider) bool { return n.Name == node }):
+	case cfg.GuestList == nil && cfg.Instances == nil:
+		return nil, fmt.Errorf("%w: neither guest_list nor instances is configured", plugins.ErrUnsupported)
+	case !cfg.has(node):
 		return nil, fmt.Errorf("node %q is not configured", node)
 	}
 	guests := []plugins.Guest{}
@@ -117,6 +122,23 @@ func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 				return nil, fmt.Errorf("guest %s has resources of %q, and the tree has no such resource provider", g.UUID, name)
 			}
 			out.Resources[p.UUID] = maps.Clone(amounts)
+		}
+		guests = append(guests, out)
+	}
+	machines, err := d.hypervisor().list()
+	if err != nil {
+		return nil, err
+	}
+	root, ok := tree.ProviderByName(node)
+	for _, m := range machines {
+		if m.Node != node || cfg.isForeign(m.UUID) {
+			continue
+		}
+		out := plugins.Guest{UUID: m.UUID, Name: m.Name, ProjectID: m.ProjectID, UserID: m.UserID}
+		if ok {
+			if out.Resources, err = cfg.resources(tree, root.UUID, cfg.node(node), m); err != nil {
+				return nil, err
+			}
 		}
 		guests = append(guests, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -19,45 +20,50 @@ var schema []byte
 // config is the table [drivers.fake.config].
 type config struct {
 	// Nodes are the compute nodes; none means one that is named like the host and has one of everything basic.
-	Nodes []provider `json:"nodes"`
+	Nodes []provider `json:"nodes" toml:"nodes"`
 	// Shape says where below a node its inventory is, see shapes; "" is flat.
-	Shape string `json:"shape"`
+	Shape string `json:"shape" toml:"shape"`
 	// ShapeVersion is the number of the shape that this release of the driver makes, instead of Shape; 0: shapes are not numbered.
-	ShapeVersion int `json:"shape_version"`
+	ShapeVersion int `json:"shape_version" toml:"shape_version"`
 	// GPUs and NUMACells are how many children of a kind the shapes make; 0 is 2.
-	GPUs      int `json:"gpus"`
-	NUMACells int `json:"numa_cells"`
+	GPUs      int `json:"gpus" toml:"gpus"`
+	NUMACells int `json:"numa_cells" toml:"numa_cells"`
 	// ClassRenames are the former names of configured resource classes, with their present ones.
-	ClassRenames plugins.ClassRenames `json:"class_renames"`
+	ClassRenames plugins.ClassRenames `json:"class_renames" toml:"class_renames"`
 	// Guests are consumers of which the driver knows where their share is: on the child of that name.
-	Guests map[string]string `json:"guests"`
+	Guests map[string]string `json:"guests" toml:"guests"`
 	// GuestList are all guests that there are; nil: that cannot be told.
-	GuestList []guest `json:"guest_list"`
+	GuestList []guest `json:"guest_list" toml:"guest_list"`
 	// GuestsError is why the list of guests cannot be had now.
-	GuestsError string `json:"guests_error"`
+	GuestsError string `json:"guests_error" toml:"guests_error"`
 	// Capabilities are traits of every node, and whether it has them.
-	Capabilities map[string]bool `json:"capabilities"`
+	Capabilities map[string]bool `json:"capabilities" toml:"capabilities"`
 	// DeletedNodes are names of nodes that are gone for good.
-	DeletedNodes []string `json:"deleted_nodes"`
+	DeletedNodes []string `json:"deleted_nodes" toml:"deleted_nodes"`
+	// Instances lets the driver make guests itself; nil: it cannot.
+	Instances *management `json:"instances" toml:"instances"`
 	// Misbehave is what is wrong with a reshape, see misbehaviours; "" is nothing.
-	Misbehave string `json:"misbehave"`
+	Misbehave string `json:"misbehave" toml:"misbehave"`
 	// NotReady makes the driver answer that it cannot tell yet, with this reason.
-	NotReady string `json:"not_ready"`
+	NotReady string `json:"not_ready" toml:"not_ready"`
 	// Health is a problem to report; the driver works on regardless.
-	Health string `json:"health"`
+	Health string `json:"health" toml:"health"`
+	// Scenario is the path of a file that says all of this instead, see scenario.
+	Scenario string `json:"scenario" toml:"scenario"`
 
-	shapes [][]provider // the nodes in each shape up to ShapeVersion, by its number
+	shapes   [][]provider       // the nodes in each shape up to ShapeVersion, by its number
+	machines map[string]machine // by uuid, for a reshape
 }
 
 // provider is a node, or a provider below one.
 type provider struct {
-	Name string `json:"name"`
+	Name string `json:"name" toml:"name"`
 	// UUID is for nodes only; "" leaves it to the agent. Those of children follow from their names.
-	UUID        string               `json:"uuid"`
-	Inventories map[string]inventory `json:"inventories"`
-	Traits      []string             `json:"traits"`
-	Aggregates  []string             `json:"aggregates"`
-	Children    []provider           `json:"children"`
+	UUID        string               `json:"uuid" toml:"uuid"`
+	Inventories map[string]inventory `json:"inventories" toml:"inventories"`
+	Traits      []string             `json:"traits" toml:"traits"`
+	Aggregates  []string             `json:"aggregates" toml:"aggregates"`
+	Children    []provider           `json:"children" toml:"children"`
 
 	of   string // the prefix of the kind of children that a shape made it one of
 	full string // the name in the tree, if that does not follow from the parent's
@@ -72,12 +78,12 @@ func (p provider) nameBelow(parent string) string {
 }
 
 type inventory struct {
-	Total           int64   `json:"total"`
-	Reserved        int64   `json:"reserved"`
-	MinUnit         int64   `json:"min_unit"`
-	MaxUnit         int64   `json:"max_unit"`
-	StepSize        int64   `json:"step_size"`
-	AllocationRatio float64 `json:"allocation_ratio"`
+	Total           int64   `json:"total" toml:"total"`
+	Reserved        int64   `json:"reserved" toml:"reserved"`
+	MinUnit         int64   `json:"min_unit" toml:"min_unit"`
+	MaxUnit         int64   `json:"max_unit" toml:"max_unit"`
+	StepSize        int64   `json:"step_size" toml:"step_size"`
+	AllocationRatio float64 `json:"allocation_ratio" toml:"allocation_ratio"`
 }
 
 // parse reads a configuration and checks all that can be checked without a tree, so that a mistake is told at start and by
@@ -86,6 +92,12 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	var cfg config
 	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
 		return config{}, err
+	}
+	if cfg.Scenario != "" {
+		if !reflect.DeepEqual(cfg, config{Scenario: cfg.Scenario}) {
+			return config{}, &plugins.ConfigError{Key: "scenario", Problem: "the file says it all: no other key can be beside it"}
+		}
+		return cfg, nil
 	}
 	if cfg.Nodes == nil {
 		cfg.Nodes = []provider{{Name: host.Name, Inventories: map[string]inventory{

@@ -34,6 +34,27 @@
 //	guests_error = "the daemon does not answer"    # what the agent must not take for "no guests"
 //	deleted_nodes = ["cn7"]
 //
+// It makes guests too, when it is told to by the agent. They are files in its state directory, and survive the driver; whoever edits or
+// removes one is a hypervisor's other administrator:
+//
+//	instances = { images = ["debian-13"], crash = ["web-7"], hold = "/run/hold-spawns" }    # {} is enough
+//
+// A reshape knows where their shares are, since it is the driver that put them on a GPU and a NUMA cell.
+//
+// All of this can be in a file that is followed while the driver runs, with what is to happen in the course of time:
+//
+//	scenario = "/etc/compute-agent/scenario.toml"
+//
+//	nodes = [{ name = "cn1", inventories = { VCPU = { total = 8 }, VGPU = { total = 4 } } }]
+//	[[then]]                                       # a GPU is plugged in
+//	after = "30s"
+//	nodes = [{ name = "cn1", inventories = { VCPU = { total = 8 }, VGPU = { total = 8 } } }]
+//	[[then]]                                       # another release of the driver, which the agent reshapes for when it starts
+//	after = "60s"
+//	shape = "vgpu-children"
+//
 // Read config.go for how a configuration is taken in, driver.go for how a tree is edited, shape.go and reshape.go for how it
-// is reshaped, versions.go for how that is done in steps, and abilities.go for the rest.
+// is reshaped, versions.go for how that is done in steps, instances.go for how guests are made so that it can be interrupted anywhere
+// (hypervisor.go is what stands for the machine, devices.go which part of it a guest has), scenario.go for changes without a
+// call, and abilities.go for the rest.
 package fake

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -23,6 +25,8 @@ type Driver struct {
 	former  []provider           // nodes of earlier configurations
 	changed chan struct{}        // closed and replaced when the configuration changes
 	renames plugins.ClassRenames // of the last reshape
+	played  *scenario            // where cfg comes from, or nil
+	hyper   *hypervisor
 }
 
 // The optional abilities that it has.
@@ -31,6 +35,8 @@ var (
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.GuestLister        = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
+	_ plugins.InstanceManager    = (*Driver)(nil)
+	_ plugins.InstanceWatcher    = (*Driver)(nil)
 	_ plugins.NodeChecker        = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.Shaper             = (*Driver)(nil)
@@ -38,7 +44,7 @@ var (
 )
 
 // New returns a driver that is to be configured.
-func New() *Driver { return &Driver{changed: make(chan struct{})} }
+func New() *Driver { return &Driver{changed: make(chan struct{}), hyper: newHypervisor("")} }
 
 // Info is who the driver is.
 func (d *Driver) Info() plugins.Info {
@@ -54,17 +60,37 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if err != nil {
 		return err
 	}
+	var played *scenario
+	if cfg.Scenario != "" {
+		if played, err = readScenario(cfg.Scenario, host); err != nil {
+			return &plugins.ConfigError{Key: "scenario", Problem: err.Error()}
+		}
+		cfg = played.now()
+	}
+	dir := ""
+	if host.StateDir != "" {
+		dir = filepath.Join(host.StateDir, "machines")
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.hyper.dir != dir {
+		d.hyper = newHypervisor(dir)
+	}
+	d.played = played
+	d.apply(cfg)
+	log := plugins.Logger(ctx)
+	log.Debug().Int("nodes", len(cfg.Nodes)).Msg("configured")
+	return nil
+}
+
+// apply puts a configuration in force.
+func (d *Driver) apply(cfg config) {
 	if !reflect.DeepEqual(d.cfg.Nodes, cfg.Nodes) {
 		d.former = append(d.former, d.cfg.Nodes...)
 	}
 	d.cfg, d.renames = cfg, cfg.ClassRenames
 	close(d.changed)
 	d.changed = make(chan struct{})
-	log := plugins.Logger(ctx)
-	log.Debug().Int("nodes", len(cfg.Nodes)).Msg("configured")
-	return nil
 }
 
 // AvailableNodes lists the configured nodes.
@@ -106,6 +132,9 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		}
 		if allocations != nil {
 			d.declare(cfg.ClassRenames)
+			if cfg.machines, err = d.machines(); err != nil {
+				return nil, err
+			}
 		}
 		if len(relocations) > 0 && cfg.ShapeVersion > 0 {
 			if allocations, err = cfg.steps(ctx, tree, root.UUID, node, allocations); err != nil {
@@ -174,9 +203,9 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 // childOf is the uuid of the child of that name: the one that it has in the tree already (a child that Nova made is taken over
 // by its name), else the one that follows from the root's uuid and the name, so that it is found again after every restart.
 func childOf(tree *providertree.Tree, root, name string) (string, error) {
-	if p, found := tree.ProviderByName(name); found {
-		if its, _ := tree.RootOf(p.UUID); its == root {
-			return p.UUID, nil
+	if p, found := tree.ViewByName(name); found {
+		if its, _ := tree.RootOf(p.UUID()); its == root {
+			return p.UUID(), nil
 		}
 	}
 	return providertree.ChildUUID(root, name)
@@ -208,12 +237,15 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 	uuids := tree.Subtree(root)
 	for i := len(uuids) - 1; i > 0; i-- { // children before their parents; the first one is the root
 		uuid := uuids[i]
-		p, _ := tree.Provider(uuid)
-		own, err := providertree.ChildUUID(root, p.Name)
+		if wanted[uuid] {
+			continue
+		}
+		p, _ := tree.View(uuid)
+		own, err := providertree.ChildUUID(root, p.Name())
 		if err != nil {
 			return fmt.Errorf("node %s: %w", node, err)
 		}
-		if uuid != own || wanted[uuid] || len(tree.Children(uuid)) > 0 {
+		if uuid != own || len(tree.Children(uuid)) > 0 {
 			continue
 		}
 		if _, err := tree.Remove(uuid); err != nil {
@@ -236,34 +268,71 @@ func (d *Driver) declare(renames plugins.ClassRenames) {
 	d.renames = renames
 }
 
-// Health reports the configured problem.
+// Health reports the configured problem, or what is wrong with the scenario.
 func (d *Driver) Health(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.follow()
+	if d.played != nil && d.played.problem != nil {
+		return fmt.Errorf("%w; what it said before stands", d.played.problem)
+	}
 	if d.cfg.Health != "" {
 		return errors.New(d.cfg.Health)
 	}
 	return nil
 }
 
-// Watch tells when the configuration changed: nothing else can happen to nodes that do not exist.
+// Watch tells when the configuration or the scenario changed: nothing else can happen to nodes that do not exist.
 func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
-	for {
-		d.mu.Lock()
-		next := d.changed
-		d.mu.Unlock()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for next := d.change(); ; {
 		select {
 		case <-next:
 			changed("")
+			next = d.change()
+		case <-ticker.C:
+			_, _, _ = d.current() // which closes next if the scenario goes on
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
+// change is closed when the configuration changes.
+func (d *Driver) change() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changed
+}
+
+// follow takes in what the scenario says now. Cost: one stat of its file, if there is a scenario.
+func (d *Driver) follow() {
+	if d.played != nil && d.played.follow() {
+		d.apply(d.played.now())
+	}
+}
+
+func (d *Driver) hypervisor() *hypervisor {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hyper
+}
+
+// machines are all that there are, by uuid.
+func (d *Driver) machines() (map[string]machine, error) {
+	list, err := d.hypervisor().list()
+	out := make(map[string]machine, len(list))
+	for _, m := range list {
+		out[m.UUID] = m
+	}
+	return out, err
+}
+
 func (d *Driver) current() (cfg config, former []provider, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.follow()
 	if d.cfg.NotReady != "" {
 		return config{}, nil, &plugins.NotReady{Reason: d.cfg.NotReady}
 	}

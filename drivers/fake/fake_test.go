@@ -237,6 +237,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 			GuestList struct {
 				Items object `json:"items"`
 			} `json:"guest_list"`
+			Instances object `json:"instances"`
 		} `json:"properties"`
 	}
 	if err := errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)); err != nil {
@@ -249,6 +250,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 	}{
 		"config":    {config{}, s.Properties, nil},
 		"guest":     {guest{}, lists.Properties.GuestList.Items.Properties, nil},
+		"instances": {management{}, lists.Properties.Instances.Properties, nil},
 		"provider":  {provider{}, s.Defs["provider"].Properties, []string{"uuid"}}, // of nodes only
 		"inventory": {inventory{}, s.Defs["inventory"].Properties, nil},
 	} {
@@ -256,6 +258,9 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		for f := range reflect.TypeOf(c.of).NumField() {
 			if field := reflect.TypeOf(c.of).Field(f); field.IsExported() {
 				tags = append(tags, field.Tag.Get("json"))
+				if field.Tag.Get("toml") != field.Tag.Get("json") {
+					t.Errorf("%s.%s has another name in a scenario", name, field.Name)
+				}
 			}
 		}
 		for key := range c.properties {

@@ -37,14 +37,26 @@ func (c config) relocations(tree *providertree.Tree, root string, node provider)
 	var out []relocation
 	for _, class := range slices.Sorted(maps.Keys(wanted)) {
 		to := wanted[class]
-		arrives := slices.ContainsFunc(to, func(p plugins.Place) bool { return !slices.Contains(now[class], p) })
+		if slices.Equal(to, now[class]) {
+			continue
+		}
+		is, will := setOf(now[class]), setOf(to)
+		arrives := slices.ContainsFunc(to, func(p plugins.Place) bool { return !is[p] })
 		for _, from := range now[class] {
-			if arrives && !slices.Contains(to, from) {
+			if arrives && !will[from] {
 				out = append(out, relocation{from: from, to: to})
 			}
 		}
 	}
 	return out, nil
+}
+
+func setOf(places []plugins.Place) map[plugins.Place]bool {
+	set := make(map[plugins.Place]bool, len(places))
+	for _, p := range places {
+		set[p] = true
+	}
+	return set
 }
 
 // places is where the driver's own providers have inventory, by the present name of the class. On the root that are the
@@ -56,15 +68,17 @@ func (c config) places(tree *providertree.Tree, root string, node provider) (map
 	node.names(node.Name, named)
 	out := map[string][]plugins.Place{}
 	for _, uuid := range tree.Subtree(root) {
-		p, _ := tree.Provider(uuid)
-		own, err := providertree.ChildUUID(root, p.Name)
-		if err != nil {
-			return nil, err
+		p, _ := tree.View(uuid)
+		if uuid != root && !named[p.Name()] {
+			own, err := providertree.ChildUUID(root, p.Name())
+			if err != nil {
+				return nil, err
+			}
+			if uuid != own {
+				continue
+			}
 		}
-		if uuid != root && uuid != own && !named[p.Name] {
-			continue
-		}
-		for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
+		for _, class := range p.SortedClasses() {
 			if present := c.ClassRenames.Present(class); configured[present] {
 				out[present] = append(out[present], plugins.Place{Provider: uuid, Class: class})
 			}
@@ -151,9 +165,12 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 	return c.spoil(after, moves)
 }
 
-// where answers for the guests that are configured.
+// where answers for the instances, and for the guests that are configured.
 func (c config) where(tree *providertree.Tree, r relocation) func(string, int64) []plugins.Portion {
 	return func(consumer string, amount int64) []plugins.Portion {
+		if m, ok := c.machines[consumer]; ok {
+			return m.moved(tree, r.from, r.to, amount)
+		}
 		child, known := c.Guests[consumer]
 		if !known {
 			return nil

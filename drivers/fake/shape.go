@@ -31,6 +31,9 @@ type kind struct {
 	count   func(config) int
 }
 
+// child is the name of the i-th of them.
+func (k kind) child(i int) string { return fmt.Sprint(k.prefix, i) }
+
 var (
 	gpuChildren  = kind{prefix: "gpu_", classes: []string{"VGPU"}, count: func(c config) int { return c.GPUs }}
 	numaChildren = kind{
@@ -124,7 +127,7 @@ func (p *provider) split(k kind, n int) error {
 	rest := maps.Clone(p.Inventories)
 	children := slices.Clone(p.Children)
 	for i := range n {
-		child := provider{Name: fmt.Sprint(k.prefix, i), of: k.prefix, Traits: k.traits, Inventories: map[string]inventory{}}
+		child := provider{Name: k.child(i), of: k.prefix, Traits: k.traits, Inventories: map[string]inventory{}}
 		if slices.ContainsFunc(p.Children, func(c provider) bool { return c.Name == child.Name }) {
 			return fmt.Errorf("%q is what this shape calls a child of its own", child.Name)
 		}

@@ -141,6 +141,9 @@ func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node stri
 	if !ok {
 		return nil, fmt.Errorf("the tree has no resource provider %q", node)
 	}
+	if cfg.machines, err = d.machines(); err != nil {
+		return nil, err
+	}
 	after, err := cfg.step(ctx, tree, root.UUID, node, from, allocations)
 	if err == nil {
 		d.declare(cfg.stepRenames(from))

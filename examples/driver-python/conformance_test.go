@@ -15,5 +15,8 @@ func TestConformance(t *testing.T) {
 		Path:   executable,
 		Config: []byte(`{"gpus":{"a":4,"b":4},"traits":["CUSTOM_PYTHON"],"look_every":0.1}`),
 		Former: []byte(`{"gpus":{"a":4,"b":4},"gpu_layout":"node"}`),
+		Instances: &drivertest.InstanceTemplate{
+			UserData: []byte("#cloud-config"), Metadata: map[string]string{"role": "test"},
+		},
 	})
 }

@@ -40,6 +40,13 @@ const (
 var executable, missing string
 
 func TestMain(m *testing.M) {
+	if runtime := os.Getenv(agentKey); runtime != "" {
+		if err := agentMain(runtime, os.Getenv(agentKey+"_DRIVER")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(func() int {
 		if out, err := exec.Command(python, "-c", "import grpc, google.protobuf, cryptography; import shutil; assert shutil.which('protoc'), 'no protoc'").CombinedOutput(); err != nil {
 			missing = fmt.Sprintf("one of Debian's packages %s is not installed (tools/packages.sh test): %v: %s", packages, err, out)
@@ -76,6 +83,7 @@ func need(t *testing.T) {
 type rig struct {
 	*host.Plugin
 	t       *testing.T
+	spec    host.Spec
 	log     *syncBuffer
 	changed chan string
 }
@@ -88,6 +96,12 @@ func spec(config string) host.Spec {
 }
 
 func start(t *testing.T, config string) *rig {
+	t.Helper()
+	return startSpec(t, func(s *host.Spec) { s.Config = []byte(config) })
+}
+
+// startSpec starts the driver with a changed spec.
+func startSpec(t *testing.T, change func(*host.Spec)) *rig {
 	t.Helper()
 	need(t)
 	runtime, err := os.MkdirTemp("/tmp", "rt") // short, for sockets
@@ -114,9 +128,10 @@ func start(t *testing.T, config string) *rig {
 			t.Logf("log:\n%s", r.log)
 		}
 	})
-	s := spec(config)
-	s.Changed = func(node string) { r.changed <- node }
-	if r.Plugin, err = h.Plugin(s); err != nil {
+	r.spec = spec(`{}`)
+	r.spec.Changed = func(node string) { r.changed <- node }
+	change(&r.spec)
+	if r.Plugin, err = h.Plugin(r.spec); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Start(r.ctx()); err != nil {
@@ -146,7 +161,7 @@ func node(t *testing.T) *providertree.Tree {
 
 func TestItReportsTheMachine(t *testing.T) {
 	r := start(t, `{"gpus":{"pci_0000_84_00_0":4},"traits":["CUSTOM_PYTHON"]}`)
-	if s := r.Status(); s.State != host.Healthy || s.Version != "1.0.0" || !strings.HasPrefix(s.SDK, "python ") {
+	if s := r.Status(); s.State != host.Healthy || s.Version != "2.0.0" || !strings.HasPrefix(s.SDK, "python ") {
 		t.Errorf("status: %+v", s)
 	}
 	nodes, err := r.AvailableNodes(r.ctx())
@@ -311,7 +326,7 @@ func TestItComesBackAfterAKill(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r.await("the restart", func() bool { s := r.Status(); return s.State == host.Healthy && s.PID != first })
+	r.awaitRestart(first)
 	if _, _, err := r.update(node(t), nil); err != nil {
 		t.Error(err)
 	}
@@ -382,6 +397,11 @@ func (r *rig) await(what string, happened func() bool) {
 			r.t.Fatalf("waited for %s", what)
 		}
 	}
+}
+
+func (r *rig) awaitRestart(former int) {
+	r.t.Helper()
+	r.await("the restart", func() bool { s := r.Status(); return s.State == host.Healthy && s.PID != 0 && s.PID != former })
 }
 
 type syncBuffer struct {

@@ -79,6 +79,10 @@ type Agent struct {
 	reloaded time.Time
 
 	claims claims
+
+	absence        absence
+	absenceTrouble string        // why the last look's outcome could not be kept; the look's own
+	driversMoved   chan struct{} // holds a value when drivers are to be looked at
 }
 
 // New checks what can be checked without starting anything.
@@ -89,7 +93,8 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
-		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now(), metrics: metrics.New(nil)}
+		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now(), metrics: metrics.New(nil),
+		driversMoved: make(chan struct{}, 1)}
 	a.placement, err = newPlacementClient(opts.Config, log, a.observeRequest, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -123,7 +128,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
 	}
 	defer stopTracing()
-	a.host, err = host.New(host.Options{Dir: a.cfg.Plugins.Dir, RuntimeDir: a.cfg.Agent.RuntimeDir, Logger: a.log, OnTransition: func(host.Status) { a.tellStatus() }})
+	a.host, err = host.New(host.Options{Dir: a.cfg.Plugins.Dir, RuntimeDir: a.cfg.Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginMoved})
 	if err != nil {
 		return err
 	}
@@ -248,6 +253,13 @@ func (a *Agent) keepStatus(ctx context.Context) {
 			a.settleEnabling()
 		}
 	}
+}
+
+// pluginMoved is told of every change of a plugin's state.
+func (a *Agent) pluginMoved(s host.Status) {
+	a.metrics.PluginMoved(s.Name, s.State)
+	a.driverMoved()
+	a.tellStatus()
 }
 
 // tellStatus looks at the agent, which logs what is new about its conditions, and tells systemd in one line.

@@ -102,6 +102,7 @@ func (b *findingList) agent(f facts) {
 func (b *findingList) driver(f facts, d control.Driver) {
 	subject := health.Driver(d.Name)
 	down := b.plugin(d)
+	b.gone(f, d)
 	r := d.Report
 	switch {
 	case r.State == resourcetracker.Starting:
@@ -139,6 +140,32 @@ func (b *findingList) plugin(d control.Driver) (down bool) {
 	return false
 }
 
+// gone finds that a driver has been gone for so long that its nodes are disabled.
+func (b *findingList) gone(f facts, d control.Driver) {
+	var nodes []string
+	text := ""
+	for _, r := range f.status.Disabled {
+		if r.Source == driverSource+d.Name {
+			nodes, text = append(nodes, r.Node), r.Reason
+		}
+	}
+	if len(nodes) > 0 {
+		b.add(health.DriverGone, health.Driver(d.Name), text, nodes...)
+	}
+}
+
+// onlyGone tells that a node is disabled for no other reason than that its driver is gone, which is told of the driver.
+func onlyGone(all []control.DisabledReason, node string) bool {
+	gone, other := false, false
+	for _, r := range all {
+		if r.Node == "" || r.Node == node {
+			ours := strings.HasPrefix(r.Source, driverSource)
+			gone, other = gone || ours, other || !ours
+		}
+	}
+	return gone && !other
+}
+
 // ofDriver tells causes that are the driver's, or may be.
 func ofDriver(c resourcetracker.Cause) bool {
 	return c == resourcetracker.CauseNotReady || c == resourcetracker.CauseOther
@@ -161,7 +188,7 @@ func (b *findingList) node(f facts, n resourcetracker.NodeStatus, down bool) {
 	if n.State != resourcetracker.Orphaned && f.now.Sub(last) >= f.old {
 		b.add(health.SyncOld, subject, "last at "+last.UTC().Format(time.RFC3339))
 	}
-	if n.DisabledReason != "" {
+	if n.DisabledReason != "" && !onlyGone(f.status.Disabled, n.Name) {
 		b.add(health.NodeDisabled, subject, n.DisabledReason)
 	}
 	if n.Orphaned != "" {

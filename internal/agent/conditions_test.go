@@ -85,6 +85,14 @@ func TestFindings(t *testing.T) {
 		"but not Placement": {func(_ *facts, d *control.Driver, n *resourcetracker.NodeStatus) {
 			d.Plugin.State, n.Error, n.Cause = "quarantined", "refused", resourcetracker.CauseUnavailable
 		}, []string{"plugin libvirt plugin-quarantined", "agent placement-unreachable: refused"}},
+		"gone for longer than its grace": {func(f *facts, d *control.Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error, n.DisabledReason = "quarantined", "crashed", "driver libvirt: gone since noon"
+			f.status.Disabled = []control.DisabledReason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}, {Source: "driver other", Node: "cn2", Reason: "gone, too"}}
+		}, []string{"plugin libvirt plugin-quarantined: crashed", "driver libvirt driver-gone: gone since noon cn1"}},
+		"gone, and disabled by a person as well": {func(f *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
+			n.DisabledReason = "a fan; driver libvirt: gone since noon"
+			f.status.Disabled = []control.DisabledReason{{Source: "operator", Reason: "a fan"}, {Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
+		}, []string{"driver libvirt driver-gone: gone since noon cn1", "node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
 		"not well": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error = "degraded", "slow"
 		}, []string{"plugin libvirt plugin-degraded: slow"}},

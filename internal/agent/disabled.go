@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -257,6 +258,9 @@ func thisOne(node string) string {
 // logDisabled tells at the start what outlived the last one.
 func (a *Agent) logDisabled() {
 	for _, r := range a.disabled.Reasons("") {
+		if strings.HasPrefix(r.Source, driverSource) {
+			continue // a condition of its driver says so, and it ends by itself
+		}
 		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
 			Msg("Disabled since before this start: nothing new is to be scheduled to " + thisOne(r.Node) + ". `compute-agent enable` ends that.")
 	}

@@ -34,6 +34,7 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 		group.Go(func() error { return err })
 	} else {
 		group.Go(func() error { a.waitReady(ctx); return nil })
+		group.Go(func() error { a.watchDrivers(ctx); return nil }) // now that all drivers are known
 	}
 	for {
 		select {
@@ -121,7 +122,7 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 			return fmt.Errorf("%w: driver %s: %w", config.ErrInvalid, d.name, refused)
 		case errors.As(err, &refused):
 			a.troubles.configured(d.name, refused)
-			a.log.Error().Str("driver", d.name).Err(refused).Msg("Reload: the driver refuses its configuration. It reports nothing until that is mended and read again.")
+			a.tellStatus()
 		case errors.Is(err, host.ErrRunning): // it was disabled and comes back
 		case ctx.Err() != nil:
 			return nil
@@ -145,7 +146,8 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 
 // spec is what the host must know of a driver.
 func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
-	c, p := cfg.Drivers[name], cfg.Plugins
+	c := cfg.Drivers[name]
+	timeouts, restart := cfg.Process(name)
 	own, err := c.ConfigJSON()
 	if err != nil {
 		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
@@ -154,11 +156,12 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 		Name: name, Path: c.Path, SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
 		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: cfg.Agent.StateDir},
 		Timeouts: host.Timeouts{
-			Handshake: p.HandshakeTimeout, Configure: p.CallTimeout, Nodes: p.CallTimeout, Update: p.CallTimeout, Health: p.HealthTimeout, Stop: p.ShutdownTimeout,
+			Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
+			Instance: timeouts.Instance,
 		},
 		Restart: host.Restart{
-			HealthInterval: p.HealthInterval, Misses: p.HealthMisses, BackoffBase: p.BackoffMin, BackoffMax: p.BackoffMax, ResetAfter: p.CrashWindow,
-			FailureLimit: p.CrashLimit, FailureWindow: p.CrashWindow, Quarantine: p.Quarantine,
+			HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
+			ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
 		},
 		Changed: func(string) { a.changed(name) },
 	}, nil

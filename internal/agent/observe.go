@@ -37,11 +37,26 @@ func (all observers) Count(event resourcetracker.Event, driver, node string, n i
 
 // observer is who is told what trackers do.
 func (a *Agent) observer() resourcetracker.Observer {
-	if a.tracing == nil {
-		return a.metrics
+	all := observers{a.metrics, passes{a.driverMoved}}
+	if a.tracing != nil {
+		all = append(all, a.tracing)
 	}
-	return observers{a.metrics, a.tracing}
+	return all
 }
+
+// passes tells of the end of every pass.
+type passes struct{ ended func() }
+
+// Begin implements [resourcetracker.Observer].
+func (p passes) Begin(ctx context.Context, step resourcetracker.Step, _, _ string) (context.Context, func(error)) {
+	if step == resourcetracker.StepPass {
+		return ctx, func(error) { p.ended() }
+	}
+	return ctx, func(error) {}
+}
+
+// Count implements [resourcetracker.Observer].
+func (passes) Count(resourcetracker.Event, string, string, int) {}
 
 // observeRequest is told of each request to Placement.
 func (a *Agent) observeRequest(ctx context.Context, req *http.Request, route string) (done func(status int, err error)) {

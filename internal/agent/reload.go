@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -57,7 +59,7 @@ func (a *Agent) adopt(next *config.Config) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := *next
-	now.Agent, now.PlacementClient, now.Plugins = a.cfg.Agent, a.cfg.PlacementClient, a.cfg.Plugins
+	now.Agent, now.PlacementClient, now.Plugins.Dir = a.cfg.Agent, a.cfg.PlacementClient, a.cfg.Plugins.Dir
 	now.Tracker.StartupDeadline, now.Log.Format = a.cfg.Tracker.StartupDeadline, a.cfg.Log.Format
 	now.Placement, now.CORS, now.Policy = a.cfg.Placement, a.cfg.CORS, a.cfg.Policy
 	now.Metrics, now.Tracing = a.cfg.Metrics, a.cfg.Tracing
@@ -74,42 +76,22 @@ func (a *Agent) adopt(next *config.Config) {
 	}
 }
 
-// reconfigureDrivers brings each driver, old and new, to the configuration. A driver that refuses keeps its former one.
+// reconfigureDrivers brings each driver, old and new, to the configuration, all at the same time: one that hangs does not keep the others
+// waiting. A driver that refuses keeps its former one. What is wrong with one is told as a condition of it, once.
 func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, next *config.Config) {
 	a.mu.Lock()
 	cfg := a.cfg
-	known := make(map[string]*driver, len(a.drivers))
-	for name, d := range a.drivers {
-		known[name] = d
-	}
+	known := maps.Clone(a.drivers)
 	a.mu.Unlock()
+	var all sync.WaitGroup
 	for name, d := range known {
-		c := cfg.Drivers[name]
-		if c == nil || !c.Enabled {
-			a.disableDriver(ctx, d)
-			continue
-		}
-		spec, err := a.spec(cfg, name)
-		if err == nil {
-			err = d.plugin.Reconfigure(ctx, spec)
-		}
-		var down *host.UnavailableError
-		switch {
-		case errors.As(err, &down):
-			a.log.Warn().Str("driver", name).Err(err).Msg("Reload: the driver has its new configuration and cannot be started with it yet. It is tried again.")
-		case err != nil:
-			a.troubles.configured(name, err)
-			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the driver does not take its new configuration. The former one stays in force.")
-			continue
-		}
-		a.troubles.configured(name, nil)
-		a.mu.Lock()
-		if d.tracker == nil {
-			a.track(ctx, group, d, false)
-		} else {
-			d.tracker.Refresh("the configuration was read again")
-		}
-		a.mu.Unlock()
+		all.Go(func() {
+			if c := cfg.Drivers[name]; c == nil || !c.Enabled {
+				a.disableDriver(ctx, d)
+				return
+			}
+			a.reconfigureDriver(ctx, group, cfg, d)
+		})
 	}
 	for _, name := range next.EnabledDrivers() {
 		if known[name] != nil {
@@ -124,6 +106,34 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
 		}
 	}
+	all.Wait()
+	a.tellStatus()
+}
+
+// reconfigureDriver gives one driver its configuration.
+func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cfg *config.Config, d *driver) {
+	spec, err := a.spec(cfg, d.name)
+	if err == nil {
+		err = d.plugin.Reconfigure(ctx, spec)
+	}
+	var down *host.UnavailableError
+	switch {
+	case ctx.Err() != nil:
+		return
+	case errors.As(err, &down):
+		a.log.Warn().Str("driver", d.name).Err(err).Msg("Reload: the driver has its new configuration and cannot be started with it yet. It is tried again.")
+	case err != nil:
+		a.troubles.configured(d.name, err)
+		return
+	}
+	a.troubles.configured(d.name, nil)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d.tracker == nil {
+		a.track(ctx, group, d, false)
+		return
+	}
+	d.tracker.Refresh("the configuration was read again")
 }
 
 // disableDriver ends a driver that the configuration no longer wants. What it reported stays in Placement: its absence

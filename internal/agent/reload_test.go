@@ -25,17 +25,17 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// fakeDriver is the executable of the fake driver, built once.
+// fakeDriver is the executable of the fake driver, built once; that of the chaos driver is beside it.
 var fakeDriver = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "compute-driver-fake")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/compute-driver-fake")
+	cmd := exec.Command("go", "build", "-o", dir, "../../cmd/compute-driver-fake", "../../cmd/compute-driver-chaos")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the fake driver: %w\n%s", err, out)
+		return "", fmt.Errorf("building the drivers: %w\n%s", err, out)
 	}
 	return path, nil
 })
@@ -57,6 +57,7 @@ type house struct {
 	reload chan os.Signal
 	ready  chan struct{}
 	ended  chan error
+	stop   func() // ends the agent; another may be started then
 
 	mu   sync.Mutex
 	log  strings.Builder
@@ -98,6 +99,7 @@ func newHouse(t *testing.T) *house {
 	h.url = web.URL
 	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	check(t, os.Link(built, h.driver))
+	check(t, os.Link(filepath.Join(filepath.Dir(built), "compute-driver-chaos"), filepath.Join(dir, "compute-driver-chaos")))
 	return h
 }
 
@@ -161,6 +163,11 @@ func (h *house) start() {
 	over := make(chan struct{})
 	go func() { defer close(over); h.ended <- a.Run(ctx) }()
 	h.t.Cleanup(func() { cancel(); <-over })
+	h.stop = func() {
+		cancel()
+		<-over
+		h.ended, h.ready = make(chan error, 1), make(chan struct{})
+	}
 }
 
 // await waits for a log line with all parts, after so many bytes of the log.

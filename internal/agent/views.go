@@ -42,7 +42,12 @@ func (a *Agent) look() control.Status {
 		Drivers:   []control.Driver{}, Disabled: a.disabledViews(),
 	}
 	for _, d := range drivers {
-		s.Drivers = append(s.Drivers, d.view())
+		view := d.view()
+		view.MissingSince = a.absence.missing(d.name)
+		if c := a.cfg.Drivers[d.name]; c != nil && c.UnavailableGrace > 0 && !view.MissingSince.IsZero() {
+			view.DisablesAt = view.MissingSince.Add(c.UnavailableGrace)
+		}
+		s.Drivers = append(s.Drivers, view)
 	}
 	s.State, s.Summary = summarize(s.Drivers)
 	return s
@@ -54,6 +59,7 @@ func (d active) view() control.Driver {
 		Name: d.name, Report: d.tracker.Status(),
 		Plugin: control.Plugin{
 			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Error: currentError(p),
+			LastError: p.LastError, LastErrorAt: p.LastErrorAt, NextAttempt: p.NextAttempt, Capabilities: p.Capabilities,
 		},
 	}
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -116,6 +117,54 @@ type Driver struct {
 	Args    []string
 	Env     map[string]string
 	Config  map[string]any // As TOML decodes it; the driver knows its keys.
+
+	// UnavailableGrace is how long the driver may not answer until its nodes
+	// are disabled; zero: they never are.
+	UnavailableGrace time.Duration
+	Timeouts         DriverTimeouts
+	Restart          DriverRestart
+}
+
+// DriverTimeouts is the table [drivers.NAME.timeouts]: how long this driver may
+// take. Zero is as [plugins] says.
+type DriverTimeouts struct {
+	Start     time.Duration
+	Configure time.Duration
+	Nodes     time.Duration
+	Update    time.Duration
+	Health    time.Duration
+	Stop      time.Duration
+	Instance  time.Duration // Zero is the supervisor's default.
+}
+
+// DriverRestart is the table [drivers.NAME.restart]: when this driver's process
+// is checked, given up and started again. Zero is as [plugins] says.
+type DriverRestart struct {
+	HealthInterval time.Duration
+	HealthMisses   int
+	BackoffMin     time.Duration
+	BackoffMax     time.Duration
+	CrashLimit     int
+	CrashWindow    time.Duration
+	Quarantine     time.Duration
+}
+
+// Process is how the process of a driver is watched: what its own tables say,
+// and what [plugins] says of the rest.
+func (c *Config) Process(driver string) (DriverTimeouts, DriverRestart) {
+	p, d := c.Plugins, Driver{}
+	if own := c.Drivers[driver]; own != nil {
+		d = *own
+	}
+	t, r := d.Timeouts, d.Restart
+	return DriverTimeouts{
+			Start: cmp.Or(t.Start, p.HandshakeTimeout), Configure: cmp.Or(t.Configure, p.CallTimeout), Nodes: cmp.Or(t.Nodes, p.CallTimeout),
+			Update: cmp.Or(t.Update, p.CallTimeout), Health: cmp.Or(t.Health, p.HealthTimeout), Stop: cmp.Or(t.Stop, p.ShutdownTimeout), Instance: t.Instance,
+		}, DriverRestart{
+			HealthInterval: cmp.Or(r.HealthInterval, p.HealthInterval), HealthMisses: cmp.Or(r.HealthMisses, p.HealthMisses),
+			BackoffMin: cmp.Or(r.BackoffMin, p.BackoffMin), BackoffMax: cmp.Or(r.BackoffMax, p.BackoffMax),
+			CrashLimit: cmp.Or(r.CrashLimit, p.CrashLimit), CrashWindow: cmp.Or(r.CrashWindow, p.CrashWindow), Quarantine: cmp.Or(r.Quarantine, p.Quarantine),
+		}
 }
 
 // ConfigJSON is the table [drivers.NAME.config] as the JSON object that the

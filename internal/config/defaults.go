@@ -28,16 +28,22 @@ func Defaults(w io.Writer) error {
 	p.comment(driversDoc + "\nThe lines below show the keys; remove one # from each line to use it.")
 	p.comment("\n[drivers.libvirt]")
 	d := newDriver()
+	group := ""
 	for _, k := range driverKeys {
 		if k.name == "config" {
 			p.comment("\n[drivers.libvirt.config]")
 			p.prefixed("# # ", k.doc)
 			continue
 		}
+		in, name := driverGroup(k.name)
+		if in != group {
+			group = in
+			p.comment("\n[drivers.libvirt." + group + "]")
+		}
 		p.line("#")
 		p.prefixed("# # ", k.doc)
 		p.prefixed("# # ", "Allowed: "+k.allowed()+". "+EnvName("drivers.libvirt."+k.name)+".")
-		p.comment(k.name + " = " + k.format(d))
+		p.comment(name + " = " + k.format(d))
 	}
 	return b.Flush()
 }

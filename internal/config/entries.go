@@ -10,7 +10,8 @@ type Entry struct {
 	Env    string `json:"env"`  // The variable that stands for it.
 	Live   bool   `json:"live"` // SIGHUP applies a change; otherwise a restart does.
 
-	raw string // Value, shown in full, for comparison.
+	raw   string // Value, shown in full, for comparison.
+	quiet bool   // Nobody set it, and that it comes or goes with its driver is no news.
 }
 
 // hidden stands for a value that may be secret.
@@ -37,9 +38,11 @@ func (c *Config) Entries() []Entry {
 func (c *Config) driverEntries(name string, d *Driver) []Entry {
 	var out []Entry
 	for _, k := range driverKeys {
-		path := dotted(driversSection, name, k.name)
+		path := driverPath(name, k.name)
 		e := Entry{Key: path, Value: k.format(d), Source: c.sources[path].orDefault(""), Env: EnvName(path), Live: k.live}
 		e.raw = e.Value
+		group, _ := driverGroup(k.name)
+		e.quiet = group != "" && e.Source.Kind == FromDefault
 		switch {
 		case k.name == "env" && len(d.Env) > 0:
 			e.Value = hidden
@@ -95,12 +98,12 @@ func Diff(before, after *Config) []Change {
 	for _, e := range after.Entries() {
 		was, existed := old[e.Key]
 		delete(old, e.Key)
-		if !existed || was.raw != e.raw {
+		if existed && was.raw != e.raw || !existed && !e.quiet {
 			out = append(out, Change{Key: e.Key, Old: was.Value, New: e.Value, Source: e.Source, Restart: !e.Live})
 		}
 	}
 	for _, e := range before.Entries() {
-		if _, gone := old[e.Key]; gone {
+		if _, gone := old[e.Key]; gone && !e.quiet {
 			out = append(out, Change{Key: e.Key, Old: e.Value, Source: Source{Kind: FromDefault}, Restart: !e.Live})
 		}
 	}

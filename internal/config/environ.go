@@ -88,7 +88,7 @@ func (l *loader) keyOfVariable(variable string) (string, bool) {
 	}
 	for _, name := range sortedKeys(l.cfg.Drivers) {
 		for _, k := range driverKeys {
-			if path := dotted(driversSection, name, k.name); EnvName(path) == variable {
+			if path := driverPath(name, k.name); EnvName(path) == variable {
 				return path, true
 			}
 		}

@@ -241,26 +241,59 @@ func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
 			continue
 		}
 		l.cfg.sources[path] = source
-		for _, k := range doc.inOrder(path, table) {
-			i := slices.IndexFunc(driverKeys, func(c key[Driver]) bool { return c.name == k })
-			keyPath := dotted(driversSection, name, k)
-			if i < 0 {
-				f := unknownKey(k, "["+path+"]", names(driverKeys))
+		l.applyDriver(doc, d, path, "", table)
+	}
+}
+
+// applyDriver applies the table of a driver, or that of a group of its keys.
+func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table map[string]any) {
+	known := driverKeysIn(group)
+	for _, k := range doc.inOrder(path, table) {
+		keyPath := path + "." + quoteKey(k)
+		source := doc.source(keyPath)
+		if group == "" && slices.Contains(driverGroups, k) {
+			if below, isTable := table[k].(map[string]any); isTable {
+				l.applyDriver(doc, d, keyPath, k, below)
+			} else {
+				l.report(wrongType(table[k], "a table, such as ["+keyPath+"] on a line of its own").at(keyPath, source))
+			}
+			continue
+		}
+		i := slices.IndexFunc(known, func(c key[Driver]) bool { return c.name == k })
+		if i < 0 {
+			all := names(known)
+			if group == "" {
+				all = append(all, driverGroups...)
+			}
+			f := unknownKey(k, "["+path+"]", all)
+			if group == "" {
 				f.remedy += "; what the driver itself understands belongs into [" + path + ".config]"
-				l.report(f.at(keyPath, doc.source(keyPath)))
-				continue
 			}
-			if bad := driverKeys[i].set(d, table[k]); bad != nil {
-				l.report(bad.at(keyPath, doc.source(keyPath)))
-				continue
-			}
-			for known, s := range doc.sources {
-				if known == keyPath || strings.HasPrefix(known, keyPath+".") {
-					l.cfg.sources[known] = s
-				}
+			l.report(f.at(keyPath, source))
+			continue
+		}
+		if bad := known[i].set(d, table[k]); bad != nil {
+			l.report(bad.at(keyPath, source))
+			continue
+		}
+		for name, s := range doc.sources {
+			if name == keyPath || strings.HasPrefix(name, keyPath+".") {
+				l.cfg.sources[name] = s
 			}
 		}
 	}
+}
+
+// driverKeysIn are the keys of a driver in one of its tables, by their names there.
+func driverKeysIn(group string) []key[Driver] {
+	var out []key[Driver]
+	for _, k := range driverKeys {
+		if in, name := driverGroup(k.name); in == group {
+			k.name = name
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // driver is the driver of that name, made when it is new.

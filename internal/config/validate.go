@@ -17,6 +17,7 @@ func (c *Config) Validate() error {
 	v.order("tracker.retry_backoff_min", c.Tracker.RetryBackoffMin, "tracker.retry_backoff_max", c.Tracker.RetryBackoffMax)
 	v.order("plugins.backoff_min", c.Plugins.BackoffMin, "plugins.backoff_max", c.Plugins.BackoffMax)
 	v.order("plugins.health_timeout", c.Plugins.HealthTimeout, "plugins.health_interval", c.Plugins.HealthInterval)
+	v.drivers()
 	v.order("placement_client.connect_timeout", c.PlacementClient.ConnectTimeout, "placement_client.timeout", c.PlacementClient.Timeout)
 	v.sockets()
 	v.cors()
@@ -98,6 +99,21 @@ func (v *validator) keystone() {
 		v.bad("keystone.application_credential_id", "is set without keystone.application_credential_secret_file", "set it to the file of the secret")
 	case k.ApplicationCredentialID == "" && k.ApplicationCredentialSecretFile != "":
 		v.bad("keystone.application_credential_secret_file", "is set without keystone.application_credential_id", "set it to the id of the application credential")
+	}
+}
+
+// drivers reports bounds of a driver's own tables that do not go together with
+// each other, or with those of [plugins].
+func (v *validator) drivers() {
+	for _, name := range sortedKeys(v.cfg.Drivers) {
+		t, r := v.cfg.Process(name)
+		own := v.cfg.Drivers[name]
+		if own.Restart.BackoffMin != 0 || own.Restart.BackoffMax != 0 {
+			v.order(driverPath(name, "restart.backoff_min"), r.BackoffMin, driverPath(name, "restart.backoff_max"), r.BackoffMax)
+		}
+		if own.Timeouts.Health != 0 || own.Restart.HealthInterval != 0 {
+			v.order(driverPath(name, "timeouts.health"), t.Health, driverPath(name, "restart.health_interval"), r.HealthInterval)
+		}
 	}
 }
 

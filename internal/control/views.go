@@ -45,6 +45,10 @@ type Driver struct {
 	Name   string                 `json:"name"`
 	Plugin Plugin                 `json:"plugin"`
 	Report resourcetracker.Status `json:"report"`
+	// MissingSince is when the driver was first missed after its last answer about a node; zero: it is there. At DisablesAt its nodes are
+	// disabled, unless it is back before; zero: they are not.
+	MissingSince time.Time `json:"missing_since,omitzero"`
+	DisablesAt   time.Time `json:"disables_at,omitzero"`
 }
 
 // Plugin is the process of a driver.
@@ -56,7 +60,14 @@ type Plugin struct {
 	Version  string    `json:"version,omitempty"`
 	SHA256   string    `json:"sha256,omitempty"`
 	Restarts int       `json:"restarts"`
-	Error    string    `json:"error,omitempty"`
+	// Error is what keeps the process from working now.
+	Error string `json:"error,omitempty"`
+	// LastError is what last went wrong, however long ago.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// NextAttempt is when a process that is down is started again.
+	NextAttempt  time.Time `json:"next_attempt,omitzero"`
+	Capabilities []string  `json:"capabilities,omitempty"`
 }
 
 // Tree is the answer of `compute-agent tree`.

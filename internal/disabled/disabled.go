@@ -141,6 +141,16 @@ func (s *Store) Enable(source, node string) (left []Reason, err error) {
 	return left, s.keep(next)
 }
 
+// Withdraw takes back what a source said of one node ("": of all nodes together), and nothing else: a trait that somebody else set is
+// not asked away, as [Store.Enable] does. To take back what is not there changes nothing.
+func (s *Store) Withdraw(source, node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.file.clone()
+	next.Reasons = slices.DeleteFunc(next.Reasons, func(r Reason) bool { return r.Source == source && r.Node == node })
+	return s.keep(next)
+}
+
 // Reasons returns why a node is disabled, the oldest first; none: it is not. With node "" it returns all reasons that there are.
 func (s *Store) Reasons(node string) []Reason {
 	s.mu.Lock()

@@ -26,6 +26,7 @@ const (
 	DriverRefused      Code = "driver-configuration-refused"
 	DriverNotReady     Code = "driver-not-ready"
 	DriverFails        Code = "driver-fails"
+	DriverGone         Code = "driver-gone"
 	PluginDown         Code = "plugin-down"
 	PluginDegraded     Code = "plugin-degraded"
 	PluginQuarantined  Code = "plugin-quarantined"
@@ -105,7 +106,7 @@ var definitions = []Definition{
 	},
 	{
 		Code: DriverRefused, Severity: Warning, Title: "the driver does not take its new configuration",
-		Meaning: "The former one stays in force.",
+		Meaning: "The former one stays in force. A driver that has none reports nothing.",
 		Remedy:  "mend [drivers.NAME.config], then systemctl reload compute-agent",
 	},
 	{
@@ -117,6 +118,11 @@ var definitions = []Definition{
 		Code: DriverFails, Severity: Warning, Title: "the driver does not say which nodes there are",
 		Meaning: stale, TimeToVisible: 30 * time.Second,
 		Remedy: "the driver's own message says why; `compute-agent doctor` looks at the usual causes",
+	},
+	{
+		Code: DriverGone, Severity: Critical, Title: "the driver has been gone for longer than its grace, and its nodes are disabled",
+		Meaning: "Nothing new is scheduled to them. Guests run on, and the nodes are enabled as soon as the driver answers.",
+		Remedy:  "the other conditions of the driver say why it is gone; drivers.NAME.unavailable_grace says how long it may be",
 	},
 	{
 		Code: PluginDown, Severity: Warning, Title: "the driver's process is down and is started again",

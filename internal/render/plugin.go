@@ -9,58 +9,38 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// PluginTest prints what became of the conformance checks of a plugin.
-func PluginTest(w io.Writer, r drivertest.Report) error {
-	p := &printer{w: w}
-	p.pluginHead(r)
-	width := 0
-	for _, res := range r.Results {
-		width = max(width, len(res.ID))
-	}
-	group := ""
-	for _, res := range r.Results {
-		if g, _, _ := strings.Cut(res.ID, "/"); g != group {
-			group = g
-			p.line("")
-		}
-		switch res.Outcome {
-		case drivertest.Passed:
-			p.line("  ok    %-*s  %s", width, res.ID, res.Title)
-		case drivertest.DoesNotApply:
-			p.line("  -     %-*s  does not apply: %s", width, res.ID, oneLine(res.Why))
-		case drivertest.Failed:
-			p.line("  FAIL  %-*s  %s", width, res.ID, res.Title)
-			for row := range strings.Lines(res.Explain()) {
-				p.line("          %s", strings.TrimRight(row, "\n"))
-			}
-		}
-	}
-	p.line("")
-	p.line("%d checks: %d passed, %d failed, %d do not apply.", len(r.Results), r.Count(drivertest.Passed), r.Count(drivertest.Failed), r.Count(drivertest.DoesNotApply))
-	return p.err
-}
-
 func (p *printer) pluginHead(r drivertest.Report) {
 	name := r.Name
 	if name == "" {
 		name = "(it does not say who it is)"
 	}
-	p.line("%s %s  %s", name, r.Version, r.Path)
+	p.line("%s  %s", visible(strings.TrimRight(name+" "+r.Version, " ")), r.Path)
 	can := strings.Join(r.Capabilities, ", ")
 	if can == "" {
 		can = "nothing beyond what all must"
 	}
-	p.line("  SDK  %s", r.SDK)
-	p.line("  can  %s", can)
+	p.line("  SDK  %s", visible(r.SDK))
+	p.line("  can  %s", visible(can))
 }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// visible replaces what a terminal would obey instead of showing it. Lines stay lines.
+func visible(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c != '\n' && !unicode.IsPrint(c) {
+			return '\uFFFD'
+		}
+		return c
+	}, strings.ReplaceAll(s, "\t", "    "))
+}
 
 // PluginInfo prints who a plugin is and what may be configured.
 func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) error {
@@ -113,22 +93,25 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	p := &printer{w: w}
 	p.line("pass %d", n)
 	if pass.Health != "" {
-		p.line("  the driver reports a problem of its own: %s", oneLine(pass.Health))
+		p.line("  the driver reports a problem of its own: %s", visible(oneLine(pass.Health)))
+	}
+	if pass.Watch != "" {
+		p.line("  changes are not noticed by themselves: %s", visible(oneLine(pass.Watch)))
 	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
 			p.line("  node %s (%s)", node.Node, node.UUID)
 		}
 		if node.Reshape != "" {
-			p.line("    %s", oneLine(node.Reshape))
+			p.line("    %s", visible(oneLine(node.Reshape)))
 			p.line("    called again with the allocations of no consumers")
 		}
 		if node.Problem != "" {
-			p.line("    %s", oneLine(node.Problem))
+			p.line("    %s", visible(oneLine(node.Problem)))
 			continue
 		}
 		for _, row := range node.Changes {
-			p.line("    %s", row)
+			p.line("    %s", visible(row))
 		}
 		if len(node.Changes) == 0 {
 			p.line("    nothing changed")

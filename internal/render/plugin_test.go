@@ -25,16 +25,61 @@ func TestPluginTest(t *testing.T) {
 		},
 	}
 	var b bytes.Buffer
-	if err := render.PluginTest(&b, report); err != nil {
+	if err := render.PluginTest(&b, report, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-test.txt", b.Bytes())
 
 	b.Reset()
-	if err := render.PluginTest(&b, drivertest.Report{Path: "./x"}); err != nil {
+	if err := render.PluginTest(&b, drivertest.Report{Path: "./x"}, 80); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-test-silent.txt", b.Bytes())
+}
+
+// TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is shown and not obeyed, and what does not apply
+// for one reason is told once.
+func TestPluginTestOnATerminal(t *testing.T) {
+	check := func(id string) drivertest.Check {
+		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
+	}
+	na := func(id, why string) drivertest.Result {
+		return drivertest.Result{Check: check(id), Outcome: drivertest.DoesNotApply, Why: why}
+	}
+	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
+	report := drivertest.Report{
+		Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0",
+		Results: []drivertest.Result{
+			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: drivertest.Passed},
+			{Check: check("load/large"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
+				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken somewhere, at a blank", Output: []string{"info: \tindented"}},
+			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
+			na("shapes/present", "not numbered"), na("shapes/empty", "not numbered"), na("shapes/steps", "another reason"),
+			{Check: check("shapes/version"), Outcome: drivertest.Failed, Came: "3"},
+		},
+	}
+	var b bytes.Buffer
+	for _, width := range []int{80, 30} {
+		if err := render.PluginTest(&b, report, width); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-test-terminal.txt", b.Bytes())
+	b.Reset()
+	if err := render.PluginFailures(&b, report, 0); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test-failures.txt", b.Bytes())
+}
+
+func TestPluginChecks(t *testing.T) {
+	var b bytes.Buffer
+	if err := render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a/b       does\na/longer  does too (if it announces \"watch\")\n"; b.String() != want {
+		t.Errorf("got %q", b.String())
+	}
 }
 
 func TestPluginInfo(t *testing.T) {
@@ -64,7 +109,7 @@ func TestPluginPass(t *testing.T) {
 	var b bytes.Buffer
 	for i, pass := range []drivertest.Pass{
 		{Health: "slow disk", Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 is there that was not"}}}},
-		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}},
+		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
 		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
 		{Nodes: []drivertest.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
 	} {

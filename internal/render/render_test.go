@@ -134,7 +134,14 @@ func TestStatus(t *testing.T) {
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
 	noted.Conditions = []health.Condition{condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in")}
-	for name, s := range map[string]control.Status{"status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted} {
+	gone := bad
+	gone.Drivers = []control.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
+	gone.Drivers[0].Plugin.State, gone.Drivers[0].Plugin.SHA256 = "quarantined", strings.Repeat("0123456789abcdef", 4)
+	gone.Drivers[0].Plugin.NextAttempt, gone.Drivers[0].MissingSince, gone.Drivers[0].DisablesAt = now.Add(9*time.Minute+time.Second), now.Add(-12*time.Minute), now.Add(-2*time.Minute)
+	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt = "the process has ended: signal: killed", now.Add(-26*time.Hour)
+	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
+	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
+	for name, s := range map[string]control.Status{"status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)

@@ -78,8 +78,20 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 		process += ", restarted " + count(int64(d.Plugin.Restarts), "time")
 	}
 	p.line("  plugin      %s", process)
-	if d.Plugin.Error != "" {
+	if d.Plugin.SHA256 != "" {
+		p.line("  sha256      %s", d.Plugin.SHA256)
+	}
+	switch {
+	case d.Plugin.Error != "":
 		p.line("  problem     %s", d.Plugin.Error)
+	case d.Plugin.LastError != "":
+		p.line("  last error  %s: %s", ago(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
+	}
+	if !d.Plugin.NextAttempt.IsZero() {
+		p.line("  next try    %s", ahead(d.Plugin.NextAttempt, now))
+	}
+	if !d.MissingSince.IsZero() {
+		p.line("  missing     since %s; %s", ago(d.MissingSince, now), consequence(d, now))
 	}
 	if d.Report.Error != "" {
 		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
@@ -107,6 +119,17 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
 		}
 	}
+}
+
+// consequence is what becomes of the nodes of a driver that is missing.
+func consequence(d control.Driver, now time.Time) string {
+	switch {
+	case d.DisablesAt.IsZero():
+		return "its nodes stay enabled, as its unavailable_grace says"
+	case d.DisablesAt.After(now):
+		return "unless it is back, its nodes are disabled " + ahead(d.DisablesAt, now)
+	}
+	return "its nodes are disabled until it is back"
 }
 
 // maxChanges is how many of the last writes are shown; the log has all.
@@ -185,6 +208,20 @@ func ago(t, now time.Time) string {
 		return fmt.Sprintf("%d h %d min ago", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+// ahead says how far something lies in the future.
+func ahead(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("in %d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("in %d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("in %d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
 func count(n int64, what string) string {

@@ -6,7 +6,7 @@
 //	compute-driver-NAME/
 //	├─ go.mod, go.sum         compute-agent at a version, or replaced by a checkout; nothing else is needed
 //	├─ main.go                plugins.Serve
-//	├─ driver/                a worked inventory with children, a configuration with a schema, a reshape; all with tests
+//	├─ driver/                a worked inventory with children, a configuration with a schema, a reshape, Watch and Health; all with tests
 //	├─ systemd/               a drop-in for the agent's service
 //	├─ examples/NAME.toml     a file for conf.d; dev.toml is the same for trying the driver without installing it
 //	├─ Makefile, README.md    build, test, install; what the author changes where

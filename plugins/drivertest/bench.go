@@ -32,6 +32,8 @@ type bench struct {
 	common *proc   // configured, or nil
 	fresh  []*proc // of the check that runs
 
+	instances []*made // of the check that runs
+
 	baseline *baseline
 	reshaped *reshaped
 	baseErr  error
@@ -74,7 +76,7 @@ func limits(t host.Timeouts) host.Timeouts {
 		def time.Duration
 	}{
 		{&t.Handshake, 10 * time.Second}, {&t.Info, 5 * time.Second}, {&t.Configure, 30 * time.Second}, {&t.Nodes, 30 * time.Second},
-		{&t.Update, time.Minute}, {&t.Health, 3 * time.Second}, {&t.Stop, 10 * time.Second},
+		{&t.Update, time.Minute}, {&t.Instance, 10 * time.Minute}, {&t.Health, 3 * time.Second}, {&t.Stop, 10 * time.Second},
 	} {
 		if *l.v <= 0 {
 			*l.v = l.def

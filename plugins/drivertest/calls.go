@@ -145,6 +145,7 @@ func said(err error) string {
 	name := map[wire.Kind]string{
 		wire.KindReshapeNeeded: "ReshapeNeeded", wire.KindReshapeFailed: "ReshapeFailed", wire.KindNotReady: "NotReady",
 		wire.KindConfigError: "ConfigError", wire.KindUnsupported: "Unimplemented",
+		wire.KindInstanceNotFound: "InstanceNotFound", wire.KindInstanceFault: "InstanceFault",
 	}[f.Kind]
 	if name == "" {
 		switch code := status.Code(err); code {
@@ -160,7 +161,7 @@ func said(err error) string {
 	switch f.Kind {
 	case wire.KindConfigError:
 		words = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
-	case wire.KindReshapeNeeded, wire.KindReshapeFailed, wire.KindNotReady:
+	case wire.KindReshapeNeeded, wire.KindReshapeFailed, wire.KindNotReady, wire.KindInstanceNotFound, wire.KindInstanceFault:
 		words = f.Words
 	case wire.KindOther, wire.KindUnsupported:
 	}

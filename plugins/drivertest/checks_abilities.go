@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -236,6 +237,16 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		{wire.CapabilityGuests, "Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
 		{wire.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
 		{wire.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
+		{wire.CapabilityInstances, "List of instances", func() error { _, err := p.list(ctx, base.node); return err }},
+		{wire.CapabilityInstanceEvents, "Watch of instances", func() error {
+			watching, cancel := context.WithTimeout(ctx, b.limits.Health)
+			defer cancel()
+			events, ended := p.follow(watching, time.Second)
+			if _, ok := <-events; ok {
+				return nil
+			}
+			return ended()
+		}},
 	} {
 		if b.announces(ability.capability) {
 			continue

@@ -18,6 +18,9 @@
 // driver makes with [Options.Former], or, without that, from its own tree with all inventory put on the root, as most drivers' trees once
 // were.
 //
+// Instances are made only if the author says so with [Options.Instances]: on a real hypervisor that is not harmless. They are small, have
+// names that begin with drivertest-, and are removed when the check that made them ends, whatever came of it.
+//
 // The package imports the agent's part that starts plugin processes (plugins/host), which is why drivers import it in tests only. Nothing of
 // the agent beyond that comes along.
 package drivertest

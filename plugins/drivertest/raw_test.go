@@ -52,6 +52,8 @@ type breakage struct {
 	// around sees every unary call.
 	around func(s *raw, ctx context.Context, call string, req any, next func() (any, error)) (any, error)
 	watch  func(s *raw, beat func() error, interval time.Duration) error
+	// events sees the stream of events of instances.
+	events func(ctx context.Context, beat func() error, interval time.Duration) error
 	// capabilities instead of all.
 	capabilities                             []string
 	smallMessages, serveAfterShutdown, stays bool
@@ -59,6 +61,7 @@ type breakage struct {
 
 var allCapabilities = []string{
 	wire.CapabilityWatch, wire.CapabilityHealth, wire.CapabilityShapes, wire.CapabilityCapabilities, wire.CapabilityGuests, wire.CapabilityNodeDeleted,
+	wire.CapabilityInstances, wire.CapabilityInstanceEvents,
 }
 
 // serveBroken is the main function of a broken plugin.
@@ -90,6 +93,7 @@ func serveBroken(name string) {
 func (s *raw) GRPCServer(_ *goplugin.GRPCBroker, srv *grpc.Server) error {
 	driverv1.RegisterPluginServer(srv, s)
 	driverv1.RegisterDriverServer(srv, s)
+	driverv1.RegisterInstancesServer(srv, &rawInstances{raw: s})
 	return nil
 }
 
@@ -98,7 +102,7 @@ func (s *raw) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn
 }
 
 func (s *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if info.Server != any(s) {
+	if _, instances := info.Server.(*rawInstances); info.Server != any(s) && !instances {
 		return next(ctx, req)
 	}
 	call := path.Base(info.FullMethod)
@@ -131,7 +135,12 @@ func answerOf(err error) error {
 	var failed *plugins.ReshapeFailed
 	var needed *plugins.ReshapeNeeded
 	var config *plugins.ConfigError
+	var fault *plugins.InstanceFault
 	switch {
+	case errors.As(err, &fault):
+		f.Kind, f.UUID, f.Words = wire.KindInstanceFault, fault.UUID, fault.Reason
+	case errors.Is(err, plugins.ErrInstanceNotFound):
+		f.Kind = wire.KindInstanceNotFound
 	case errors.As(err, &failed):
 		f.Kind, f.Words = wire.KindReshapeFailed, failed.Reason
 		for _, o := range failed.Offenders {
@@ -164,7 +173,7 @@ func (s *raw) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*dri
 }
 
 func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
-	if err := s.fake.Configure(ctx, req.GetConfigJson(), plugins.HostInfo{Name: req.GetHost().GetName()}); err != nil {
+	if err := s.fake.Configure(ctx, req.GetConfigJson(), plugins.HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir()}); err != nil {
 		return nil, err
 	}
 	s.configured.Store(true)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
@@ -18,6 +19,8 @@ type Pass struct {
 	Nodes []NodePass
 	// Health is the problem that the driver reports of itself, or "".
 	Health string
+	// Watch says why changes are not noticed any more, or never are, once: "" if they are, and with a single pass.
+	Watch string
 }
 
 // NodePass is what a pass made of one node.
@@ -89,21 +92,32 @@ func Rehearse(ctx context.Context, opts Options, again bool, interval time.Durat
 		return fmt.Errorf("%w: Info: %s", ErrNoPlugin, said(err))
 	}
 	var changed chan struct{}
-	if again && b.announces(wire.CapabilityWatch) {
-		changed = make(chan struct{}, 1)
+	var broken chan string
+	watch := ""
+	switch {
+	case again && b.announces(wire.CapabilityWatch):
+		changed, broken = make(chan struct{}, 1), make(chan string, 1)
 		watching, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})
-		go func() { defer close(ended); p.notice(watching, changed) }()
+		go func() { defer close(ended); broken <- p.notice(watching, changed) }()
 		defer func() { stop(); <-ended }()
+	case again:
+		watch = fmt.Sprintf("the plugin does not announce the capability %q", wire.CapabilityWatch)
 	}
 	trees := map[string]*providertree.Tree{}
 	for {
-		if err := each(p.pass(ctx, trees)); err != nil || !again {
+		pass := p.pass(ctx, trees)
+		if again && ctx.Err() != nil { // what was under way was cancelled, which is no news
+			return nil
+		}
+		pass.Watch, watch = watch, ""
+		if err := each(pass); err != nil || !again {
 			return err
 		}
 		timer := time.NewTimer(interval)
 		select {
 		case <-changed:
+		case watch = <-broken:
 		case <-timer.C:
 		case <-p.Done():
 			timer.Stop()
@@ -116,16 +130,19 @@ func Rehearse(ctx context.Context, opts Options, again bool, interval time.Durat
 	}
 }
 
-// notice passes on that something changed, until ctx ends or the stream breaks.
-func (p *proc) notice(ctx context.Context, changed chan<- struct{}) {
+// notice passes on that something changed, until ctx ends or the stream breaks, and returns how it did.
+func (p *proc) notice(ctx context.Context, changed chan<- struct{}) string {
 	stream, err := p.Driver().Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: wire.HeartbeatInterval.Milliseconds()})
 	if err != nil {
-		return
+		return "Watch: " + said(err)
 	}
 	for {
 		event, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return "Watch returned, which it is to do only when its context ends"
+		}
 		if err != nil {
-			return
+			return "Watch: " + said(err)
 		}
 		if event.GetChanged() != nil {
 			select {
@@ -175,10 +192,27 @@ func (p *proc) passNode(ctx context.Context, np NodePass, before *providertree.T
 		return np
 	}
 	after, err := wire.ToTree(reply.GetTree())
+	if err == nil {
+		err = capable(after, np.UUID, reply.GetCapabilityTraits())
+	}
 	if err != nil {
 		np.Problem = "UpdateProviderTree: a tree that cannot be used: " + err.Error()
 		return np
 	}
 	np.Changes, np.Tree = differences(before, after), asStored(after)
 	return np
+}
+
+// capable puts the capability traits on the root that it has, and takes off those that it has not.
+func capable(tree *providertree.Tree, root string, traits map[string]bool) error {
+	for trait, has := range traits {
+		change := tree.RemoveTraits
+		if has {
+			change = tree.AddTraits
+		}
+		if _, err := change(root, trait); err != nil {
+			return fmt.Errorf("capability trait %s: %w", trait, err)
+		}
+	}
+	return nil
 }

@@ -59,13 +59,15 @@ var variants = map[string]struct{ config, former string }{
 	"numbered shapes": {config: numbered(4), former: numbered(1)},
 	"abilities": {config: `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 8}}}, {"name": "cn2", "uuid": "8f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a02", "inventories": {"VCPU": {"total": 8}}}],
 		"capabilities": {"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false},
-		"guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"]}`},
+		"instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"]}`},
 }
 
 const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},
 	"DISK_GB": {"total": 100}, "VGPU": {"total": 8}, "FPGA": {"total": 8}}}]`
 
-func shaped(shape string) string { return `{` + machine + `, "shape": "` + shape + `"}` }
+func shaped(shape string) string {
+	return `{` + machine + `, "instances": {}, "shape": "` + shape + `"}`
+}
 
 func numbered(version int) string { return fmt.Sprintf(`{%s, "shape_version": %d}`, machine, version) }
 
@@ -91,7 +93,7 @@ func testVariants(t *testing.T, each func(Result)) {
 	for name, v := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Each: each}
+			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each}
 			report, err := Execute(t.Context(), opts)
 			if err != nil {
 				t.Fatal(err)

@@ -25,6 +25,9 @@ type Options struct {
 	// Former is another configuration, with which the driver makes a tree that Config needs a reshape of; nil: the suite looks for one by
 	// itself.
 	Former json.RawMessage
+	// Instances lets the suite make, stop and remove instances, on the machine that it runs on; nil: it makes none, and checks that need one
+	// do not apply.
+	Instances *InstanceTemplate
 	// Select picks checks by their ID; nil: all.
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
@@ -36,7 +39,7 @@ type Options struct {
 // Suite is all checks, in the order in which they run.
 func Suite() []Check {
 	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, foreignChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
-		abilityChecks, watchChecks, loadChecks, shutdownChecks, logChecks)
+		abilityChecks, instanceChecks, watchChecks, loadChecks, shutdownChecks, logChecks)
 }
 
 // Execute puts the checks to a plugin.
@@ -63,6 +66,9 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 			opts.Each(r)
 		}
 	}
+	if b.info == nil {
+		_, _ = b.shared(ctx) // none of the checks that ran had to ask who the plugin is; the report says it all the same, if it can
+	}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)
@@ -71,9 +77,9 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 }
 
 // examine runs one check.
-func (b *bench) examine(ctx context.Context, c Check) Result {
+func (b *bench) examine(parent context.Context, c Check) Result {
 	const most = 5 * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(parent, most)
 	defer cancel()
 	began := time.Now()
 	b.log.begin(c.ID)
@@ -86,6 +92,9 @@ func (b *bench) examine(ctx context.Context, c Check) Result {
 	if r.Outcome == Failed {
 		r.Output = b.log.tail(c.ID)
 		b.discard() // whatever went wrong is not to spoil the next check
+	}
+	if left := b.tidy(context.WithoutCancel(parent)); left != nil && r.Outcome == Passed {
+		r = c.result(left)
 	}
 	r.Took = time.Since(began)
 	return r

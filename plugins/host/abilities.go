@@ -39,7 +39,7 @@ func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node 
 		allocations = providertree.Allocations{}
 	}
 	got, err := s.ReshapeStep(ctx, tree, node, from, allocations)
-	if err := p.heard(ctx, s, err); err != nil {
+	if err := p.heard(ctx, s, "ReshapeStep "+node, err); err != nil {
 		return nil, nil, err
 	}
 	p.mu.Lock()
@@ -69,7 +69,7 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 	}
 	defer s.calls.Done()
 	guests, err := s.Guests(ctx, tree, node)
-	if err := p.heard(ctx, s, err); err != nil {
+	if err := p.heard(ctx, s, "Guests "+node, err); err != nil {
 		return nil, err
 	}
 	return guests, nil
@@ -85,7 +85,7 @@ func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, erro
 	}
 	defer s.calls.Done()
 	deleted, err := s.NodeDeleted(ctx, node)
-	if err := p.heard(ctx, s, err); err != nil {
+	if err := p.heard(ctx, s, "NodeDeleted "+node.Name, err); err != nil {
 		return false, err
 	}
 	return deleted, nil

@@ -7,20 +7,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-func benchHost(b *testing.B) *Host {
+// onTransition may be nil.
+func benchHost(b *testing.B, onTransition func(Status)) *Host {
 	b.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rt")
 	if err != nil {
 		b.Fatal(err)
 	}
-	h, err := New(Options{Dir: binDir, RuntimeDir: dir, Logger: zerolog.Nop()})
+	h, err := New(Options{Dir: binDir, RuntimeDir: dir, Logger: zerolog.Nop(), OnTransition: onTransition})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -32,7 +39,7 @@ func benchHost(b *testing.B) *Host {
 }
 
 // wideNode is a configuration of the fake driver with one node and n-1 children in groups of a hundred.
-func wideNode(b *testing.B, n int) json.RawMessage {
+func wideNode(b testing.TB, n int) json.RawMessage {
 	b.Helper()
 	type provider map[string]any
 	inventories := map[string]any{"VGPU": map[string]any{"total": 4}}
@@ -53,74 +60,229 @@ func wideNode(b *testing.B, n int) json.RawMessage {
 	return raw
 }
 
-// BenchmarkStartToFirstTree is everything from the check of the executable to the tree, and the end of the process.
+func startBench(b *testing.B, h *Host, spec Spec) *Plugin {
+	b.Helper()
+	p, err := h.Plugin(spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := p.Start(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+func update(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations) {
+	b.Helper()
+	after, moved, err := p.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return after, moved
+}
+
+// BenchmarkStartToFirstTree is everything from the check of the executable to the tree. What the parts take is from the times at which
+// the states are reached: the check (most of it is the sha256 of the file), process and connection (exec, the handshake, the keys, TLS),
+// Info and Configure, and the first tree.
 func BenchmarkStartToFirstTree(b *testing.B) {
-	h := benchHost(b)
-	ctx := context.Background()
+	var mu sync.Mutex
+	times := map[State]time.Time{}
+	h := benchHost(b, func(s Status) {
+		mu.Lock()
+		defer mu.Unlock()
+		times[s.State] = time.Now()
+	})
+	at := func(s State) time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return times[s]
+	}
+	var check, connect, configure, tree time.Duration
+	var own, its time.Duration
 	for b.Loop() {
-		p, err := h.Plugin(Spec{Name: "fake", Config: wideNode(b, 1)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := p.Start(ctx); err != nil {
-			b.Fatal(err)
-		}
-		if _, _, err := p.UpdateProviderTree(ctx, oneNode(b), "cn1", nil); err != nil {
-			b.Fatal(err)
-		}
+		begun, used := time.Now(), cpuTime(b, os.Getpid())
+		p := startBench(b, h, Spec{Name: "fake", Config: wideNode(b, 1)})
+		started := time.Now()
+		update(b, p, oneNode(b), nil)
+		check += at(Verified).Sub(begun)
+		connect += at(Configured).Sub(at(Verified))
+		configure += started.Sub(at(Configured))
+		tree += time.Since(started)
+		own += cpuTime(b, os.Getpid()) - used
+		its += cpuTime(b, p.Status().PID)
 		b.StopTimer()
-		if err := h.Remove(ctx, p); err != nil {
+		if err := h.Remove(context.Background(), p); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
 	}
+	for name, d := range map[string]time.Duration{
+		"check-ms": check, "connect+configure-ms": connect, "seat-ms": configure, "tree-ms": tree, "host-CPU-ms": own, "plugin-CPU-ms": its,
+	} {
+		b.ReportMetric(milliseconds(d)/float64(b.N), name)
+	}
 }
 
-// BenchmarkUpdateProviderTree is the round trip of a steady pass: the tree as it is, unchanged by the driver.
+// BenchmarkExec is a plugin's process without a plugin in it: what of a start is the kernel's and Go's.
+func BenchmarkExec(b *testing.B) {
+	for b.Loop() {
+		if err := exec.Command(fakePath, "--info").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkUpdateProviderTree is the round trip of a steady pass, with the CPU time of both sides. "fake" is a driver that looks at all
+// providers and finds them as they should be, "idle" one that looks at the root, so that the rest is the protocol's; "other" is idle
+// too, but what comes is another tree each time.
 func BenchmarkUpdateProviderTree(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
+		h := benchHost(b, nil)
+		fake := startBench(b, h, Spec{Name: "fake", Config: wideNode(b, n)})
+		tree, _ := update(b, fake, oneNode(b), nil)
+		if tree.Len() != n {
+			b.Fatalf("%d providers", tree.Len())
+		}
+		idle := startBench(b, h, chaosSpec("", nil))
+		b.Run(fmt.Sprint("fake/", n), func(b *testing.B) { roundTrip(b, fake, tree, nil, false) })
+		b.Run(fmt.Sprint("idle/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil, false) })
+		b.Run(fmt.Sprint("other/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil, true) })
+		if err := h.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReshape is the round trip of a tree of a hundred providers with what 10,000 guests hold of it.
+func BenchmarkReshape(b *testing.B) {
+	h := benchHost(b, nil)
+	fake := startBench(b, h, Spec{Name: "fake", Config: wideNode(b, 100)})
+	tree, _ := update(b, fake, oneNode(b), nil)
+	allocations := providertree.Allocations{}
+	uuids := tree.UUIDs()
+	for i := range 10_000 {
+		uuid, err := providertree.ChildUUID(rootUUID, fmt.Sprint("guest", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		generation := int64(1)
+		allocations[uuid] = providertree.ConsumerAllocations{
+			Resources:  map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}, uuids[2+i%98]: {"VGPU": 1}},
+			Generation: &generation, ProjectID: strings.Repeat("p", 32), UserID: strings.Repeat("u", 32), ConsumerType: "INSTANCE",
+		}
+	}
+	b.Run("100/10000", func(b *testing.B) { roundTrip(b, fake, tree, allocations, false) })
+}
+
+// roundTrip measures calls with one tree, or with one that differs from the last one by the root's generation.
+func roundTrip(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations, differ bool) {
+	tree = tree.Clone()
+	tree, _ = update(b, p, tree, allocations)
+	pid := p.Status().PID
+	own, its := cpuTime(b, os.Getpid()), cpuTime(b, pid)
+	b.ReportAllocs()
+	generation := int64(100)
+	for b.Loop() {
+		if differ {
+			generation++
+			if err := tree.SetGeneration(rootUUID, generation); err != nil {
+				b.Fatal(err)
+			}
+		}
+		after, moved := update(b, p, tree, allocations)
+		if after.Len() != tree.Len() || len(moved) != len(allocations) {
+			b.Fatal("the answer is not what went")
+		}
+	}
+	b.ReportMetric(milliseconds(cpuTime(b, os.Getpid())-own)/float64(b.N), "host-CPU-ms")
+	b.ReportMetric(milliseconds(cpuTime(b, pid)-its)/float64(b.N), "plugin-CPU-ms")
+	b.ReportMetric(memoryMiB(b, pid, "Rss"), "plugin-RSS-MiB")
+}
+
+// BenchmarkMemory is what ten plugins take: of the host each, and their processes; after a pass with one, a hundred and 10,000 providers
+// each.
+func BenchmarkMemory(b *testing.B) {
+	const plugins = 10
+	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			h := benchHost(b)
-			ctx := context.Background()
-			p, err := h.Plugin(Spec{Name: "fake", Config: wideNode(b, n)})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := p.Start(ctx); err != nil {
-				b.Fatal(err)
-			}
-			tree, _, err := p.UpdateProviderTree(ctx, oneNode(b), "cn1", nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if tree.Len() != n {
-				b.Fatalf("%d providers", tree.Len())
-			}
-			b.ReportAllocs()
-			defer func() { b.ReportMetric(residentMiB(b, p.Status().PID), "plugin-RSS-MiB") }()
 			for b.Loop() {
-				var again *providertree.Tree
-				if again, _, err = p.UpdateProviderTree(ctx, tree, "cn1", nil); err != nil {
-					b.Fatal(err)
+				h := benchHost(b, nil)
+				heap, resident := heapMiB(), memoryMiB(b, os.Getpid(), "Rss")
+				var all []*Plugin
+				trees := make([]*providertree.Tree, plugins)
+				for i := range plugins {
+					all = append(all, startBench(b, h, Spec{Name: fmt.Sprint("fake", i), Path: fakePath, Config: wideNode(b, n)}))
 				}
-				if again.Len() != n {
-					b.Fatal("the tree changed")
+				var wg sync.WaitGroup
+				for i, p := range all {
+					wg.Go(func() {
+						tree := oneNode(b)
+						for range 3 {
+							next, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil)
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							tree = next
+						}
+						trees[i] = tree
+					})
+				}
+				wg.Wait()
+				var rss, pss float64
+				for _, p := range all {
+					rss += memoryMiB(b, p.Status().PID, "Rss")
+					pss += memoryMiB(b, p.Status().PID, "Pss")
+				}
+				b.ReportMetric((heapMiB()-heap)/plugins, "host-heap-MiB/plugin")
+				b.ReportMetric((memoryMiB(b, os.Getpid(), "Rss")-resident)/plugins, "host-RSS-MiB/plugin")
+				b.ReportMetric(rss/plugins, "plugin-RSS-MiB")
+				b.ReportMetric(pss/plugins, "plugin-PSS-MiB")
+				goruntime.KeepAlive(trees)
+				if err := h.Close(); err != nil {
+					b.Fatal(err)
 				}
 			}
 		})
 	}
 }
 
-// residentMiB is the memory that a process occupies.
-func residentMiB(b *testing.B, pid int) float64 {
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// cpuTime is what a process has used in user and kernel mode, from its CPU clock.
+func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|2), &ts); err != nil { // clock_getcpuclockid(3)
+		b.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// heapMiB is what the heap and the stacks hold after a collection.
+func heapMiB() float64 {
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return float64(m.HeapAlloc+m.StackInuse) / (1 << 20)
+}
+
+// memoryMiB is the memory that a process occupies: Rss, or Pss, in which what processes share is divided by their number.
+func memoryMiB(b *testing.B, pid int, field string) float64 {
+	b.Helper()
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		b.Fatal(err)
 	}
-	var size, resident int
-	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
-		b.Fatal(err)
+	for line := range strings.Lines(string(rollup)) {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			var kib float64
+			if _, err := fmt.Sscan(rest, &kib); err != nil {
+				b.Fatal(err)
+			}
+			return kib / 1024
+		}
 	}
-	return float64(resident) * float64(os.Getpagesize()) / (1 << 20)
+	b.Fatalf("no %s in %s", field, rollup)
+	return 0
 }

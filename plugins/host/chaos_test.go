@@ -24,18 +24,29 @@ func chaosMain(mode string) {
 		fmt.Fprintln(os.Stderr, "cannot find the library that I need")
 		os.Exit(3)
 	case "slow-start":
-		select {}
+		forever()
 	case "noisy-start":
 		fmt.Println("a line on standard output before the handshake")
 		fmt.Fprintln(os.Stderr, `{"@message":1}`)
 		fmt.Fprintln(os.Stderr, `{"@message":"x","@level":[],"@timestamp":{}}`)
 		fmt.Fprintln(os.Stderr, strings.Repeat("z", 300_000))
 		_, _ = os.Stderr.Write([]byte{0xff, 0xfe, 0x00, '\n'})
+	case "keeper":
+		plugins.Serve(newKeeper())
+		return
 	case "able":
 		plugins.Serve(&shapely{})
 		return
 	}
 	plugins.Serve(&chaos{})
+}
+
+// forever never returns. In a process that does nothing else a bare select would not do: the runtime sees that nothing can
+// ever happen, and ends it, unless the program is linked with cgo.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 // chaos is a driver that does what its configuration says, in the call that the configuration names.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -66,7 +67,7 @@ func (p *process) Health(ctx context.Context) error {
 		return p.callError(ctx, "Health", limit, err)
 	}
 	if problem := reply.GetProblem(); problem != "" {
-		return &unwell{clip(problem, 2000)}
+		return &unwell{words(problem, 2000)}
 	}
 	return nil
 }
@@ -91,19 +92,25 @@ func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(size of both trees) to convert.
+// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(providers) and O(bytes) to compare, if it is the tree that
+// was sent the last time and comes back as it is; else O(size of both trees) to convert and check.
 func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
 	const call = "UpdateProviderTree"
 	limit := p.timeouts.Load().Update
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	reply, err := p.driver.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
-		Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
-	})
+	sent, err := p.trees.Encode(node, tree)
+	if err != nil {
+		return answer{}, p.failed(call, fmt.Errorf("encoding the tree: %w", err))
+	}
+	req := &driverv1.UpdateProviderTreeRequest{Node: node, Allocations: wire.FromAllocations(allocations)}
+	sent.Put(req)
+	codec := wire.ClientCodec(sent)
+	reply, err := p.driver.UpdateProviderTree(ctx, req, grpc.ForceCodecV2(codec))
 	if err != nil {
 		return answer{}, p.callError(ctx, call, limit, err)
 	}
-	after, moved, err := checkReply(tree, node, allocations, reply)
+	after, moved, err := p.edited(tree, node, allocations, codec.Echoed(), reply)
 	if err != nil {
 		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 	}
@@ -114,15 +121,39 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
 }
 
+// edited is [checkReply] for a reply whose tree may have been left out, because it is byte for byte the one that was sent: there is nothing
+// in it to check then.
+func (p *process) edited(sent *providertree.Tree, node string, given providertree.Allocations, echoed bool, reply *driverv1.UpdateProviderTreeResponse,
+) (*providertree.Tree, providertree.Allocations, error) {
+	if echoed {
+		if given == nil && reply.GetAllocations() == nil && len(reply.GetClassRenames()) == 0 {
+			return sent.Clone(), nil, nil
+		}
+		reply.Tree = wire.FromTree(sent)
+	}
+	return checkReply(sent, node, given, reply)
+}
+
 // Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
 func (p *process) Watch(ctx context.Context, changed func(node string)) error {
-	const call = "Watch"
+	return listen(ctx, p, "Watch", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
+		return p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: heartbeat})
+	}, func(event *driverv1.WatchResponse) {
+		if c := event.GetChanged(); c != nil {
+			changed(knownNode(c.GetNode()))
+		}
+	})
+}
+
+// listen reads a stream of events with heartbeats until it breaks or falls silent, which is an error.
+func listen[E any](ctx context.Context, p *process, call string,
+	open func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[E], error), each func(*E)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := 3 * wire.HeartbeatInterval
 	timer := time.AfterFunc(silence, func() { cancel(ErrNoAnswer) })
 	defer timer.Stop()
-	stream, err := p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: wire.HeartbeatInterval.Milliseconds()})
+	stream, err := open(ctx, wire.HeartbeatInterval.Milliseconds())
 	if err != nil {
 		return p.callError(ctx, call, silence, err)
 	}
@@ -135,15 +166,13 @@ func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 			return p.callError(ctx, call, silence, err)
 		}
 		timer.Reset(silence)
-		if c := event.GetChanged(); c != nil {
-			changed(knownNode(c.GetNode()))
-		}
+		each(event)
 	}
 }
 
 // knownNode is the name, or all nodes for one that can be no name.
 func knownNode(name string) string {
-	if providertree.ValidateProviderName(name) != nil {
+	if providertree.ValidateProviderName(name) != nil || presentable(name) != "" {
 		return ""
 	}
 	return name
@@ -155,9 +184,14 @@ func (p *process) failed(call string, err error) error {
 
 // callError turns a gRPC error into one of ours.
 func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
-	f := wire.FailureOf(err)
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		return p.failed(call, fmt.Errorf("%w: %s", ErrBadReply, words(refused.problem, 2000)))
+	}
+	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
+		return p.failed(call, tooLarge)
+	}
+	f := tame(wire.FailureOf(err))
 	if f.Kind != wire.KindOther {
-		f.Message = clip(f.Message, 20000)
 		return p.failed(call, driverError(f))
 	}
 	switch code := status.Code(err); {
@@ -168,7 +202,7 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
 	case code == codes.ResourceExhausted:
-		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
+		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))
 	default:
@@ -194,6 +228,10 @@ func driverError(f wire.Failure) error {
 		err = &plugins.ConfigError{Key: f.Key, Problem: f.Words}
 	case wire.KindUnsupported:
 		err = plugins.ErrUnsupported
+	case wire.KindInstanceNotFound:
+		err = &plugins.InstanceNotFound{UUID: f.UUID}
+	case wire.KindInstanceFault:
+		err = &plugins.InstanceFault{UUID: f.UUID, Reason: f.Words}
 	default:
 		return errors.New(f.Message)
 	}

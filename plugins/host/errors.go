@@ -17,6 +17,11 @@ var (
 	ErrNoAnswer = errors.New("no answer in time")
 	// ErrBadReply says that the plugin answered something that cannot be used. What it said is thrown away.
 	ErrBadReply = errors.New("unusable reply")
+	// ErrBadRequest says that what was to be asked of the plugin cannot be, and was not: nothing was sent.
+	ErrBadRequest = errors.New("impossible request")
+	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have changed something, or nothing, or still be at it. To find out,
+	// ask again with the same arguments.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrUntrusted says that the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
 	ErrUntrusted = errors.New("executable is not to be trusted")
 	// ErrIncompatible says that the plugin speaks no version of the protocol that we do.

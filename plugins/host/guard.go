@@ -3,8 +3,8 @@
 package host
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
@@ -28,34 +28,44 @@ type edited interface {
 	GetClassRenames() map[string]string
 }
 
-// checkReply is the border: what a driver answered is turned into a tree, or refused with words that
-// its author can act on.
+// checkReply is the border: what a driver answered is turned into a tree, or refused with words that its author can act on. Every defect
+// is told, up to [maxDefects].
+//
+// It refuses what can be told from the reply and the request: what Placement would refuse, what is absurdly large, and what was done to the
+// node itself, to generations and to what stands beside the node's tree. Not here, but where what it takes is known:
+//
+//   - what in the node's own tree is somebody else's (neutron's providers, an administrator's traits) is known by the record of package
+//     resourcetracker/ownership, which puts back what the driver took away;
+//   - whether a reshape loses, invents or steals anything takes the declared renames and the capacities: the resource tracker looks at
+//     every consumer, and lists all offenders;
+//   - whether a standard class or trait exists, and whether a name or uuid is another host's, Placement alone can say.
+//
+// Cost: O(size of the reply), but O(n log n) for one that is refused; a tree that came back as it went is only compared.
 func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
 	if err := checkSizes(reply); err != nil {
 		return nil, nil, err
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := wire.ToTreeLike(reply.GetTree(), before)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, explained(err, func(d *defects) { explainTree(d, reply.GetTree()) })
 	}
-	if err := checkRoot(before, after, node); err != nil {
-		return nil, nil, err
-	}
-	if err := checkGenerations(before, after); err != nil {
-		return nil, nil, err
-	}
+	d := &defects{}
+	compare(d, before, after, node)
+	checkUnits(d, reply.GetTree())
 	allocations, err := wire.ToAllocations(reply.GetAllocations())
 	switch {
+	case given == nil && reply.GetAllocations() != nil:
+		d.add("it holds allocations, though none were given: a driver that must move inventory in use answers ReshapeNeeded")
+	case given != nil && reply.GetAllocations() == nil:
+		d.add("the allocations that were given are missing in it: give them back, also those that did not move")
 	case err != nil:
-		return nil, nil, err
-	case given == nil && allocations != nil:
-		return nil, nil, errors.New("it holds allocations, though none were given: a driver that must move inventory in use answers ReshapeNeeded")
-	case given != nil && allocations == nil:
-		return nil, nil, errors.New("the allocations that were given are missing in it")
+		d.kind = err
+		explainAllocations(d, reply.GetAllocations())
 	case given == nil && len(reply.GetClassRenames()) > 0:
-		return nil, nil, errors.New("it renames resource classes, though no allocations were given")
+		d.add("it renames resource classes, though no allocations were given: renames belong to a reshape")
 	}
-	if err := plugins.ClassRenames(reply.GetClassRenames()).Validate(); err != nil {
+	checkRenames(d, reply.GetClassRenames())
+	if err := d.err(); err != nil {
 		return nil, nil, err
 	}
 	return after, allocations, nil
@@ -69,8 +79,8 @@ func checkSizes(reply edited) error {
 	for _, p := range reply.GetTree().GetProviders() {
 		n := max(len(p.GetTraits()), len(p.GetAggregates()), len(p.GetInventories()), len(p.GetResources()))
 		if n > maxSymbolsOfProvider {
-			return fmt.Errorf("resource provider %q has %d traits, aggregates, classes or named resources, at most %d of each are allowed",
-				clip(p.GetName(), 100), n, maxSymbolsOfProvider)
+			return fmt.Errorf("resource provider %q (%s) has %d traits, aggregates, classes or named resources, at most %d of each are allowed",
+				clipped(p.GetName()), words(p.GetUuid(), 64), n, maxSymbolsOfProvider)
 		}
 	}
 	if n := len(reply.GetClassRenames()); n > maxSymbolsOfProvider {
@@ -82,76 +92,58 @@ func checkSizes(reply edited) error {
 	return nil
 }
 
-// checkRoot checks that the node is still what it was: the same provider, and a root.
-func checkRoot(before, after *providertree.Tree, node string) error {
-	was, known := before.ProviderByName(node)
-	if !known {
-		return nil // nothing to compare with; the caller asked for a node that its tree does not hold
-	}
-	is, ok := after.Provider(was.UUID)
-	switch {
-	case !ok:
-		return fmt.Errorf("the node's own resource provider %q (%s) is missing in the tree", node, was.UUID)
-	case is.Name != was.Name:
-		return fmt.Errorf("the node's own resource provider %s was renamed from %q to %q: its name is not the driver's to change", was.UUID, was.Name, is.Name)
-	case is.ParentUUID != was.ParentUUID:
-		return fmt.Errorf("the node's own resource provider %q (%s) was put below %s", node, was.UUID, is.ParentUUID)
-	}
-	return nil
-}
-
-// checkGenerations checks that those of Placement came back as they were. A wrong one would make the agent overwrite what
-// somebody else wrote.
-func checkGenerations(before, after *providertree.Tree) error {
-	for p := range after.All() {
-		want := providertree.NoGeneration
-		if was, ok := before.Provider(p.UUID); ok {
-			want = was.Generation
-		}
-		if p.Generation != want {
-			return fmt.Errorf("the generation of resource provider %q (%s) is %d, was %d: generations are Placement's to change", p.Name, p.UUID, p.Generation, want)
-		}
-	}
-	return nil
-}
-
-// checkNodes checks the answer to AvailableNodes.
+// checkNodes checks the answer to AvailableNodes, and brings uuids into their canonical form.
 func checkNodes(nodes []plugins.Node) error {
 	if len(nodes) > maxNodes {
 		return fmt.Errorf("%d nodes, at most %d are allowed", len(nodes), maxNodes)
 	}
-	names, uuids := map[string]bool{}, map[string]bool{}
+	d := &defects{}
+	names, uuids := map[string]bool{}, map[string]string{}
 	for i := range nodes {
 		n := &nodes[i]
-		if err := providertree.ValidateProviderName(n.Name); err != nil {
-			return fmt.Errorf("node %d: %w", i, err)
-		}
-		if names[n.Name] {
-			return fmt.Errorf("node %q is listed twice", n.Name)
+		switch problem := presentable(n.Name); {
+		case providertree.ValidateProviderName(n.Name) != nil:
+			d.add("node %d (%q): its name has %d characters, must have 1 to 200", i, clipped(n.Name), len([]rune(n.Name)))
+		case problem != "":
+			d.add("node %d (%q): its name %s", i, n.Name, problem)
+		case names[n.Name]:
+			d.add("node %d (%q): its name is also that of another node; each is listed once", i, n.Name)
 		}
 		names[n.Name] = true
 		if n.UUID == "" {
 			continue
 		}
 		uuid, err := providertree.CanonicalUUID(n.UUID)
-		if err != nil {
-			return fmt.Errorf("node %q: %w", n.Name, err)
+		other, taken := uuids[uuid]
+		switch {
+		case err != nil:
+			d.add("node %d (%q): its uuid %q is none: leave it empty for the agent's own identity", i, clipped(n.Name), clipped(n.UUID))
+		case taken:
+			d.add("node %d (%q): its uuid %s is also that of %q", i, clipped(n.Name), uuid, clipped(other))
+		default:
+			n.UUID, uuids[uuid] = uuid, n.Name
 		}
-		if uuids[uuid] {
-			return fmt.Errorf("node %q: uuid %s is that of another node", n.Name, uuid)
-		}
-		n.UUID, uuids[uuid] = uuid, true
 	}
-	return nil
+	return d.err()
 }
 
-// checkInfo checks the answer to Info.
+// capability is the form of one.
+var capability = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+
+// checkInfo checks the answer to Info. Its other words are for people, see [words].
 func checkInfo(info *driverv1.InfoResponse) error {
+	d := &defects{}
 	if !driverName.MatchString(info.GetName()) {
-		return fmt.Errorf("the driver calls itself %q: a name is 1 to 63 lower case letters, digits and hyphens", clip(info.GetName(), 100))
+		d.add("the driver calls itself %q: a name is 1 to 63 lower case letters, digits and hyphens", clip(info.GetName(), 100))
 	}
 	if n := len(info.GetCapabilities()); n > maxCapabilities {
-		return fmt.Errorf("%d capabilities, at most %d are allowed", n, maxCapabilities)
+		d.add("%d capabilities, at most %d are allowed", n, maxCapabilities)
+		return d.err()
 	}
-	return nil
+	for _, c := range info.GetCapabilities() {
+		if !capability.MatchString(c) {
+			d.add("capability %q: has not 1 to 64 lower case letters, digits, underscores and hyphens", clip(c, 100))
+		}
+	}
+	return d.err()
 }

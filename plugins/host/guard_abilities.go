@@ -3,7 +3,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,13 +43,17 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 	case len(traits) > maxSymbolsOfProvider:
 		return nil, fmt.Errorf("%d capability traits, at most %d are allowed", len(traits), maxSymbolsOfProvider)
 	}
+	d := &defects{}
 	for _, trait := range slices.Sorted(maps.Keys(traits)) {
-		if err := providertree.ValidateTrait(trait); err != nil {
-			return nil, fmt.Errorf("capability: %w", err)
+		switch {
+		case providertree.ValidateTrait(trait) != nil || trait == customPrefix:
+			d.add("capability trait %q: a trait has 1 to 255 of A-Z, 0-9 and _, and begins with CUSTOM_ unless it is a standard one", clipped(trait))
+		case slices.Contains(agentTraits, trait):
+			d.add("capability trait %s is the agent's own, not a driver's to report", trait)
 		}
-		if slices.Contains(agentTraits, trait) {
-			return nil, fmt.Errorf("capability: trait %s is the agent's own, not a driver's to report", trait)
-		}
+	}
+	if err := d.err(); err != nil {
+		return nil, err
 	}
 	return traits, nil
 }
@@ -63,44 +66,53 @@ func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Gue
 	if n := len(msgs); n > wire.MaxGuests {
 		return nil, fmt.Errorf("%d guests, at most %d are allowed", n, wire.MaxGuests)
 	}
+	d := &defects{}
 	out := make([]plugins.Guest, 0, len(msgs))
 	seen := make(map[string]int, len(msgs))
 	for i, m := range msgs {
-		g, err := toGuest(tree, m)
-		if err != nil {
-			return nil, fmt.Errorf("guest %d (uuid %q, name %q): %w", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100), err)
+		g := toGuest(d, tree, i, m)
+		if first, twice := seen[g.UUID]; twice && g.UUID != "" {
+			d.add("guests %d and %d are both %s: each is to be listed once", first, i, g.UUID)
 		}
-		if first, twice := seen[g.UUID]; twice {
-			return nil, fmt.Errorf("guests %d and %d are both %s: each is to be listed once", first, i, g.UUID)
+		if d.enough() {
+			break
 		}
 		seen[g.UUID] = i
 		out = append(out, g)
 	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 
-func toGuest(tree *providertree.Tree, m *driverv1.Guest) (plugins.Guest, error) {
-	g := plugins.Guest{Name: clip(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId()}
+// toGuest is one guest; what is wrong with it is added to the defects.
+func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plugins.Guest {
+	wrong := func(format string, args ...any) {
+		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
+	}
+	g := plugins.Guest{Name: words(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId()}
 	var err error
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
-		return g, err
+		wrong("its uuid is none")
 	}
-	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner {
-		return g, fmt.Errorf("the id of its project or user is longer than %d bytes", maxOwner)
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || presentable(g.ProjectID) != "" || presentable(g.UserID) != "" {
+		wrong("the id of its project or user has not up to %d printable bytes", maxOwner)
 	}
 	if m.GetResources() == nil {
-		return g, nil
+		return g
 	}
 	if g.Resources, err = wire.ToResources(m.GetResources().GetResources()); err != nil {
-		return g, err
+		explainResources(d, fmt.Sprintf("guest %d (uuid %q, name %q)", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m.GetResources().GetResources())
+		return g
 	}
 	for _, provider := range slices.Sorted(maps.Keys(g.Resources)) {
 		switch {
 		case !tree.Exists(provider):
-			return g, fmt.Errorf("it has resources of provider %s, which is not in the tree", provider)
+			wrong("it has resources of provider %s, which is not in the tree", provider)
 		case len(g.Resources[provider]) == 0:
-			return g, errors.New("it has no resources of provider " + provider + ", which is listed all the same")
+			wrong("it has no resources of provider %s, which is listed all the same", provider)
 		}
 	}
-	return g, nil
+	return g
 }

@@ -39,6 +39,15 @@ func TestMain(m *testing.M) {
 	case partAgent:
 		agentMain()
 		return
+	case partEcho:
+		echoMain()
+		return
+	case partStock:
+		stockMain(os.Getenv(rowKey))
+		return
+	case partOurs:
+		oursMain()
+		return
 	}
 	if err := buildExecutables(); err != nil {
 		fmt.Fprintln(os.Stderr, "preparing the tests:", err)

@@ -115,7 +115,7 @@ func (o *output) write(line []byte, cut bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lines = append(o.lines, clip(text, tailWidth))
+	o.lines = append(o.lines, words(text, tailWidth))
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]
 	}
@@ -151,7 +151,7 @@ func (o *output) flushDropped() {
 func (o *output) reportDropped() {
 	if o.dropped > 0 {
 		o.log.Warn().Int("dropped", o.dropped).Int("lines_a_second", linesASecond).
-			Msg("plugin writes more log lines than are taken; the surplus was dropped")
+			Msg("The plugin writes more log lines than are taken. The surplus was dropped.")
 		o.dropped = 0
 	}
 }
@@ -183,9 +183,9 @@ func (o *output) structured(text string) bool {
 		if n++; n > maxLogFields {
 			break
 		}
-		event = event.Interface(fieldName(key), value)
+		event = event.Interface(fieldName(words(key, 100)), value)
 	}
-	event.Msg(message)
+	event.Msg(words(message, maxLogLine))
 	return true
 }
 
@@ -212,7 +212,7 @@ func (o *output) raw(text string, cut bool) {
 	if cut {
 		event = event.Bool("cut", true)
 	}
-	event.Msg(text)
+	event.Msg(words(text, maxLogLine))
 }
 
 func clip(s string, most int) string {

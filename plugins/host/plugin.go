@@ -30,10 +30,12 @@ type Plugin struct {
 	status Status
 	cause  error         // why there is no seat
 	seat   *seat         // the process that serves calls, or nil
-	mute   int           // calls in a row without an answer
+	mute   silence       // calls without an answer
 	moved  chan struct{} // closed and replaced at every transition
 	tried  bool          // the first attempt to start has ended
 	run    *running      // the supervisor, or nil
+
+	managing instanceCalls
 
 	renames      plugins.ClassRenames       // of the last reshape, or step of one
 	capabilities map[string]map[string]bool // by node, of its last answer
@@ -181,7 +183,7 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	}
 	defer s.calls.Done()
 	nodes, err := s.AvailableNodes(ctx)
-	if err := p.heard(ctx, s, err); err != nil {
+	if err := p.heard(ctx, s, "AvailableNodes", err); err != nil {
 		return nil, err
 	}
 	p.forget(nodes)
@@ -199,7 +201,7 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	}
 	defer s.calls.Done()
 	got, err := s.UpdateProviderTree(ctx, tree, node, allocations)
-	if err := p.heard(ctx, s, err); err != nil {
+	if err := p.heard(ctx, s, "UpdateProviderTree "+node, err); err != nil {
 		return nil, nil, err
 	}
 	p.remember(node, got, allocations != nil)
@@ -245,9 +247,9 @@ func (p *Plugin) unavailableFor(cause error) error {
 	return e
 }
 
-// heard takes note of how a call ended. Several in a row without an answer count like missed health checks: the process
-// may well be alive while the driver's code hangs.
-func (p *Plugin) heard(ctx context.Context, s *seat, err error) error {
+// heard takes note of how a call ended, by its name and, if it is about one, its node. Several in a row without an answer count
+// like missed health checks: the process may well be alive while the driver's code hangs.
+func (p *Plugin) heard(ctx context.Context, s *seat, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	silent := errors.Is(err, ErrNoAnswer) && ctx.Err() == nil // else the caller's own deadline was the shorter one
@@ -255,11 +257,11 @@ func (p *Plugin) heard(ctx context.Context, s *seat, err error) error {
 	case p.seat != s: // replaced meanwhile
 	case !silent:
 		if ctx.Err() == nil {
-			p.mute = 0
+			p.mute.answered(call)
 		}
 	default:
-		if p.mute++; p.mute >= p.spec.Restart.Misses {
-			p.mute = 0
+		if p.mute.missed(call) >= p.spec.Restart.Misses {
+			p.mute = silence{}
 			select {
 			case p.silent <- err:
 			default:

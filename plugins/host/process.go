@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -37,6 +38,9 @@ type instance interface {
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
+	// Instances: plugins.ErrUnsupported without the ability, ErrBadRequest for what cannot be asked.
+	plugins.InstanceManager
+	plugins.InstanceWatcher
 	// Done is closed when the process has ended; Exit then says how.
 	Done() <-chan struct{}
 	Exit() error
@@ -79,9 +83,11 @@ type process struct {
 	socketDir string
 	socket    string // "" if it has none in the file system
 
-	info   *driverv1.InfoResponse
-	plugin driverv1.PluginClient
-	driver driverv1.DriverClient
+	info      *driverv1.InfoResponse
+	plugin    driverv1.PluginClient
+	driver    driverv1.DriverClient
+	instances driverv1.InstancesClient
+	trees     wire.Memory // as they were last sent
 
 	ending sync.Once
 }
@@ -89,7 +95,7 @@ type process struct {
 var _ instance = (*process)(nil)
 
 func (p *process) connected(conn *grpc.ClientConn) {
-	p.plugin, p.driver = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn)
+	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
 	if parts := strings.Split(p.handshake(), "|"); len(parts) > 3 && parts[2] == "unix" {
 		p.socket = parts[3]
 	}
@@ -98,7 +104,7 @@ func (p *process) connected(conn *grpc.ClientConn) {
 // Identity is who the process is.
 func (p *process) Identity() identity {
 	return identity{
-		PID: p.runner.pid(), Name: p.info.GetName(), Version: clip(p.info.GetVersion(), 100), SDK: clip(p.info.GetSdk(), 100),
+		PID: p.runner.pid(), Name: p.info.GetName(), Version: words(p.info.GetVersion(), 100), SDK: words(p.info.GetSdk(), 100),
 		SHA256: p.digest, File: p.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
@@ -165,7 +171,7 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
 		if err != nil {
-			p.log.Warn().Err(err).Stringer("grace", grace).Msg("plugin did not shut down in an orderly way; it is ended anyway")
+			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down in an orderly way. It is ended anyway.")
 		}
 		select { // the plugin is done with them, but a large answer may still be on its way
 		case <-idle:

@@ -4,8 +4,11 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
 // order is a new configuration for a plugin.
@@ -18,8 +21,8 @@ type order struct {
 // SIGHUP does, also when nothing seems to have changed.
 //
 // If only the driver's own configuration may differ, the running process is configured again. If the executable, its
-// arguments or environment changed, a second process is started and configured first, takes over the calls, and the old one
-// ends when it has finished its own. A plugin that is down is tried at once. An error means that things are as they were: the
+// arguments or environment changed, or the process does not answer to its new configuration, a second process is started and
+// configured first, takes over the calls, and the old one ends when it has finished its own. A plugin that is down is tried at once. An error means that things are as they were: the
 // former process goes on with the former configuration.
 //
 // Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [ErrUntrusted] and all else that can go wrong with
@@ -75,19 +78,30 @@ func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, e
 	if s.mustReplace(serving, o.spec) {
 		next, err := s.replace(ctx, serving, o.spec)
 		if err != nil {
-			s.log.Error().Err(err).Msg("the plugin could not be replaced by its new version; the old one goes on")
-			return serving, err
+			return serving, fmt.Errorf("the new process cannot take over, the old one goes on: %w", err)
 		}
 		return next, nil
 	}
-	if err := serving.Configure(ctx, o.spec); err != nil {
-		s.log.Error().Err(err).Msg("the plugin refused its new configuration; the former one stays in force")
-		return serving, err
+	err := serving.Configure(ctx, o.spec)
+	_ = s.heard(ctx, serving, "Configure", err) // a miss, or an answer, like that of any other call
+	switch {
+	case err == nil:
+		s.adopt(o.spec)
+		s.log.Info().Msg("The plugin is configured anew.")
+		s.tell("")
+		if serving.announces(wire.CapabilityInstances) {
+			s.tellInstance("", "")
+		}
+		return serving, nil
+	case ctx.Err() != nil, !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
+		return serving, err // the driver has spoken
 	}
-	s.adopt(o.spec)
-	s.log.Info().Msg("plugin is configured anew")
-	s.tell("")
-	return serving, nil
+	s.log.Warn().Err(err).Msg("The plugin did not answer when it was given its new configuration. Another process is started with it, which takes over if it answers.")
+	next, again := s.replace(ctx, serving, o.spec)
+	if again != nil {
+		return serving, fmt.Errorf("%w; nor could another process be started with the new configuration: %w", err, again)
+	}
+	return next, nil
 }
 
 // mustReplace reports whether a spec wants another process than the one that runs.
@@ -106,12 +120,13 @@ func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec) (*seat, 
 		return nil, err
 	}
 	s.started++
+	patience := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // every call ends by itself within that
 	s.adopt(spec)
 	oldPID := old.Identity().PID
 	next := s.sit(inst)
 	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).
-		Msg("plugin is replaced by its new version; the old process ends when it has finished its calls")
-	s.draining.Go(func() { s.retire(ctx, old, spec.Timeouts.Update, spec.Timeouts.Stop) })
+		Msg("Another process of the plugin takes over. The old one ends when it has finished its calls.")
+	s.draining.Go(func() { s.retire(ctx, old, patience, spec.Timeouts.Stop) })
 	return next, nil
 }
 

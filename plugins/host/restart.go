@@ -4,6 +4,29 @@ package host
 
 import "time"
 
+// silence counts calls without an answer: in a row, and those of each call by itself. A driver that names its nodes and then hangs in
+// the tree of one of them would otherwise be forgiven at every pass.
+type silence struct {
+	row int            // of all calls
+	of  map[string]int // since the last answer to that call
+}
+
+// missed notes that a call got no answer, and returns how many did not in a row.
+func (s *silence) missed(call string) int {
+	if s.of == nil {
+		s.of = map[string]int{}
+	}
+	s.row++
+	s.of[call]++
+	return max(s.row, s.of[call])
+}
+
+// answered notes an answer, whatever it says.
+func (s *silence) answered(call string) {
+	s.row = 0
+	delete(s.of, call)
+}
+
 // breaker decides how long to wait after a failure. It knows nothing of processes; time is given to it.
 type breaker struct {
 	policy Restart

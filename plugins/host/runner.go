@@ -25,7 +25,7 @@ const drainTime = 250 * time.Millisecond
 // process does can block or crash us.
 //
 //   - It is executed from an open descriptor, in a process group of its own, with /dev/null as standard input, and is sent
-//     SIGKILL when the agent dies.
+//     SIGKILL when the agent dies. A plugin of the SDK has that changed, and then kills its whole group by itself.
 //   - When it exits, for whatever reason, its whole group is killed before it is reaped: the group's number cannot have
 //     been given to anybody else yet.
 //   - go-plugin sees one line of its standard output and nothing of its standard error.

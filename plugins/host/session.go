@@ -72,6 +72,9 @@ func (s *Session) Plugin() driverv1.PluginClient { return s.p.plugin }
 // Driver is the service that is about nodes.
 func (s *Session) Driver() driverv1.DriverClient { return s.p.driver }
 
+// Instances is the service that is about guests which the agent makes.
+func (s *Session) Instances() driverv1.InstancesClient { return s.p.instances }
+
 // PID is that of the process, which also leads its process group.
 func (s *Session) PID() int { return s.p.runner.pid() }
 

@@ -44,6 +44,10 @@ type Spec struct {
 	// configured anew. node "" stands for all nodes. It is called from one goroutine at a time and must not wait for
 	// anything that takes long. May be nil.
 	Changed func(node string)
+	// InstanceChanged is called when an instance may no longer be as it was: the driver says so, or its events were interrupted, or its
+	// process was started or configured anew. uuid "" stands for all instances of the node, node "" for all of all nodes. It is never
+	// called for a driver that does not manage instances. Otherwise as Changed.
+	InstanceChanged func(node, uuid string)
 }
 
 // Timeouts are the deadlines of everything that a plugin can keep us waiting for.
@@ -52,7 +56,8 @@ type Timeouts struct {
 	Info      time.Duration // default 5 s
 	Configure time.Duration // default 30 s
 	Nodes     time.Duration // AvailableNodes, NodeDeleted; default 30 s
-	Update    time.Duration // UpdateProviderTree, ReshapeStep, Guests; default 60 s
+	Update    time.Duration // UpdateProviderTree, ReshapeStep, Guests, Instances; default 60 s
+	Instance  time.Duration // Spawn, Destroy, SetPower; default 10 min
 	Health    time.Duration // one health check; default 3 s
 	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
 }
@@ -75,6 +80,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	fill(&t.Configure, 30*time.Second)
 	fill(&t.Nodes, 30*time.Second)
 	fill(&t.Update, 60*time.Second)
+	fill(&t.Instance, 10*time.Minute)
 	fill(&t.Health, 3*time.Second)
 	fill(&t.Stop, 10*time.Second)
 	return t
@@ -91,6 +97,9 @@ func (r Restart) withDefaults() Restart {
 	fill(&r.Quarantine, 10*time.Minute)
 	return r
 }
+
+// longest is how long a call under way may still take.
+func (t Timeouts) longest() time.Duration { return max(t.Configure, t.Nodes, t.Update, t.Instance) }
 
 func fill[T time.Duration | int](v *T, def T) {
 	if *v <= 0 {

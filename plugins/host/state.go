@@ -62,27 +62,27 @@ type Status struct {
 func (s State) meaning() string {
 	switch s {
 	case Discovered:
-		return "plugin is configured"
+		return "The plugin is configured."
 	case Verified:
-		return "plugin executable passed the checks of owner, mode and digest"
+		return "The plugin's executable passed the checks of owner, mode and digest."
 	case Starting:
-		return "plugin process is starting"
+		return "The plugin's process is starting."
 	case Configured:
-		return "plugin accepted its configuration"
+		return "The plugin accepted its configuration."
 	case Healthy:
-		return "plugin is healthy"
+		return "The plugin is healthy."
 	case Degraded:
-		return "plugin is degraded; what it last reported stands"
+		return "The plugin is degraded. What it last reported stands."
 	case Backoff:
-		return "plugin is down; what it last reported stands, and it is started again shortly"
+		return "The plugin is down. What it last reported stands, and it is started again shortly."
 	case Quarantined:
-		return "plugin failed too often and is left alone for a while; what it last reported stands. Mend the cause, then reload the agent to try at once"
+		return "The plugin failed too often and is left alone for a while. What it last reported stands. Mend the cause, then reload the agent to try at once."
 	case Incompatible:
-		return "plugin speaks another version of the protocol; it is not used. Install a driver made for this agent"
+		return "The plugin speaks another version of the protocol and is not used. Install a driver made for this agent."
 	case Disabled:
-		return "plugin is disabled in the configuration"
+		return "The plugin is disabled in the configuration."
 	case Stopped:
-		return "plugin is stopped"
+		return "The plugin is stopped."
 	}
-	return "plugin changed its state"
+	return "The plugin changed its state."
 }

@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
@@ -143,7 +140,7 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 		case <-serving.Done():
 			failure = serving.Exit()
 		case err := <-s.silent:
-			failure = fmt.Errorf("%d calls in a row got no answer, the last: %w", spec.Restart.Misses, err)
+			failure = fmt.Errorf("%d calls in a row got no answer, the process is killed; the last: %w", spec.Restart.Misses, err)
 		case <-timer.C:
 			misses, failure = s.checkHealth(ctx, serving, spec, misses)
 			s.breaker.worked(time.Since(up))
@@ -207,23 +204,25 @@ func (s *supervisor) watch(ctx context.Context, serving *seat) func() {
 	var following sync.WaitGroup
 	following.Go(func() {
 		s.tell("") // whatever was told about the former process may not hold for this one
-		if !slices.Contains(serving.Identity().Capabilities, wire.CapabilityWatch) {
-			return
+		if serving.announces(wire.CapabilityWatch) {
+			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.tell) }, func() { s.tell("") })
 		}
-		follow(ctx, s.log, s.jitter, serving, s.tell)
 	})
+	if serving.announces(wire.CapabilityInstances) {
+		following.Go(func() { s.followInstances(ctx, serving) })
+	}
 	return func() {
 		cancel()
 		following.Wait()
 	}
 }
 
-// follow reads the event stream and makes it anew when it breaks.
-func follow(ctx context.Context, log zerolog.Logger, jitter func(time.Duration) time.Duration, serving *seat, changed func(string)) {
+// follow reads an event stream and makes it anew when it breaks; then it says that events were lost.
+func (s *supervisor) follow(ctx context.Context, serving *seat, read func(context.Context) error, lost func()) {
 	const least, most = time.Second, time.Minute
 	for delay := least; ; delay = min(2*delay, most) {
 		begun := time.Now()
-		err := serving.Watch(ctx, changed)
+		err := read(ctx)
 		if time.Since(begun) > most {
 			delay = least
 		}
@@ -235,8 +234,8 @@ func follow(ctx context.Context, log zerolog.Logger, jitter func(time.Duration) 
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn().Err(err).Msg("the plugin's event stream broke; changes are seen at the next periodic pass until it is back")
-		pause := time.NewTimer(delay/2 + jitter(delay/2))
+		s.log.Warn().Err(err).Msg("The plugin's stream of events broke. Until it is back, changes are seen at the next periodic pass.")
+		pause := time.NewTimer(delay/2 + s.jitter(delay/2))
 		select {
 		case <-pause.C:
 		case <-serving.Done():
@@ -246,6 +245,6 @@ func follow(ctx context.Context, log zerolog.Logger, jitter func(time.Duration) 
 			pause.Stop()
 			return
 		}
-		changed("") // what happened in between was not told
+		lost() // what happened in between was not told
 	}
 }

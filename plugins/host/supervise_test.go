@@ -22,21 +22,37 @@ import (
 
 // puppet is an instance without a process.
 type puppet struct {
+	plugins.InstanceManager // none
+	plugins.InstanceWatcher // none
+
 	id     identity
 	health func() error
-	done   chan struct{}
+	// configure and update answer these calls; nil: well.
+	configure func(Spec) error
+	update    func(node string) error
+	done      chan struct{}
 
 	mu    sync.Mutex
 	ended string // how
 }
 
-func (p *puppet) Identity() identity                    { return p.id }
-func (p *puppet) Configure(context.Context, Spec) error { return nil }
-func (p *puppet) Health(context.Context) error          { return p.health() }
+func (p *puppet) Identity() identity { return p.id }
+func (p *puppet) Configure(_ context.Context, spec Spec) error {
+	if p.configure != nil {
+		return p.configure(spec)
+	}
+	return nil
+}
+func (p *puppet) Health(context.Context) error { return p.health() }
 func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nil, nil
 }
-func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (answer, error) {
+func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, a providertree.Allocations) (answer, error) {
+	if p.update != nil {
+		if err := p.update(node); err != nil {
+			return answer{}, err
+		}
+	}
 	return answer{tree: tree, allocations: a}, nil
 }
 func (p *puppet) ShapeVersion() (int, error) { return 0, plugins.ErrUnsupported }
@@ -87,6 +103,9 @@ type stage struct {
 	fail    error // what the next launches fail with
 	file    fileID
 	health  func() error
+	// configure and update are those of processes to come.
+	configure func(Spec) error
+	update    func(node string) error
 }
 
 func newStage(t *testing.T, spec Spec) *stage {
@@ -117,7 +136,7 @@ func newStage(t *testing.T, spec Spec) *stage {
 			if s.fail != nil {
 				return nil, s.fail
 			}
-			p := &puppet{done: make(chan struct{}), health: s.howIsIt, id: identity{PID: 100 + len(s.puppets), File: s.file}}
+			p := &puppet{done: make(chan struct{}), health: s.howIsIt, configure: s.configure, update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
 			s.puppets = append(s.puppets, p)
 			return p, nil
 		},

@@ -104,7 +104,7 @@ func (s *supervisor) sit(inst instance) *seat {
 	default:
 	}
 	s.mu.Lock()
-	s.seat, s.mute, s.cause = next, 0, nil
+	s.seat, s.mute, s.cause = next, silence{}, nil
 	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
 	s.status.SHA256, s.status.Capabilities = id.SHA256, id.Capabilities
 	s.status.Restarts = s.started - 1

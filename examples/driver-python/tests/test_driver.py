@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver, without a process: what it makes of trees."""
 
-import logging
 import tempfile
 import unittest
 
-from compute_driver import Allocations, ConfigError, HostInfo, Inventory, NotReady, ReshapeFailed, ReshapeNeeded, Tree, child_uuid
+from compute_driver import Allocations, ConfigError, HostInfo, Inventory, Node, NotReady, ReshapeFailed, ReshapeNeeded, Tree, child_uuid
 from compute_driver import driver_pb2 as pb
-from compute_driver.log import Log
 from machine.config import parse
 from machine.driver import MachineDriver
 from machine.survey import Survey, look
+from serving import QUIET
 
 ROOT = "11111111-2222-3333-4444-555555555555"
 OTHER = "aaaaaaaa-2222-3333-4444-555555555555"
@@ -20,7 +19,7 @@ GUEST = "99999999-2222-3333-4444-555555555555"
 class FakeCall:
     """A call that nobody gives up."""
 
-    log = Log(logging.getLogger("test"))
+    log = QUIET
 
     def check(self) -> None:
         pass
@@ -39,9 +38,9 @@ def node(*others: pb.ResourceProvider, **inventories: int) -> Tree:
     return Tree(pb.ProviderTree(providers=[root, *others]))
 
 
-def holding(vgpus: int) -> Allocations:
+def holding(vgpus: int, name: str = "VGPU") -> Allocations:
     msg = pb.Allocations()
-    msg.consumers[GUEST].resources[ROOT].amounts["VGPU"] = vgpus
+    msg.consumers[GUEST].resources[ROOT].amounts[name] = vgpus
     return Allocations(msg)
 
 
@@ -109,6 +108,49 @@ class Trees(unittest.TestCase):
         self.assertEqual(before.resources, back.resources)
         self.assertEqual(["cn1"], [p.name for p in tree])
 
+    def test_steps_from_every_shape(self) -> None:
+        d = driver(gpus={"one": 4, "two": 4})
+        self.assertEqual(2, d.shape_version())
+        for first, former in ((0, "CUSTOM_VGPU"), (0, "VGPU"), (1, "VGPU")):
+            tree, before = node(**{former: 8}), holding(3, former)
+            renames, allocations = {}, before
+            for at in range(first, d.shape_version()):
+                allocations = d.reshape(FakeCall(), tree, "cn1", at, allocations)
+                renames |= d.class_renames()
+            self.assertEqual({"CUSTOM_VGPU": "VGPU"} if former != "VGPU" else {}, renames)
+            self.assertEqual({GUEST: {child_uuid(ROOT, "cn1_one"): {"VGPU": 3}}}, allocations.resources)
+            walked = again(tree)
+            d.update_provider_tree(FakeCall(), walked, "cn1", allocations)
+            at_once = node(**{former: 8})
+            with self.assertRaises(ReshapeNeeded):
+                d.update_provider_tree(FakeCall(), again(at_once), "cn1", None)
+            self.assertEqual(allocations.resources, d.update_provider_tree(FakeCall(), at_once, "cn1", before).resources)
+            self.assertEqual(renames, d.class_renames())
+            self.assertEqual(walked.message(), at_once.message())
+            for at in range(d.shape_version()):  # on the present shape they change nothing
+                self.assertEqual(allocations.resources, d.reshape(FakeCall(), walked, "cn1", at, allocations).resources)
+                self.assertEqual((at_once.message(), {}), (walked.message(), d.class_renames()))
+
+    def test_a_step_on_a_new_node_changes_nothing(self) -> None:
+        tree, d = node(), driver(gpus={"one": 4})
+        for at in range(2):
+            d.reshape(FakeCall(), tree, "cn1", at, Allocations(pb.Allocations()))
+        self.assertEqual(node().message(), tree.message())
+
+    def test_vgpus_on_the_node_are_a_choice_and_no_shape(self) -> None:
+        d, tree = driver(gpus={"one": 4}, gpu_layout="node"), node(CUSTOM_VGPU=4)
+        self.assertEqual(0, d.shape_version())
+        self.assertEqual({GUEST: {ROOT: {"VGPU": 3}}}, self.update(d, tree, holding(3, "CUSTOM_VGPU")).resources)
+
+    def test_gone_for_good_is_what_the_operator_says(self) -> None:
+        d = driver(former_nodes=["old"])
+        self.assertEqual([True, False, False], [d.node_deleted(FakeCall(), Node(n)) for n in ("old", "cn1", "other")])
+
+    def test_capabilities_name_one_architecture(self) -> None:
+        traits = driver().capabilities("cn1")
+        self.assertLessEqual(sum(traits.values()), 1)
+        self.assertIs(False, traits["COMPUTE_NET_ATTACH_INTERFACE"])
+
     def test_a_reshape_without_room_names_the_guest(self) -> None:
         with self.assertRaises(ReshapeFailed) as failed:
             driver(gpus={"one": 2}).update_provider_tree(FakeCall(), node(VGPU=8), "cn1", holding(3))
@@ -124,7 +166,8 @@ class Configuration(unittest.TestCase):
             ({"cpu_allocation_ratio": float("nan")}, "cpu_allocation_ratio"),
             ({"traits": "A"}, "traits"), ({"traits": ["A", "b"]}, "traits[1]"), ({"gpus": []}, "gpus"),
             ({"gpus": {"a": 0}}, "gpus.a"), ({"gpus": {"a/b": 1}}, "gpus.a/b"), ({"gpu_layout": "numa"}, "gpu_layout"),
-            ({"look_every": 0}, "look_every"),
+            ({"look_every": 0}, "look_every"), ({"images": "x"}, "images"),
+            ({"former_nodes": "a"}, "former_nodes"), ({"node": "a", "former_nodes": ["b", "a"]}, "former_nodes[1]"),
         ]:
             with self.subTest(raw), self.assertRaises(ConfigError) as wrong:
                 parse(raw)

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -99,15 +100,18 @@ func (s *scene) day() {
 	s.request("GET", "/resource_providers", 200, nil)
 	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
 	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
+	for _, state := range []host.State{host.Verified, host.Starting, host.Configured, host.Healthy, host.Backoff, host.Verified} {
+		s.PluginMoved("libvirt", state)
+	}
 	s.Watch(func() control.Status {
 		return control.Status{
 			Started: s.now.Add(-time.Hour), Placement: control.Placement{Requests: 9},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []control.Driver{{
-				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2},
+				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2}, MissingSince: s.now.Add(-time.Minute),
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
-					{Name: "cn2", State: resourcetracker.Degraded},
+					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},
 				}},
 			}},
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -22,6 +23,7 @@ type passes struct {
 	conflicts *prometheus.CounterVec
 	drift     *prometheus.CounterVec
 	writes    *prometheus.CounterVec
+	moves     *prometheus.CounterVec
 }
 
 func newPasses() passes {
@@ -48,11 +50,14 @@ func newPasses() passes {
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_node_writes_total", Help: "Writes to Placement that were done, by node.",
 		}, ofNode),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "compute_agent_plugin_transitions_total", Help: "Times that a driver's process came into a state.",
+		}, []string{"driver", "state"}),
 	}
 }
 
 func (p *passes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.passes, p.duration, p.steps, p.calls, p.conflicts, p.drift, p.writes}
+	return []prometheus.Collector{p.passes, p.duration, p.steps, p.calls, p.conflicts, p.drift, p.writes, p.moves}
 }
 
 // reshapes count what became of reshapes, and what their phases took.
@@ -162,6 +167,11 @@ func reshapeOutcome(err error) string {
 		return "refused"
 	}
 	return "failed"
+}
+
+// PluginMoved counts that a driver's process came into a state. A state that lasts for a moment is counted, too.
+func (m *Metrics) PluginMoved(driver string, state host.State) {
+	m.passes.moves.WithLabelValues(driver, string(state)).Inc()
 }
 
 // Count implements [resourcetracker.Observer].

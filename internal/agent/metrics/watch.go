@@ -37,6 +37,8 @@ var (
 	descNodes      = desc("nodes", "Nodes, by how they are: starting, reporting or degraded.", "driver", "state")
 	descPlugin     = desc("plugin_state", "1 for the state that a driver's process is in, 0 for the others.", "driver", "state")
 	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
+	descMissing    = desc("driver_missing_seconds", "Time since a driver was first missed after its last answer; 0 while it is there.", "driver")
+	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
 	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
 	descRetries    = desc("placement_request_retries_total", "Tries of requests to Placement after the first one.")
 	descStarted    = desc("start_time_seconds", "When the agent was started, in seconds since 1970.")
@@ -50,7 +52,7 @@ var pluginStates = []host.State{
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descConditions, descRetries, descStarted} {
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descMissing, descDisabled, descConditions, descRetries, descStarted} {
 		out <- d
 	}
 }
@@ -73,6 +75,11 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 			gauge(descPlugin, is(d.Plugin.State == string(state)), d.Name, string(state))
 		}
 		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
+		missing := 0.0
+		if !d.MissingSince.IsZero() {
+			missing = max(now.Sub(d.MissingSince).Seconds(), 0)
+		}
+		gauge(descMissing, missing, d.Name)
 		w.nodes(d, s.Started, now, gauge)
 	}
 	for _, def := range health.Definitions() {
@@ -90,8 +97,12 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 func (w *watched) nodes(d control.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
 	ages, order := map[string]float64{}, []string{}
 	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}
+	disabled := 0
 	for _, n := range d.Report.Nodes {
 		states[string(n.State)]++
+		if n.DisabledReason != "" {
+			disabled++
+		}
 		last := n.LastSuccess
 		if last.IsZero() {
 			last = started
@@ -103,6 +114,7 @@ func (w *watched) nodes(d control.Driver, started, now time.Time, gauge func(*pr
 		}
 		ages[label] = max(age, now.Sub(last).Seconds(), 0)
 	}
+	gauge(descDisabled, float64(disabled), d.Name)
 	for _, label := range order {
 		gauge(descAge, ages[label], d.Name, label)
 	}

@@ -17,6 +17,7 @@ import (
 const (
 	maxWords     = 16 << 10
 	maxOffenders = 500
+	maxUUID      = 64 // in any form
 )
 
 // Kind is what a driver answered instead of a result.
@@ -32,6 +33,8 @@ const (
 	KindConfigError
 	// KindUnsupported has no words of its own, and no detail: it is gRPC's own way of saying so.
 	KindUnsupported
+	KindInstanceNotFound
+	KindInstanceFault
 )
 
 // Failure is a typed answer, as both ends of the connection see it.
@@ -41,6 +44,8 @@ type Failure struct {
 	Words string
 	// Key is the configuration key of a KindConfigError.
 	Key string
+	// UUID is that of the instance, of KindInstanceNotFound and KindInstanceFault.
+	UUID string
 	// Offenders belong to KindReshapeFailed.
 	Offenders []Offender
 	// Message is the whole error in words, with what was wrapped around it.
@@ -66,6 +71,10 @@ func (f Failure) Err() error {
 		code, detail = codes.FailedPrecondition, &driverv1.NotReady{Reason: words}
 	case KindConfigError:
 		code, detail = codes.InvalidArgument, &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
+	case KindInstanceNotFound:
+		code, detail = codes.NotFound, &driverv1.InstanceNotFound{Uuid: cut(f.UUID, maxUUID)}
+	case KindInstanceFault:
+		code, detail = codes.FailedPrecondition, &driverv1.InstanceFault{Uuid: cut(f.UUID, maxUUID), Reason: words}
 	case KindUnsupported:
 		return status.Error(codes.Unimplemented, cut(f.Message, maxWords))
 	default:
@@ -118,6 +127,10 @@ func FailureOf(err error) Failure {
 			f.Kind, f.Words = KindNotReady, d.GetReason()
 		case *driverv1.ConfigError:
 			f.Kind, f.Key, f.Words = KindConfigError, d.GetKey(), d.GetProblem()
+		case *driverv1.InstanceNotFound:
+			f.Kind, f.UUID = KindInstanceNotFound, d.GetUuid()
+		case *driverv1.InstanceFault:
+			f.Kind, f.UUID, f.Words = KindInstanceFault, d.GetUuid(), d.GetReason()
 		default:
 			continue
 		}

@@ -44,6 +44,9 @@ const (
 	CapabilityCapabilities = "capabilities"
 	CapabilityGuests       = "guests"
 	CapabilityNodeDeleted  = "node_deleted"
+	CapabilityInstances    = "instances"
+	// CapabilityInstanceEvents counts only beside CapabilityInstances.
+	CapabilityInstanceEvents = "instance_events"
 )
 
 // What a plugin may answer at most.
@@ -52,6 +55,8 @@ const (
 	MaxShape = 9999
 	// MaxGuests bounds the guests of one node.
 	MaxGuests = 100_000
+	// MaxInstances bounds the instances of one node.
+	MaxInstances = 100_000
 )
 
 // HeartbeatInterval is how often a Watch stream is to show a sign of life.

@@ -5,12 +5,19 @@ Derive from Driver, then ``serve(YourDriver())`` is the whole main program. The 
 answers below, and never gRPC or protobuf.
 """
 
-from compute_driver.answers import ConfigError, Failure, NotReady, Offender, ReshapeFailed, ReshapeNeeded
+from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, NodeChecker, Renamer, Shaper, Shutdowner,
+                                      Watcher)
+from compute_driver.answers import (ConfigError, Failure, InstanceFault, InstanceNotFound, NotReady, Offender, ReshapeFailed,
+                                    ReshapeNeeded, Unsupported)
+from compute_driver.call import Call
 from compute_driver.driver import Driver, HostInfo, Node
-from compute_driver.moves import Move, Place, apply, distribute
+from compute_driver.instances import Flavor, Instance, InstanceManager, InstanceSpec, InstanceWatcher, PowerState
+from compute_driver.moves import Move, Place, apply, distribute, move_all, rename_class
 from compute_driver.tree import Allocations, Inventory, Provider, Tree, child_uuid
 
 __all__ = [
-    "Allocations", "ConfigError", "Driver", "Failure", "HostInfo", "Inventory", "Move", "Node", "NotReady", "Offender",
-    "Place", "Provider", "ReshapeFailed", "ReshapeNeeded", "Tree", "apply", "child_uuid", "distribute",
+    "Allocations", "Call", "CapabilityReporter", "ConfigError", "Driver", "Failure", "Flavor", "Guest", "GuestLister", "HealthChecker",
+    "HostInfo", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory", "Move",
+    "Node", "NodeChecker", "NotReady", "Offender", "Place", "PowerState", "Provider", "Renamer", "ReshapeFailed", "ReshapeNeeded",
+    "Shaper", "Shutdowner", "Tree", "Unsupported", "Watcher", "apply", "child_uuid", "distribute", "move_all", "rename_class",
 ]

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class Failure(Exception):
     """The call fails, for a reason that only its words say. Any other exception is taken for a defect and logged as one."""
+
+
+class Malformed(Failure):
+    """What the agent sent cannot be. Drivers need not raise it: they do not see such a call."""
 
 
 class Answer(Exception):
@@ -40,15 +45,19 @@ class Offender:
     problem: str = ""
 
 
-@dataclass
 class ReshapeFailed(Answer):
     """The allocations given cannot be moved; all the reasons, not the first one."""
 
-    reason: str
-    offenders: list[Offender] = field(default_factory=list)
+    def __init__(self, reason: str, offenders: Iterable[Offender] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.offenders = list(offenders)
 
     def __str__(self) -> str:
-        return "; ".join([self.reason, *(o.problem for o in self.offenders)])
+        shown = [o.problem for o in self.offenders[:5]]
+        if (more := len(self.offenders) - len(shown)) > 0:
+            shown.append(f"and {more} more")
+        return "; ".join([self.reason, *shown])
 
 
 class ConfigError(Answer):
@@ -58,3 +67,27 @@ class ConfigError(Answer):
         super().__init__(f"{key}: {problem}" if key else problem)
         self.key = key
         self.problem = problem
+
+
+class Unsupported(Answer):
+    """The driver lacks this ability with its present configuration. Asking again does not help until that changes."""
+
+
+class InstanceNotFound(Answer):
+    """There is no such instance that spawn made."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(f"no such instance: {uuid}")
+        self.uuid = uuid
+
+
+class InstanceFault(Answer):
+    """It cannot be done, and asking again with the same arguments does not help. Nothing was changed.
+
+    The reason is for the owner of the instance: it mentions nothing of the host that is not theirs to know.
+    """
+
+    def __init__(self, uuid: str, reason: str) -> None:
+        super().__init__(f"instance {uuid}: {reason}")
+        self.uuid = uuid
+        self.reason = reason

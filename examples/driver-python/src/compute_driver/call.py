@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import grpc
 
@@ -25,21 +26,34 @@ class Call:
         self.name = name
         self.log = log.with_fields(call=name)
         self._context = context
+        self._limit: float | None = None  # a time of ours, before the deadline
         self._over = threading.Event()
         if not context.add_callback(self._over.set):  # it had ended before
             self._over.set()
 
+    def limit(self, seconds: float) -> None:
+        """Gives the call less time than its deadline does."""
+        self._limit = time.monotonic() + min(seconds, threading.TIMEOUT_MAX)
+
     def remaining(self) -> float | None:
         """Seconds until the deadline, or None if there is none."""
-        return self._context.time_remaining()
+        left = self._context.time_remaining()
+        if left is not None and left > threading.TIMEOUT_MAX:  # gRPC's way of saying that there is none
+            left = None
+        if self._limit is None:
+            return left
+        ours = max(0.0, self._limit - time.monotonic())
+        return ours if left is None else min(left, ours)
 
     def ended(self) -> bool:
-        """Whether the agent gave up waiting, or the call is over."""
-        return self._over.is_set()
+        """Whether the agent gave up waiting, the time is over, or the call is."""
+        return self._over.is_set() or self.remaining() == 0
 
     def wait(self, seconds: float) -> bool:
         """Waits for that long, or until the call has ended, and says whether it has."""
-        return self._over.wait(seconds)
+        left = self.remaining()
+        self._over.wait(seconds if left is None else min(seconds, left))
+        return self.ended()
 
     def end(self) -> None:
         """Ends the call from this side."""

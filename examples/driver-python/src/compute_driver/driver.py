@@ -34,12 +34,8 @@ class Driver:
     and its deadline: what may take long asks call.check() now and then. Any exception fails that call alone; Failure is for
     those that are meant.
 
-    A driver has these too, if it likes; each is announced to the agent because the method is there:
-
-    - ``watch(call, changed)``: call changed(node) whenever the tree of a node may look different (changed("") for all), until
-      call.ended() is true. Runs beside everything else.
-    - ``health(call) -> str``: empty if all is well, otherwise in words what keeps the driver from working.
-    - ``shutdown(call)``: put things in order at the end, when all other calls have returned.
+    What it can do beyond that are the classes of abilities.py and instances.py (Watcher, Shaper, GuestLister, InstanceManager, ...):
+    each is announced to the agent because the methods are there.
     """
 
     name = ""  # short and lower case: "libvirt"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may come in: all calls until the shutdown, and one at a time of those that are about nodes."""
+"""Who may come in: all calls until the shutdown, one at a time of those about nodes, and of those about an instance one at a time."""
 
 from __future__ import annotations
 
@@ -57,17 +57,44 @@ class Gate:
 
 
 class Turn:
-    """Lets one call in at a time."""
+    """Lets one call in at a time. The others wait until their turn comes or their deadline passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: str = "an earlier call of this driver has not returned") -> None:
         self._lock = threading.Lock()
+        self._words = words
 
     @contextlib.contextmanager
     def of(self, call: Call) -> Iterator[None]:
         while not self._lock.acquire(timeout=0.05):
-            call.check("an earlier call of this driver has not returned")
+            call.check(self._words)
         try:
             call.check()
             yield
         finally:
             self._lock.release()
+
+
+class Turns:
+    """A turn for each key, for as long as somebody has it or waits for it."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._lock = threading.Lock()
+        self._turns: dict[str, tuple[Turn, int]] = {}  # with the number of calls
+
+    @contextlib.contextmanager
+    def of(self, key: str, call: Call) -> Iterator[None]:
+        turn = self._count(key, 1)
+        try:
+            with turn.of(call):
+                yield
+        finally:
+            self._count(key, -1)
+
+    def _count(self, key: str, by: int) -> Turn:
+        with self._lock:
+            turn, calls = self._turns.get(key) or (Turn(self._words), 0)
+            self._turns[key] = (turn, calls + by)
+            if calls + by == 0:
+                del self._turns[key]
+            return turn

@@ -13,6 +13,7 @@ import base64
 import datetime
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 
@@ -38,9 +39,16 @@ def started_by_agent(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def claim_stdout() -> int:
-    """Keeps standard output for the handshake: what anybody prints from now on goes to standard error. Returns its descriptor."""
-    saved = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    """Keeps standard output for the handshake: what anybody prints from now on goes to standard error, line by line.
+
+    Returns its descriptor. Raises SystemExit if there is none.
+    """
+    try:
+        saved = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError as e:
+        sys.exit(f"there is no standard output to tell the agent on where this plugin is to be found: {e}")
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)
     return saved
 
 
@@ -66,7 +74,8 @@ def credentials(environ: Mapping[str, str]) -> tuple[grpc.ServerCredentials, str
     """Credentials of a server that talks to the holder of the agent's key alone, and its certificate for the handshake."""
     agent = environ.get(CLIENT_CERT, "")
     if not agent.startswith("-----BEGIN CERTIFICATE-----"):
-        raise Refused(f"{CLIENT_CERT} holds no certificate: this plugin serves only over mutual TLS")
+        raise Refused(f"{CLIENT_CERT} holds no certificate: this plugin serves over mutual TLS only. compute-agent always sets it; a host of "
+                      "go-plugin's own must be started with AutoMTLS")
     key, certificate, der = _certificate()
     creds = grpc.ssl_server_credentials([(key, certificate)], root_certificates=agent.encode(), require_client_auth=True)
     return creds, base64.b64encode(der).decode().rstrip("=")

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log lines in the form that the agent understands: one JSON object a line on standard error.
 
-Python's own logging ends there too, so that what libraries log arrives with its level.
+Python's own logging ends there too, so that what libraries log arrives with its level, and so does an exception that nobody caught.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
+import sys
+import threading
 import traceback
 from datetime import datetime, timezone
 from typing import Any
 
 LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+MAX_TEXT = 16 << 10  # characters of a message or a field: the agent reads lines of 64 KiB, and cuts longer ones
+MAX_LINE = 60 << 10
+MAX_FIELDS = 60
 
 
 class Log:
@@ -24,6 +31,9 @@ class Log:
 
     def with_fields(self, **fields: Any) -> Log:
         return Log(self._logger, {**self._fields, **fields})
+
+    def trace(self, message: str, **fields: Any) -> None:
+        self._write(LEVELS["trace"], message, fields)
 
     def debug(self, message: str, **fields: Any) -> None:
         self._write(logging.DEBUG, message, fields)
@@ -50,18 +60,65 @@ def set_up(stream: Any, level: str) -> Log:
     return Log(logging.getLogger("driver"))
 
 
+def catch_the_rest(logger: Log) -> None:
+    """Has exceptions that nobody caught logged as one line each, of threads that the driver made too, instead of printed."""
+
+    def tell(where: str, kind: Any, error: Any, trace: Any) -> None:
+        logger.error("an exception that nobody caught. It is a defect of the driver: report it with this stack", where=where,
+                     error_type=getattr(kind, "__name__", str(kind)), stack="".join(traceback.format_exception(kind, error, trace)))
+
+    sys.excepthook = lambda kind, error, trace: tell("the main thread", kind, error, trace)
+    sys.unraisablehook = lambda u: tell(str(u.err_msg or "a finalizer"), u.exc_type, u.exc_value, u.exc_traceback)
+    threading.excepthook = lambda a: tell(f"thread {a.thread.name if a.thread else ''}", a.exc_type, a.exc_value, a.exc_traceback)
+
+
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc)
         line: dict[str, Any] = {
             "@timestamp": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "@level": _level(record.levelno),
-            "@message": record.getMessage(),
+            "@message": _cut(_message(record)),
         }
-        line.update(getattr(record, "fields", None) or {"logger": record.name})
+        fields = getattr(record, "fields", None) or {"logger": record.name}
+        line.update((str(key), _plain(value)) for key, value in list(fields.items())[:MAX_FIELDS])
         if record.exc_info:
-            line["stack"] = "".join(traceback.format_exception(*record.exc_info))
-        return json.dumps(line, default=str)
+            line["stack"] = _cut("".join(traceback.format_exception(*record.exc_info)), keep_end=True)
+        if len(text := json.dumps(line)) > MAX_LINE:  # fields that are all long, or of characters that take many bytes
+            text = json.dumps({_cut(key, 40): _cut(str(value), 100) for key, value in line.items()})
+        return text
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Placeholders that do not fit are the mistake of whoever logs, and no reason to lose what was meant."""
+    try:
+        return record.getMessage()
+    except Exception:
+        return str(record.msg)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold, and not too much of it."""
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, str):
+        return _cut(value, keep_end="\n" in value)
+    with contextlib.suppress(Exception):
+        if isinstance(value, (list, tuple, dict)) and len(json.dumps(value, allow_nan=False)) <= MAX_TEXT:
+            return value
+    try:
+        return _cut(str(value))
+    except Exception as e:
+        return f"{type(value).__name__} without words: {type(e).__name__}"
+
+
+def _cut(text: str, most: int = MAX_TEXT, keep_end: bool = False) -> str:
+    """Bounds a text. The end of a stack is what says most."""
+    if len(text) <= most:
+        return text
+    return "..." + text[-most:] if keep_end else text[:most] + "..."
 
 
 def _level(number: int) -> str:

@@ -69,6 +69,17 @@ def _make(move: Move, allocations: Allocations) -> str:
     return ""
 
 
+def move_all(allocations: Allocations, source: Place, target: Place) -> list[Move]:
+    """The moves of what every consumer holds at one place to another."""
+    held = {c: allocations.held(c, source.provider, source.resource_class) for c in sorted(allocations.resources)}
+    return [Move(consumer, source, target, amount) for consumer, amount in held.items() if amount > 0 and source != target]
+
+
+def rename_class(allocations: Allocations, former: str, present: str, providers: Iterable[str]) -> list[Move]:
+    """The moves that give what is allocated of a class on the driver's own providers another class. It is to be declared: see Renamer."""
+    return [m for uuid in providers for m in move_all(allocations, Place(uuid, former), Place(uuid, present))]
+
+
 def distribute(tree: Tree, allocations: Allocations, source: Place, targets: list[Place]) -> list[Move]:
     """The moves that spread what is allocated at source over targets, whose inventories the tree has already.
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 import time
 
@@ -19,8 +20,9 @@ def set_name(driver: str) -> None:
 
 def keep_executable() -> None:
     """Descriptor 3 is the program that the agent checked, and Python reads it on; children are not to inherit it."""
-    with contextlib.suppress(OSError):
-        os.set_inheritable(3, False)
+    with contextlib.suppress(OSError, IndexError):
+        if os.path.samestat(os.fstat(3), os.stat(sys.path[0])):  # a program that is an archive is its own first path
+            os.set_inheritable(3, False)
 
 
 def end_with_parent() -> None:

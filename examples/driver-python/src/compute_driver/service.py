@@ -4,35 +4,43 @@
 from __future__ import annotations
 
 import json
-import queue
-import threading
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from compute_driver import abilities, instances
 from compute_driver import driver_pb2 as pb
-from compute_driver import status
-from compute_driver.answers import Answer, ConfigError, Failure, ReshapeNeeded
+from compute_driver.answers import Answer, ConfigError, Failure, Malformed, ReshapeNeeded, Unsupported
 from compute_driver.call import Call, Ended
-from compute_driver.driver import Driver, HostInfo
-from compute_driver.gate import Gate, Turn
+from compute_driver.calls import Calls
+from compute_driver.driver import Driver, HostInfo, Node
+from compute_driver.gate import Turn
+from compute_driver.instance_service import InstanceService
 from compute_driver.log import Log
+from compute_driver.names import check_renames
+from compute_driver.status import cut, said
 from compute_driver.tree import Allocations, Tree
 
 SDK = "python compute_driver 1"
-OPTIONAL = ("health", "shutdown", "watch")  # capabilities, each the name of the method that it announces
+CAPABILITIES: dict[str, type] = {
+    "capabilities": abilities.CapabilityReporter,
+    "guests": abilities.GuestLister,
+    "health": abilities.HealthChecker,
+    "instance_events": instances.InstanceWatcher,
+    "instances": instances.InstanceManager,
+    "node_deleted": abilities.NodeChecker,
+    "shapes": abilities.Shaper,
+    "shutdown": abilities.Shutdowner,
+    "watch": abilities.Watcher,
+}
 STREAMS = ("Watch",)  # methods that answer with a stream
-HEARTBEAT = 10.0  # seconds, if the agent does not say
-
-_Context = grpc.ServicerContext
-_Failed = tuple[grpc.StatusCode, str, bytes]
 
 
 def capabilities(driver: Driver) -> list[str]:
-    """The optional abilities that a driver has."""
-    return [name for name in OPTIONAL if hasattr(driver, name)]
+    """The optional abilities that a driver has: all methods of the class that stands for one. Events are of instances that it manages."""
+    return [name for name, ability in CAPABILITIES.items()
+            if isinstance(driver, ability) and (name != "instance_events" or isinstance(driver, instances.InstanceManager))]
 
 
 class Service:
@@ -40,26 +48,41 @@ class Service:
 
     def __init__(self, driver: Driver, log: Log) -> None:
         self._driver = driver
-        self._log = log
-        self._gate = Gate()
+        self._calls = Calls(log)
         self._turn = Turn()
+        self._configured = False
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Both services. Methods that are not here answer UNIMPLEMENTED, which says that the ability is absent."""
-        return [
-            _service("Plugin", {
-                "Info": self._unary("Info", self._info),
-                "ConfigSchema": self._unary("ConfigSchema", self._config_schema),
-                "Configure": self._unary("Configure", self._configure, turn=True),
-                "Health": self._unary("Health", self._health),
-                "Shutdown": self._unary("Shutdown", self._shutdown, gate=False),
-            }),
-            _service("Driver", {
-                "AvailableNodes": self._unary("AvailableNodes", self._available_nodes, turn=True),
-                "UpdateProviderTree": self._unary("UpdateProviderTree", self._update_provider_tree, turn=True),
-                "Watch": self._watch,
-            }),
+        """All services. Methods that are not here answer UNIMPLEMENTED, which says that the ability is absent."""
+
+        def unary(name: str, behave: Callable[[Any, Call], Any], **how: Any) -> tuple[str, Callable]:
+            return name, self._calls.unary(name, behave, **how)
+
+        def in_turn(name: str, behave: Callable[[Any, Call], Any]) -> tuple[str, Callable]:
+            return unary(name, behave, turn=lambda _request, call: self._turn.of(call))
+
+        watch = self._driver.watch if isinstance(self._driver, abilities.Watcher) else None
+        handlers = [
+            service("Plugin", dict([
+                unary("Info", self._info),
+                unary("ConfigSchema", self._config_schema),
+                in_turn("Configure", self._configure),
+                unary("Health", self._health),
+                unary("Shutdown", self._shutdown, gated=False),
+            ])),
+            service("Driver", dict([
+                in_turn("AvailableNodes", self._available_nodes),
+                in_turn("UpdateProviderTree", self._update_provider_tree),
+                in_turn("ReshapeStep", self._reshape_step),
+                in_turn("Guests", self._guests),
+                in_turn("NodeDeleted", self._node_deleted),
+                ("Watch", self._calls.stream("Watch", watch, "", _watched)),
+            ])),
         ]
+        if isinstance(self._driver, instances.InstanceManager):
+            managing = InstanceService(self._driver, self._calls, lambda: self._configured)
+            handlers.append(service("Instances", managing.methods()))
+        return handlers
 
     # Methods of Plugin.
 
@@ -73,25 +96,32 @@ class Service:
 
     def _configure(self, request: pb.ConfigureRequest, call: Call) -> pb.ConfigureResponse:
         try:
-            config = json.loads(request.config_json or b"{}")
-        except ValueError as e:
-            raise ConfigError("", f"is not valid JSON: {e}") from e
+            config = json.loads(request.config_json or b"{}", parse_constant=_no_number)
+        except (ValueError, RecursionError) as e:
+            raise ConfigError("", f"is not valid JSON: {said(e)}") from e
         if not isinstance(config, dict):
             raise ConfigError("", "is not a JSON object")
         self._driver.configure(call, config, HostInfo(request.host.name, request.host.state_dir))
-        return pb.ConfigureResponse()
+        shape = self._shape_version()
+        self._configured = True
+        return pb.ConfigureResponse(shape_version=shape)
 
     def _health(self, _request: pb.HealthRequest, call: Call) -> pb.HealthResponse:
-        health = getattr(self._driver, "health", None)
-        return pb.HealthResponse(problem=health(call) if health is not None else "")
+        if not isinstance(self._driver, abilities.HealthChecker):
+            return pb.HealthResponse()
+        try:
+            problem = self._driver.health(call) or ""
+        except (Answer, Failure) as e:
+            problem = said(e) or "the driver reports a problem without saying which"
+        return pb.HealthResponse(problem=cut(problem))
 
     def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> pb.ShutdownResponse:
-        limits = [s for s in (call.remaining(), request.grace_ms / 1000 or None) if s is not None]
-        if not self._gate.close(min(limits, default=None)):
+        if request.grace_ms > 0:
+            call.limit(request.grace_ms / 1000)
+        if not self._calls.gate.close(call.remaining()):
             raise Ended(grpc.StatusCode.DEADLINE_EXCEEDED, "calls under way have not returned")
-        shutdown = getattr(self._driver, "shutdown", None)
-        if shutdown is not None:
-            shutdown(call)
+        if isinstance(self._driver, abilities.Shutdowner):
+            self._driver.shutdown(call)
         return pb.ShutdownResponse()
 
     # Methods of Driver.
@@ -111,108 +141,86 @@ class Service:
                 raise RuntimeError(f"the driver needs a reshape though it was given all allocations for one: {e}") from e
             raise
         reply = pb.UpdateProviderTreeResponse(tree=tree.message())
+        if isinstance(self._driver, abilities.CapabilityReporter):
+            reply.capability_traits.update(self._driver.capabilities(request.node) or {})
         if given is not None:
-            reply.allocations.CopyFrom((edited or given).message())
+            reply.allocations.CopyFrom((given if edited is None else edited).message())
+            reply.class_renames.update(self._renames())
         elif edited is not None:
             raise RuntimeError("the driver returned allocations though it was given none: it must raise ReshapeNeeded instead")
         return reply
 
-    def _watch(self, request: pb.WatchRequest, context: _Context) -> Iterator[pb.WatchResponse]:
-        """Passes on what the driver notices, and a heartbeat when it notices nothing."""
-        watch = getattr(self._driver, "watch", None)
-        if watch is None:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "this driver does not watch")
-        interval = request.heartbeat_ms / 1000
-        if not 0 < interval <= 60:
-            interval = HEARTBEAT
-        call = Call("Watch", context, self._log)
-        events: queue.SimpleQueue[str | _Failed] = queue.SimpleQueue()
-
-        def run() -> None:
-            failure = self._guarded(call, lambda: watch(call, events.put))[1]
-            events.put(failure or (grpc.StatusCode.UNKNOWN, "the driver stopped watching", b""))
-
-        def closing() -> None:
-            events.put((grpc.StatusCode.UNAVAILABLE, "the plugin is shutting down", b""))
-
-        context.add_callback(lambda: events.put((grpc.StatusCode.CANCELLED, "", b"")))
-        threading.Thread(target=run, name="watch", daemon=True).start()
+    def _reshape_step(self, request: pb.ReshapeStepRequest, call: Call) -> pb.ReshapeStepResponse:
+        if not isinstance(self._driver, abilities.Shaper):
+            raise Unsupported("this driver does not number the shapes of its trees")
+        tree, given = Tree(request.tree), Allocations(request.allocations)
+        at, present = request.from_shape, self._shape_version()
+        if not 0 <= at < present:
+            raise Malformed(f"there is no step from shape {at}: the steps of this driver are those from 0 to {present - 1}")
         try:
-            self._gate.on_close(closing)
-            yield _heartbeat()  # at once: the agent knows that it is being heard
-            while True:
-                try:
-                    event = events.get(timeout=interval)
-                except queue.Empty:
-                    yield _heartbeat()
-                    continue
-                if not isinstance(event, str):
-                    break
-                yield pb.WatchResponse(changed=pb.Changed(node=event))
-        finally:
-            self._gate.forget(closing)
-            call.end()
-        _abort(context, event)
+            edited = self._driver.reshape(call, tree, request.node, at, given)
+        except ReshapeNeeded as e:
+            raise RuntimeError(f"the driver answered a step of a reshape (from shape {at}) with ReshapeNeeded: it must make the step, "
+                               f"or raise ReshapeFailed: {e}") from e
+        allocations = (given if edited is None else edited).message()
+        return pb.ReshapeStepResponse(tree=tree.message(), allocations=allocations, class_renames=self._renames())
 
-    # What surrounds every call.
+    def _guests(self, request: pb.GuestsRequest, call: Call) -> pb.GuestsResponse:
+        if not isinstance(self._driver, abilities.GuestLister):
+            raise Unsupported("this driver does not list guests")
+        guests = self._driver.guests(call, Tree(request.tree), request.node)
+        if len(guests) > abilities.MAX_GUESTS:
+            raise RuntimeError(f"the driver lists {len(guests)} guests, at most {abilities.MAX_GUESTS} are allowed")
+        reply = pb.GuestsResponse()
+        for g in guests:
+            to = reply.guests.add(uuid=cut(g.uuid), name=cut(g.name), project_id=cut(g.project_id), user_id=cut(g.user_id))
+            if g.resources is not None:
+                to.resources.SetInParent()
+                for provider, amounts in g.resources.items():
+                    to.resources.resources[provider].amounts.update(amounts)
+        return reply
 
-    def _unary(self, name: str, behave: Callable[[Any, Call], Any], turn: bool = False, gate: bool = True) -> Callable:
-        def handle(request: Any, context: _Context) -> Any:
-            if gate and not self._gate.enter():
-                context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is shutting down")
-            call = Call(name, context, self._log)
+    def _node_deleted(self, request: pb.NodeDeletedRequest, call: Call) -> pb.NodeDeletedResponse:
+        if not isinstance(self._driver, abilities.NodeChecker):
+            raise Unsupported("this driver does not tell whether a node is gone for good")
+        deleted = self._driver.node_deleted(call, Node(request.node.name, request.node.uuid))
+        return pb.NodeDeletedResponse(deleted=deleted is True)  # whatever else is no proof
 
-            def run() -> Any:
-                if not turn:
-                    return behave(request, call)
-                with self._turn.of(call):
-                    return behave(request, call)
+    # What belongs to several of them.
 
-            try:
-                reply, failure = self._guarded(call, run)
-            finally:
-                if gate:
-                    self._gate.leave()
-            if failure is not None:
-                _abort(context, failure)
-            return reply
+    def _shape_version(self) -> int:
+        if not isinstance(self._driver, abilities.Shaper):
+            return 0
+        version = self._driver.shape_version()
+        if not 0 <= version <= abilities.MAX_SHAPE:
+            raise RuntimeError(f"the driver says that the version of its shape is {version}: must be 1 to {abilities.MAX_SHAPE}, "
+                               "or 0 for none")
+        return version
 
-        return handle
-
-    def _guarded(self, call: Call, run: Callable[[], Any]) -> tuple[Any, _Failed | None]:
-        """Runs the driver's code. Whatever it raises fails this call alone."""
-        try:
-            return run(), None
-        except Answer as e:
-            return None, status.of(e)
-        except Failure as e:
-            return None, (grpc.StatusCode.UNKNOWN, status.cut(str(e)), b"")
-        except Ended as e:
-            return None, (e.code, status.cut(str(e)), b"")
-        except Exception as e:  # a defect of the driver
-            call.log.error("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: "
-                           "report it with this stack", error_type=type(e).__name__, stack=traceback.format_exc())
-            words = f"the driver raised {type(e).__name__} in {call.name}: {e} (its stack is in the log)"
-            return None, (grpc.StatusCode.INTERNAL, status.cut(words), b"")
+    def _renames(self) -> dict[str, str]:
+        """What the driver declares of the reshape that it has just made."""
+        if not isinstance(self._driver, abilities.Renamer):
+            return {}
+        return check_renames(self._driver.class_renames() or {})
 
 
-def _abort(context: _Context, failure: _Failed) -> None:
-    code, words, details = failure
-    if details:
-        context.set_trailing_metadata(((status.DETAILS, details),))
-    context.abort(code, words)
-
-
-def _heartbeat() -> pb.WatchResponse:
-    return pb.WatchResponse(heartbeat=pb.Heartbeat())
-
-
-def _service(name: str, methods: dict[str, Callable]) -> grpc.GenericRpcHandler:
-    service = pb.DESCRIPTOR.services_by_name[name]
+def service(name: str, methods: dict[str, Callable]) -> grpc.GenericRpcHandler:
+    """A service of the protocol, with those of its methods that there are."""
+    described = pb.DESCRIPTOR.services_by_name[name]
     handlers = {}
-    for method in service.methods:
+    for method in described.methods:
         if method.name in methods:
             make = grpc.unary_stream_rpc_method_handler if method.name in STREAMS else grpc.unary_unary_rpc_method_handler
             request, response = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
             handlers[method.name] = make(methods[method.name], request.FromString, response.SerializeToString)
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+    return grpc.method_handlers_generic_handler(described.full_name, handlers)
+
+
+def _watched(node: str | None) -> pb.WatchResponse:
+    if node is None:
+        return pb.WatchResponse(heartbeat=pb.Heartbeat())
+    return pb.WatchResponse(changed=pb.Changed(node=node))
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")

@@ -19,7 +19,7 @@ from compute_driver.driver import Driver
 from compute_driver.service import SDK, Service, capabilities
 
 MAX_MESSAGE = 64 << 20  # bytes in both directions, as the protocol has it
-THREADS = 64  # made when they are needed: calls that wait for their turn hold one each
+THREADS = 1000  # made when they are needed: calls that wait for their turn hold one each, and so does every stream
 
 
 def serve(driver: Driver, stdout: int) -> NoReturn:
@@ -28,8 +28,7 @@ def serve(driver: Driver, stdout: int) -> NoReturn:
     stdout is what handshake.claim_stdout returned; without an agent, the ordinary one.
     """
     if sys.argv[1:2] in (["--info"], ["-info"]):
-        print(json.dumps(_description(driver), indent=2))
-        sys.exit(0)
+        sys.exit(_print_info(driver))
     if not handshake.started_by_agent():
         print(_EXPLANATION.format(d=driver, program=os.path.basename(sys.argv[0])), file=sys.stderr)
         sys.exit(2)
@@ -38,6 +37,7 @@ def serve(driver: Driver, stdout: int) -> NoReturn:
     process.set_name(driver.name)
     process.keep_executable()
     logger = log.set_up(sys.stderr, os.environ.get(handshake.LOG_LEVEL, ""))
+    log.catch_the_rest(logger)
     try:
         _serve(driver, stdout, logger)
     except handshake.Refused as e:
@@ -95,6 +95,15 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _print_info(driver: Driver) -> int:
+    try:
+        print(json.dumps(_description(driver), indent=2))
+    except (TypeError, ValueError, RecursionError) as e:
+        print(f"cannot print the driver's info (can its configuration schema be JSON?): {e}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _description(driver: Driver) -> dict:

@@ -8,17 +8,20 @@ from google.protobuf.message import Message
 
 from compute_driver import driver_pb2 as pb
 from compute_driver import envelope_pb2 as envelope
-from compute_driver.answers import Answer, ConfigError, NotReady, ReshapeFailed, ReshapeNeeded
+from compute_driver.answers import (Answer, ConfigError, InstanceFault, InstanceNotFound, NotReady, ReshapeFailed, ReshapeNeeded,
+                                    Unsupported)
 
-MAX_WORDS = 16 << 10  # they travel in a header, which implementations keep small
+MAX_WORDS = 16 << 10  # bytes; they travel in a header, which implementations keep small
 MAX_OFFENDERS = 500
 DETAILS = "grpc-status-details-bin"
 
 
 def of(answer: Answer) -> tuple[grpc.StatusCode, str, bytes]:
     """Code, words, and what goes into the trailer DETAILS."""
+    words = said(answer)
+    if isinstance(answer, Unsupported):
+        return grpc.StatusCode.UNIMPLEMENTED, words, b""
     code, detail = _detail(answer)
-    words = cut(str(answer))
     status = envelope.Status(code=code.value[0], message=words, details=[
         envelope.Detail(type_url="type.googleapis.com/" + detail.DESCRIPTOR.full_name, value=detail.SerializeToString()),
     ])
@@ -34,6 +37,10 @@ def _detail(answer: Answer) -> tuple[grpc.StatusCode, Message]:
         return grpc.StatusCode.INVALID_ARGUMENT, pb.ConfigError(key=cut(answer.key), problem=cut(answer.problem))
     if isinstance(answer, ReshapeFailed):
         return grpc.StatusCode.ABORTED, _failed(answer)
+    if isinstance(answer, InstanceNotFound):
+        return grpc.StatusCode.NOT_FOUND, pb.InstanceNotFound(uuid=cut(answer.uuid, 512))
+    if isinstance(answer, InstanceFault):
+        return grpc.StatusCode.FAILED_PRECONDITION, pb.InstanceFault(uuid=cut(answer.uuid, 512), reason=cut(answer.reason))
     raise TypeError(f"{type(answer).__name__} is no answer of the protocol")
 
 
@@ -48,6 +55,15 @@ def _failed(answer: ReshapeFailed) -> pb.ReshapeFailed:
 
 
 def cut(words: str, most: int = MAX_WORDS) -> str:
-    """Bounds words, and makes them something that protobuf takes."""
-    words = words.encode("utf-8", "replace").decode("utf-8")
-    return words if len(words) <= most else words[:most] + "..."
+    """Bounds words to a number of bytes, and makes them something that protobuf takes."""
+    words = str(words)
+    raw = words[:most].encode("utf-8", "replace")
+    return raw.decode() if len(words) <= most and len(raw) <= most else raw[:most].decode("utf-8", "ignore") + "..."
+
+
+def said(error: BaseException) -> str:
+    """An exception in words, also one that cannot say them."""
+    try:
+        return cut(str(error))
+    except Exception as e:
+        return f"{type(error).__name__}, whose words cannot be had: {type(e).__name__}"

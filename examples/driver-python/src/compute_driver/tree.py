@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compute_driver import driver_pb2 as pb
-from compute_driver.answers import Failure
+from compute_driver.answers import Failure, Malformed
 
 MAX_UNIT = 2**31 - 1  # the most that Placement stores of anything
 
@@ -105,10 +105,10 @@ class Tree:
         self._children: dict[str, list[str]] = {}
         for p in self:
             if p.parent_uuid and p.parent_uuid not in self._providers:
-                raise Failure(f"resource provider {p.name!r} is below {p.parent_uuid}, which is not in the tree")
+                raise Malformed(f"resource provider {p.name!r} is below {p.parent_uuid}, which is not in the tree")
             self._children.setdefault(p.parent_uuid, []).append(p.uuid)
         if len(self._by_name) != len(msg.providers) or len(self._providers) != len(msg.providers):
-            raise Failure("a name or a uuid is twice in the tree")
+            raise Malformed("a name or a uuid is twice in the tree")
 
     def __iter__(self) -> Iterator[Provider]:
         return iter(self._providers.values())

@@ -29,6 +29,10 @@ SCHEMA = {
                  "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 1000}},
         "gpu_layout": {"description": "Where VGPUs are: each GPU a child of the node (children, the default), or all on the node "
                                       "itself (node). A change is a reshape.", "enum": list(LAYOUTS)},
+        "images": {"description": "A directory with images, by the name of their file. Without it instances have empty disks only.",
+                   "type": "string", "pattern": "^/"},
+        "former_nodes": {"description": "Nodes that this machine was once and will never be again: their providers may be deleted.",
+                         "type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 200}},
         "look_every": {"description": "Seconds between two looks at the machine, to notice what changed. Without it 5.",
                        "type": "number", "minimum": 0.05, "maximum": 3600},
     },
@@ -46,6 +50,8 @@ class Config:
     traits: list[str] = field(default_factory=list)
     gpus: dict[str, int] = field(default_factory=dict)
     gpu_layout: str = "children"
+    images: str = ""
+    former_nodes: list[str] = field(default_factory=list)
     look_every: float = 5.0
 
 
@@ -58,11 +64,14 @@ def parse(raw: dict[str, Any]) -> Config:
     _text(raw, "node", 200)
     if not _text(raw, "disk", 4096, "/").startswith("/"):
         raise ConfigError("disk", f"{raw['disk']!r}: must be an absolute path")
+    if not _text(raw, "images", 4096, "/").startswith("/"):
+        raise ConfigError("images", f"{raw['images']!r}: must be an absolute path")
     _number(raw, "reserved_memory_mb", int, 0, 2**31 - 1)
     _number(raw, "cpu_allocation_ratio", (int, float), 0.001, 1000)
     _number(raw, "look_every", (int, float), 0.05, 3600)
     if raw.get("gpu_layout", LAYOUTS[0]) not in LAYOUTS:
         raise ConfigError("gpu_layout", f"{raw['gpu_layout']!r}: must be one of {', '.join(LAYOUTS)}")
+    _names(raw.get("former_nodes", []), raw.get("node", ""))
     traits, gpus = raw.get("traits", []), raw.get("gpus", {})
     if not isinstance(traits, list):
         raise ConfigError("traits", "must be a list of names")
@@ -76,6 +85,16 @@ def parse(raw: dict[str, Any]) -> Config:
             raise ConfigError(f"gpus.{name}", "a GPU has a name of 1 to 64 letters, digits, underscores, dots and hyphens")
         _number(gpus, name, int, 1, 1000, "gpus.")
     return Config(**raw)
+
+
+def _names(former: Any, node: str) -> None:
+    if not isinstance(former, list):
+        raise ConfigError("former_nodes", "must be a list of names")
+    for i, name in enumerate(former):
+        if not isinstance(name, str) or not 1 <= len(name) <= 200:
+            raise ConfigError(f"former_nodes[{i}]", f"{name!r}: must be a text of 1 to 200 characters")
+        if name == node:
+            raise ConfigError(f"former_nodes[{i}]", f"{name!r} is the node")
 
 
 def _text(table: dict[str, Any], key: str, most: int, default: str = "x") -> str:

@@ -3,30 +3,36 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from compute_driver import (Allocations, Driver, Failure, HostInfo, Inventory, Node, NotReady, Place, Provider, ReshapeNeeded, Tree,
-                            apply, child_uuid, distribute)
-from compute_driver.call import Call
+from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree
+from machine import shapes
 from machine.config import SCHEMA, Config, parse
+from machine.instances import ManagesInstances
+from machine.shapes import FORMER_VGPU, VGPU
+from machine.stable import Stable
 from machine.survey import Survey, look
 
-VGPU = "VGPU"
+ARCHITECTURES = {"x86_64": "COMPUTE_ARCH_X86_64", "aarch64": "COMPUTE_ARCH_AARCH64", "ppc64le": "COMPUTE_ARCH_PPC64LE",
+                 "s390x": "COMPUTE_ARCH_S390X"}
 
 
-class MachineDriver(Driver):
+class MachineDriver(ManagesInstances, Driver):
     """Reports the machine. It keeps its configuration, and nothing that it could not find out anew."""
 
     name = "python"
-    version = "1.0.0"
+    version = "2.0.0"
 
     def __init__(self, look: Callable[[str], Survey] = look) -> None:
         self._look = look
         self._lock = threading.Lock()
         self._config: Config | None = None
+        self._stable_of_host: Stable | None = None
         self._former: list[Config] = []  # what of them is configured no more must go from the tree
+        self._renamed = False  # by the reshape that was made last
 
     def config_schema(self) -> dict[str, Any]:
         return SCHEMA
@@ -37,10 +43,20 @@ class MachineDriver(Driver):
             if self._config is not None and self._config != new:
                 self._former.append(self._config)
             self._config = new
+            self._stable_of_host = Stable(host.state_dir) if host.state_dir else None
         call.log.debug("configured", node=new.node, gpus=len(new.gpus))
 
     def available_nodes(self, call: Call) -> list[Node]:
-        return [Node(self._current()[0].node)]
+        return [Node(self.current()[0].node)]
+
+    def node_deleted(self, call: Call, node: Node) -> bool:
+        """A name that the operator gave up. Any other that is not known may be that of a machine which is down."""
+        return node.name in self.current()[0].former_nodes
+
+    def capabilities(self, node: str) -> dict[str, bool]:
+        """The architecture, and that nothing can be plugged into a file."""
+        own = {trait: platform.machine() == machine for machine, trait in ARCHITECTURES.items()}
+        return {**own, "COMPUTE_NET_ATTACH_INTERFACE": False}
 
     def health(self, call: Call) -> str:
         """The same look that a tree needs."""
@@ -72,32 +88,53 @@ class MachineDriver(Driver):
             return None
 
     def update_provider_tree(self, call: Call, tree: Tree, node: str, allocations: Allocations | None) -> Allocations | None:
-        config, former = self._current()
-        root = tree.find(node)
-        if node != config.node or root is None:
-            raise Failure(f"node {node!r} is not this driver's, or not in the tree")
+        config, root = self._node(tree, node)
         survey = self._look(config.disk)
-        wanted = _vgpus(root, config)
-        leaving = _leaving(tree, root, wanted)
-        if leaving and allocations is None:
-            raise ReshapeNeeded(f"{VGPU} moves from {', '.join(p.name for p in leaving)} to {len(wanted)} places")
+        wanted = _wanted(root, config)
+        leaving = shapes.leaving(tree, root, wanted)
+        self._renamed = shapes.renaming(root, wanted)
+        if allocations is None and (leaving or self._renamed):
+            sources = [p.name for p in leaving] or [root.name]
+            raise ReshapeNeeded(f"{VGPU} moves from {', '.join(sources)} to {len(wanted)} places")
+        with self._lock:
+            former = list(self._former)
+        if allocations is not None:
+            allocations = shapes.rename(root, wanted, allocations)
+            leaving = shapes.leaving(tree, root, wanted)
+            allocations = shapes.move(call, tree, root, wanted, allocations)
         _withdraw(root, config, former)
         _put_machine(root, config, survey)
-        places = _put_vgpus(tree, root, wanted)
-        for source in leaving:
-            call.check()
-            moves = distribute(tree, allocations, Place(source.uuid, VGPU), places)
-            allocations = apply(moves, allocations)
-            source.remove_inventory(VGPU)
-            call.log.info("reshaped", provider=source.name, moves=len(moves))
-        _prune(tree, root, wanted, leaving)
+        shapes.put(tree, root, wanted)
+        shapes.prune(tree, root, wanted, leaving)
         return allocations
 
-    def _current(self) -> tuple[Config, list[Config]]:
+    def shape_version(self) -> int:
+        """VGPUs on the node are not an older shape but a choice: without numbers, it can be made either way."""
+        return 0 if self.current()[0].gpu_layout == "node" else shapes.PRESENT
+
+    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations:
+        config, root = self._node(tree, node)
+        wanted = _wanted(root, config)
+        self._renamed = from_shape == 0 and shapes.renaming(root, wanted)
+        if from_shape == 0:
+            return shapes.rename(root, wanted, allocations)
+        return shapes.move(call, tree, root, wanted, allocations)
+
+    def class_renames(self) -> dict[str, str]:
+        return {FORMER_VGPU: VGPU} if self._renamed else {}
+
+    def current(self) -> tuple[Config, Stable | None]:
         with self._lock:
             if self._config is None:
                 raise NotReady("the driver is not configured yet")
-            return self._config, list(self._former)
+            return self._config, self._stable_of_host
+
+    def _node(self, tree: Tree, node: str) -> tuple[Config, Provider]:
+        config, _ = self.current()
+        root = tree.find(node)
+        if node != config.node or root is None:
+            raise Failure(f"node {node!r} is not this driver's, or not in the tree")
+        return config, root
 
 
 def _put_machine(root: Provider, config: Config, survey: Survey) -> None:
@@ -110,36 +147,12 @@ def _put_machine(root: Provider, config: Config, survey: Survey) -> None:
     root.add_traits(config.traits)
 
 
-def _vgpus(root: Provider, config: Config) -> dict[str, int]:
-    """By the name of a provider, how many VGPUs it is to have."""
+def _wanted(root: Provider, config: Config) -> shapes.Wanted:
     if not config.gpus:
         return {}
     if config.gpu_layout == "node":
         return {root.name: sum(config.gpus.values())}
     return {f"{root.name}_{gpu}": n for gpu, n in config.gpus.items()}
-
-
-def _own(root: Provider, provider: Provider) -> bool:
-    """Whether this driver made a provider: its uuid follows from its name then."""
-    return provider.uuid == child_uuid(root.uuid, provider.name)
-
-
-def _leaving(tree: Tree, root: Provider, wanted: dict[str, int]) -> list[Provider]:
-    """The providers whose VGPUs move elsewhere. One that only goes, or only comes, moves nothing."""
-    ours = [p for p in [root, *tree.below(root.uuid)] if p is root or _own(root, p) or p.name in wanted]
-    now = {p.name: p for p in ours if p.inventory(VGPU) is not None}
-    if not wanted.keys() - now.keys():
-        return []
-    return [p for name, p in now.items() if name not in wanted]
-
-
-def _put_vgpus(tree: Tree, root: Provider, wanted: dict[str, int]) -> list[Place]:
-    places = []
-    for name, n in wanted.items():
-        provider = root if name == root.name else tree.child(root, name)
-        provider.set_inventory(VGPU, Inventory(n, max_unit=n))
-        places.append(Place(provider.uuid, VGPU))
-    return places
 
 
 def _withdraw(root: Provider, config: Config, former: list[Config]) -> None:
@@ -148,15 +161,3 @@ def _withdraw(root: Provider, config: Config, former: list[Config]) -> None:
         root.remove_traits(set(old.traits) - set(config.traits))
         if old.gpus and old.gpu_layout == "node" and not config.gpus:
             root.remove_inventory(VGPU)
-
-
-def _prune(tree: Tree, root: Provider, wanted: dict[str, int], leaving: list[Provider]) -> None:
-    """Removes our children of GPUs that are gone. What somebody else made, or put something below or onto, stays."""
-    for provider in reversed(tree.below(root.uuid)):
-        if not _own(root, provider) or provider.name in wanted:
-            continue
-        inventories = set(provider.inventories)
-        if provider in leaving or VGPU in inventories:
-            provider.remove_inventory(VGPU)
-            if inventories <= {VGPU} and not tree.children(provider.uuid):
-                tree.remove(provider)

@@ -55,6 +55,7 @@ func describe(file protoreflect.FileDescriptor) string {
 		}
 	}
 	describeMessages(&b, file.Messages())
+	describeEnums(&b, file.Enums())
 	return b.String()
 }
 
@@ -75,7 +76,19 @@ func describeMessages(b *strings.Builder, messages protoreflect.MessageDescripto
 			}
 			fmt.Fprintf(b, "  %d %s: %s %s presence=%v%s\n", f.Number(), f.Name(), f.Cardinality(), kind, f.HasPresence(), oneof)
 		}
+		describeEnums(b, m.Enums())
 		describeMessages(b, m.Messages())
+	}
+}
+
+func describeEnums(b *strings.Builder, enums protoreflect.EnumDescriptors) {
+	for i := range enums.Len() {
+		e := enums.Get(i)
+		fmt.Fprintf(b, "enum %s\n", e.FullName())
+		values := e.Values()
+		for j := range values.Len() {
+			fmt.Fprintf(b, "  %d %s\n", values.Get(j).Number(), values.Get(j).Name())
+		}
 	}
 }
 

@@ -804,8 +804,8 @@ type UpdateProviderTreeResponse struct {
 	// The resource classes that the allocations have under another name than in the request, by their former names. Only
 	// with allocations. No name is on both sides.
 	ClassRenames map[string]string `protobuf:"bytes,3,rep,name=class_renames,json=classRenames,proto3" json:"class_renames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// With the capability "capabilities": traits of the node's root, by name, and whether it has them. Those that are not named
-	// it does not have.
+	// With the capability "capabilities": traits of the node's root, by name, and whether it has them. One that is not named is no matter
+	// of the driver's: it is left alone, unless the agent put it there when it was named.
 	CapabilityTraits map[string]bool `protobuf:"bytes,4,rep,name=capability_traits,json=capabilityTraits,proto3" json:"capability_traits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

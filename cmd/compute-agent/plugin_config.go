@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// authored is a driver's configuration as its author has it at hand.
+type authored struct {
+	// driver is NAME of the table [drivers.NAME] that it stands in, or "": the file has the driver's own keys and nothing else.
+	driver string
+	config json.RawMessage
+	// args and env are those of [drivers.NAME], for the process.
+	args []string
+	env  map[string]string
+}
+
+// readAuthored reads a file in one of two forms: the driver's own keys (what is below [drivers.NAME.config]), or a file for conf.d with
+// a table [drivers.NAME]. Both may be TOML or, with the suffix .json, JSON.
+func readAuthored(file string) (authored, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return authored{}, fmt.Errorf("the driver's configuration: %w", err)
+	}
+	wrong := func(err error) (authored, error) {
+		return authored{}, fmt.Errorf("the driver's configuration %s: %w", file, err)
+	}
+	table, err := decodeTable(raw, filepath.Ext(file) == ".json")
+	if err != nil {
+		return wrong(err)
+	}
+	a, own, err := unwrap(table)
+	if err != nil {
+		return wrong(err)
+	}
+	if a.config, err = json.Marshal(own); err != nil {
+		return wrong(err)
+	}
+	return a, nil
+}
+
+// decodeTable reads TOML or JSON; numbers of JSON stay as they are written.
+func decodeTable(raw []byte, isJSON bool) (map[string]any, error) {
+	table := map[string]any{}
+	if !isJSON {
+		err := toml.Unmarshal(raw, &table)
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			row, column := at.Position()
+			return nil, fmt.Errorf("line %d, column %d: %w", row, column, err)
+		}
+		return table, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err := d.Decode(&table)
+	switch {
+	case err != nil:
+		return nil, err
+	case table == nil:
+		return nil, errors.New("must be a JSON object, not null")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("must be one JSON object, and there is more behind it")
+	}
+	return table, nil
+}
+
+// unwrap finds the driver's own keys. A table drivers with nothing but tables in it makes a file one for conf.d: whatever else
+// it sets is the agent's.
+func unwrap(table map[string]any) (authored, map[string]any, error) {
+	drivers, ok := table["drivers"].(map[string]any)
+	if !ok || slices.ContainsFunc(slices.Collect(maps.Values(drivers)), func(v any) bool { _, is := v.(map[string]any); return !is }) {
+		return authored{}, table, nil
+	}
+	names := slices.Sorted(maps.Keys(drivers))
+	if len(names) != 1 {
+		found := "no driver"
+		if len(names) > 1 {
+			found = "several drivers (" + strings.Join(names, ", ") + ")"
+		}
+		return authored{}, nil, fmt.Errorf("has %s below [drivers]: give a file with one table [drivers.NAME.config], or with the keys below it alone", found)
+	}
+	a, own := authored{driver: names[0]}, map[string]any{}
+	for key, v := range drivers[a.driver].(map[string]any) {
+		ok := true
+		switch key {
+		case "config":
+			own, ok = v.(map[string]any)
+		case "args":
+			a.args, ok = texts(v)
+		case "env":
+			a.env, ok = textsByKey(v)
+		}
+		if !ok {
+			return authored{}, nil, fmt.Errorf("drivers.%s.%s is of the wrong type: %s", a.driver, key, kinds[key])
+		}
+	}
+	return a, own, nil
+}
+
+// kinds are what keys of [drivers.NAME] must be.
+var kinds = map[string]string{"config": "it must be a table", "args": "it must be a list of texts", "env": "it must be a table of texts"}
+
+func texts(v any) ([]string, bool) {
+	list, ok := v.([]any)
+	var out []string
+	for _, e := range list {
+		s, is := e.(string)
+		out, ok = append(out, s), ok && is
+	}
+	return out, ok
+}
+
+func textsByKey(v any) (map[string]string, bool) {
+	table, ok := v.(map[string]any)
+	out := map[string]string{}
+	for key, e := range table {
+		s, is := e.(string)
+		out[key], ok = s, ok && is
+	}
+	return out, ok
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/scaffold"
+)
+
+// development is a command that an author has running.
+type development struct {
+	*testing.T
+	cmd    *exec.Cmd
+	lines  *bufio.Scanner
+	stderr bytes.Buffer
+}
+
+func develop(t *testing.T, args ...string) *development {
+	t.Helper()
+	path, err := exec.LookPath("compute-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &development{T: t, cmd: exec.CommandContext(t.Context(), path, args...)}
+	d.cmd.Stderr = &d.stderr
+	stdout, err := d.cmd.StdoutPipe()
+	if err == nil {
+		err = d.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.lines = bufio.NewScanner(stdout)
+	return d
+}
+
+// until reads to the next line that contains a text.
+func (d *development) until(text string) {
+	d.Helper()
+	for d.lines.Scan() {
+		if strings.Contains(d.lines.Text(), text) {
+			return
+		}
+	}
+	d.Fatalf("it ended before it said %q: %s", text, &d.stderr)
+}
+
+// interrupt is Ctrl-C. It returns the exit code and what is still said, and checks that no process of the plugin is left.
+func (d *development) interrupt(plugin string) (int, string) {
+	d.Helper()
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+		d.Error(err)
+	}
+	var rest strings.Builder
+	for d.lines.Scan() {
+		fmt.Fprintln(&rest, d.lines.Text())
+	}
+	_ = d.cmd.Wait() // the exit code says it
+	if left := running(d.T, plugin); len(left) > 0 {
+		d.Errorf("processes of the plugin are left: %v", left)
+	}
+	return d.cmd.ProcessState.ExitCode(), rest.String() + d.stderr.String()
+}
+
+// running are the processes of an executable.
+func running(t *testing.T, executable string) []string {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.TrimSuffix(target, " (deleted)") == executable {
+			out = append(out, link)
+		}
+	}
+	return out
+}
+
+// built is the plugin of a package, in a directory of its own.
+func built(t *testing.T, dir, pkg, name string) string {
+	t.Helper()
+	plugin := filepath.Join(t.TempDir(), name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", plugin, pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", name, err, out)
+	}
+	return plugin
+}
+
+// TestPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the pass that shows it comes because the driver
+// noticed, an hour before it would come by itself.
+func TestPluginRunWatch(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "acme")
+	files, err := scaffold.Render(scaffold.Params{Name: "acme", Replace: "../.."})
+	if err == nil {
+		err = scaffold.Write(dir, files)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := built(t, dir, ".", "compute-driver-acme")
+	s := &stranger{T: t, machine: t.TempDir()}
+	s.write(filepath.Join(s.machine, "proc/cpuinfo"), "processor\t: 0\n")
+	s.write(filepath.Join(s.machine, "proc/meminfo"), "MemTotal:       24683520 kB\n")
+	if err := os.MkdirAll(filepath.Join(s.machine, "sys/bus/pci/devices"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "acme.toml")
+	s.write(config, fmt.Sprintf("[drivers.acme.config]\ndevices = [\"1af4:1044\"]\nmachine = %q\ninstances = %q\n", s.machine, s.machine))
+
+	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
+	d.until("pass 1")
+	d.until("VCPU")
+	beside := filepath.Join(t.TempDir(), "device") // it appears whole
+	s.write(filepath.Join(beside, "vendor"), "0x1af4\n")
+	s.write(filepath.Join(beside, "device"), "0x1044\n")
+	if err := os.Rename(beside, filepath.Join(s.machine, filepath.Clean(shownDevice))); err != nil {
+		t.Fatal(err)
+	}
+	d.until("pass 2")
+	d.until("drivertest-host_pci_0000_00_05_0 (")
+	if code, rest := d.interrupt(plugin); code != exitDone {
+		t.Errorf("exit code %d: %s", code, rest)
+	}
+}
+
+// TestPluginRunWatchBreaks: an author whose Watch fails is told, and passes go on.
+func TestPluginRunWatchBreaks(t *testing.T) {
+	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
+	config := filepath.Join(t.TempDir(), "chaos.toml")
+	if err := os.WriteFile(config, []byte("watch = \"error\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
+	d.until("pass 1")
+	d.until("pass 2")
+	d.until("changes are not noticed by themselves: Watch: an error: something is wrong")
+	if code, rest := d.interrupt(plugin); code != exitDone {
+		t.Errorf("exit code %d: %s", code, rest)
+	}
+}
+
+// TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says how far it came.
+func TestPluginTestInterrupted(t *testing.T) {
+	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
+	config := filepath.Join(t.TempDir(), "chaos.toml")
+	if err := os.WriteFile(config, []byte("update = \"hang\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := develop(t, "plugin", "test", plugin, "--config", config)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(running(t, plugin)) == 0 { // until the test's own deadline
+		<-tick.C
+	}
+	code, rest := d.interrupt(plugin)
+	if code != exitFailed || !strings.Contains(rest, "interrupted after ") || !strings.Contains(rest, " checks; 0 failed until then") {
+		t.Errorf("exit code %d: %s", code, rest)
+	}
+}

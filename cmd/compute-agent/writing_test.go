@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+)
+
+// TestWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares what comes with what it shows. Numbers, uuids
+// and versions may be others; a line with nothing but an ellipsis stands for any lines.
+func TestWritingADriver(t *testing.T) {
+	s := newStranger(t)
+	sessions := readSessions(t, "../../docs/writing-a-driver.md")
+	if len(sessions) < 10 {
+		t.Fatalf("only %d commands are in the document", len(sessions))
+	}
+	for _, c := range sessions {
+		got := s.enter(c.command)
+		if why := differs(c.output, got); why != "" {
+			t.Errorf("docs/writing-a-driver.md:%d: $ %s\n%s\nwhat came:\n%s", c.line, c.command, why, got)
+		}
+	}
+}
+
+// typed is a command in a document, with what it shows.
+type typed struct {
+	line            int
+	command, output string
+}
+
+// readSessions finds the commands: indented lines that begin with "$ ", in blocks.
+func readSessions(t *testing.T, file string) []typed {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []typed
+	inside := false
+	for i, line := range strings.Split(string(raw), "\n") {
+		text, indented := strings.CutPrefix(line, "    ")
+		command, is := strings.CutPrefix(text, "$ ")
+		switch {
+		case indented && is:
+			out, inside = append(out, typed{line: i + 1, command: command}), true
+		case inside && (indented || line == ""):
+			out[len(out)-1].output += text + "\n"
+		default:
+			inside = false
+		}
+	}
+	return out
+}
+
+// stranger is somebody in an empty directory, on a machine where nothing but compute-agent is installed. What would be written below / is
+// written below root; the machine that the driver looks at is a directory too.
+type stranger struct {
+	*testing.T
+	dir, root, machine string
+	env                []string
+	agent              *exec.Cmd
+	lines              *bufio.Scanner
+	url                string
+}
+
+const shownDevice = "sys/bus/pci/devices/0000:00:05.0/"
+
+func newStranger(t *testing.T) *stranger {
+	t.Helper()
+	home, err := os.MkdirTemp("", "doc") // short: it holds sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	s := &stranger{T: t, dir: filepath.Join(home, "empty"), root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
+	repository, err := filepath.Abs("../..")
+	if err == nil {
+		err = os.Mkdir(s.dir, 0o755)
+	}
+	if err == nil {
+		err = os.Symlink(repository, filepath.Join(home, "compute-agent"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string]string{
+		filepath.Join(s.machine, "proc/cpuinfo"):                      "processor\t: 0\nprocessor\t: 1\n",
+		filepath.Join(s.machine, "proc/meminfo"):                      "MemTotal:       24683520 kB\n",
+		filepath.Join(s.machine, shownDevice, "vendor"):               "0x1af4\n",
+		filepath.Join(s.machine, shownDevice, "device"):               "0x1044\n",
+		filepath.Join(s.root, "etc/compute-agent/compute-agent.toml"): "[agent]\nhost = \"vm\"\n",
+	} {
+		s.write(file, content)
+	}
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := strings.Split(string(caches), "\n")
+	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
+		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
+	return s
+}
+
+func (s *stranger) write(file, content string) {
+	s.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// enter types a command and returns what is seen.
+func (s *stranger) enter(command string) string {
+	s.Helper()
+	command = strings.TrimPrefix(command, "sudo ")
+	switch {
+	case strings.HasPrefix(command, "compute-agent standalone"):
+		return s.seen(s.start(command))
+	case command == "systemctl restart compute-agent":
+		s.stop()
+		s.start("compute-agent standalone --state-dir state --runtime-dir run")
+		return ""
+	case strings.HasPrefix(command, "compute-agent plan --reshape"):
+		s.stop()
+		defer s.comeFromReleaseOne()()
+		command = "COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + s.url + " " + command
+	}
+	cmd := s.shell(strings.ReplaceAll(command, "/etc/compute-agent/", s.root+"/etc/compute-agent/"))
+	out, err := cmd.CombinedOutput()
+	explains := command == "bin/compute-driver-acme" // that it does not run by itself, and ends with 2
+	if (err != nil) != explains {
+		s.Fatalf("$ %s\n%s%v", command, out, err)
+	}
+	where, err := os.ReadFile(filepath.Join(s.root, "pwd"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.dir = strings.TrimSpace(string(where))
+	if strings.HasPrefix(command, "compute-agent plugin new") { // the machine is the one that the document has
+		for _, file := range []string{"dev.toml", "examples/acme.toml"} {
+			s.append(filepath.Join(s.dir, "compute-driver-acme", file), fmt.Sprintf("machine = %q\n", s.machine))
+		}
+	}
+	return s.seen(string(out))
+}
+
+// shell is a command of the shell, after which its directory is noted.
+func (s *stranger) shell(command string) *exec.Cmd {
+	if strings.Contains(command, "compute-agent ") && !strings.HasPrefix(command, "compute-agent plugin") && !strings.Contains(command, "/compute-agent/") {
+		command += " --config " + s.root + "/etc/compute-agent/compute-agent.toml"
+	}
+	cmd := exec.CommandContext(s.Context(), "bash", "-c", command+"\ncode=$?; pwd >'"+filepath.Join(s.root, "pwd")+"'; exit $code")
+	cmd.Dir, cmd.Env = s.dir, s.env
+	return cmd
+}
+
+func (s *stranger) append(file, text string) {
+	s.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.write(file, string(content)+text)
+}
+
+// testOnly are lines about what only this test sets.
+var testOnly = regexp.MustCompile(`(?m)^.*(acme\.config\.machine|agent\.host|plugins\.dir|agent\.runtime_dir|agent\.state_dir) = .*\n`)
+
+// seen is an output as if everything were below /.
+func (s *stranger) seen(out string) string {
+	out = strings.ReplaceAll(out, s.root, "")
+	return strings.ReplaceAll(testOnly.ReplaceAllString(out, ""), "/etc/compute-agent/compute-agent.toml, ", "")
+}
+
+// start starts the agent, and returns what it said until it was there.
+func (s *stranger) start(command string) string {
+	s.Helper()
+	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+"/etc/compute-agent/compute-agent.toml")
+	path, err := exec.LookPath("compute-agent")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.agent = exec.Command(path, words...)
+	s.agent.Dir, s.agent.Env = s.dir, s.env
+	var stderr bytes.Buffer
+	s.agent.Stderr = &stderr
+	stdout, err := s.agent.StdoutPipe()
+	if err == nil {
+		err = s.agent.Start()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(s.stop)
+	s.lines = bufio.NewScanner(stdout)
+	var said strings.Builder
+	for s.lines.Scan() {
+		fmt.Fprintln(&said, s.lines.Text())
+		if url, found := strings.CutPrefix(s.lines.Text(), "Placement listens at "); found {
+			s.url = strings.TrimSuffix(strings.Fields(url)[0], ".")
+		}
+		if strings.HasPrefix(s.lines.Text(), "The agent keeps it true") {
+			return said.String()
+		}
+	}
+	s.Fatalf("$ %s\n%sand ended: %s", command, &said, &stderr)
+	return ""
+}
+
+// stop is Ctrl-C.
+func (s *stranger) stop() {
+	if s.agent == nil {
+		return
+	}
+	agent := s.agent
+	s.agent = nil
+	if err := agent.Process.Signal(os.Interrupt); err != nil {
+		s.Error(err)
+	}
+	for s.lines.Scan() {
+	}
+	if err := agent.Wait(); err != nil {
+		s.Errorf("the agent ended: %v", err)
+	}
+}
+
+// comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's first release: four slots on the root,
+// three of them a guest's, and no provider for the device. It returns what ends the service.
+func (s *stranger) comeFromReleaseOne() (end func()) {
+	s.Helper()
+	server, err := placement.New(s.Context(), placement.Config{
+		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	listener := httptest.NewServer(server.Handler())
+	s.url = listener.URL
+	const root, child = "/resource_providers?name=vm", "/resource_providers?name=vm_pci_0000_00_05_0"
+	uuid := func(path string) string {
+		found := regexp.MustCompile(`"uuid":"([-0-9a-f]{36})"`).FindStringSubmatch(s.placement(http.MethodGet, path, ""))
+		if found == nil {
+			s.Fatalf("Placement has no %s", path)
+		}
+		return found[1]
+	}
+	s.placement(http.MethodDelete, "/resource_providers/"+uuid(child), "")
+	node := uuid(root)
+	generation := regexp.MustCompile(`"resource_provider_generation":(\d+)`).FindStringSubmatch(s.placement(http.MethodGet, "/resource_providers/"+node+"/inventories", ""))[1]
+	s.placement(http.MethodPost, "/resource_providers/"+node+"/inventories", `{"resource_class":"CUSTOM_ACME_SLOT","total":4,"resource_provider_generation":`+generation+`}`)
+	s.placement(http.MethodPut, "/allocations/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11",
+		`{"allocations":{"`+node+`":{"resources":{"CUSTOM_ACME_SLOT":3}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"INSTANCE"}`)
+	return func() {
+		listener.Close()
+		if err := server.Close(); err != nil {
+			s.Error(err)
+		}
+	}
+}
+
+func (s *stranger) placement(method, path, body string) string {
+	s.Helper()
+	req, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("OpenStack-API-Version", "placement latest")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer bytes.Buffer
+	if _, err := answer.ReadFrom(resp.Body); err != nil || resp.StatusCode >= 300 {
+		s.Fatalf("%s %s: %s %v\n%s", method, path, resp.Status, err, &answer)
+	}
+	return answer.String()
+}
+
+var variable = []struct {
+	found *regexp.Regexp
+	shown string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "SHA256"},
+	{regexp.MustCompile(`\bdevel\b|\bunknown\b|\bv\d+\.\d+\.\d+\S*`), "VERSION"},
+	{regexp.MustCompile(`\bjust now\b|\b\d+ s ago\b`), "SOON"},
+	{regexp.MustCompile(`\bpass(es)?\b`), "PASSES"},
+	{regexp.MustCompile(`\d+(\.\d+)?`), "N"},
+	{regexp.MustCompile(`\s+`), " "},
+}
+
+// plainly are the lines of an output without what is another one every time.
+func plainly(out string) []string {
+	var lines []string
+	for line := range strings.Lines(out) {
+		for _, v := range variable {
+			line = v.found.ReplaceAllString(line, v.shown)
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+// differs says where an output is not what is shown, or "".
+func differs(shown, came string) string {
+	want, got := plainly(shown), plainly(came)
+	for open := false; ; { // open: anything may come before what is shown next
+		run := slices.Index(want, "…")
+		last := run < 0
+		if last {
+			run = len(want)
+		}
+		at := 0
+		for open && at+run < len(got) && !slices.Equal(got[at:at+run], want[:run]) {
+			at++
+		}
+		if open && last {
+			at = max(len(got)-run, 0)
+		}
+		for i, line := range want[:run] {
+			if at+i >= len(got) || got[at+i] != line {
+				return "shows what does not come there: " + line
+			}
+		}
+		if last {
+			if at+run < len(got) {
+				return "does not show: " + got[at+run]
+			}
+			return ""
+		}
+		want, got, open = want[run+1:], got[at+run:], true
+	}
+}
+
+// TestDiffers: the comparison that the document is held to finds differences.
+func TestDiffers(t *testing.T) {
+	for _, c := range []struct {
+		shown, came string
+		same        bool
+	}{
+		{"a 1\n", "a  27\n", true},
+		{"v1.0.0 x\n", "devel x\n", true},
+		{"a\n", "b\n", false},
+		{"a\n", "", false},
+		{"", "a\n", false},
+		{"a\nb\n", "b\na\n", false},
+		{"a\n…\nc\n", "a\nb\nb\nc\n", true},
+		{"a\n…\n", "a\n", true},
+		{"a\n…\nc\n", "a\nb\n", false},
+		{"a\nc\n", "a\nb\nc\n", false},
+		{"…\nb\n", "a\nb\nc\n", false},
+	} {
+		if why := differs(c.shown, c.came); (why == "") != c.same {
+			t.Errorf("%q and %q: %s", c.shown, c.came, why)
+		}
+	}
+}

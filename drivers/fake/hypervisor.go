@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// hypervisor is what there is in the place of one. A machine is a file, so that it outlives the process as a real one does; without
+// a directory it is in memory, and gone with the process.
+//
+// Nothing is remembered of what the files say: another process of this driver may have changed them.
+type hypervisor struct {
+	dir string
+
+	mu      sync.Mutex
+	memory  map[string]machine
+	stirred chan struct{} // closed and replaced when a machine changes
+
+	placing sync.Mutex // held from looking what is free until it is taken
+}
+
+// machine is one, as it is on disk.
+type machine struct {
+	UUID      string             `json:"uuid"`
+	Node      string             `json:"node"`
+	Name      string             `json:"name"`
+	ProjectID string             `json:"project_id"`
+	UserID    string             `json:"user_id"`
+	Power     plugins.PowerState `json:"power"`
+	// Complete is false until it was started for the first time: whoever made it may have been interrupted.
+	Complete bool `json:"complete"`
+	// Shares are what it has.
+	Shares []portion `json:"shares"`
+}
+
+func newHypervisor(dir string) *hypervisor {
+	return &hypervisor{dir: dir, memory: map[string]machine{}, stirred: make(chan struct{})}
+}
+
+func (h *hypervisor) path(uuid string) string { return filepath.Join(h.dir, uuid+".json") }
+
+// list is all machines, by uuid: a file that cannot be read makes it an error, and not one machine less. Cost: it reads all files.
+func (h *hypervisor) list() ([]machine, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []machine
+	if h.dir == "" {
+		for _, m := range h.memory {
+			out = append(out, m)
+		}
+		slices.SortFunc(out, func(a, b machine) int { return strings.Compare(a.UUID, b.UUID) })
+		return out, nil
+	}
+	entries, err := os.ReadDir(h.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing machines: %w", err)
+	}
+	for _, e := range entries {
+		uuid, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || strings.HasPrefix(uuid, ".") {
+			continue
+		}
+		m, there, err := h.read(uuid)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// find is one machine, if there is one of that uuid.
+func (h *hypervisor) find(uuid string) (machine, bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid { // it would not do as a file's name
+		return machine{}, false, nil //nolint:nilerr // there is none of that uuid
+	}
+	if h.dir == "" {
+		m, ok := h.memory[uuid]
+		return m, ok, nil
+	}
+	return h.read(uuid)
+}
+
+func (h *hypervisor) read(uuid string) (machine, bool, error) {
+	raw, err := os.ReadFile(h.path(uuid))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return machine{}, false, nil
+	case err != nil:
+		return machine{}, false, fmt.Errorf("reading a machine: %w", err)
+	}
+	var m machine
+	if err = json.Unmarshal(raw, &m); err == nil && m.UUID != uuid {
+		err = fmt.Errorf("its uuid is %q", m.UUID)
+	}
+	if err != nil {
+		return machine{}, false, fmt.Errorf("%s is not the file of a machine; mend or remove it: %w", h.path(uuid), err)
+	}
+	return m, true, nil
+}
+
+// put makes a machine, or what is new of one.
+func (h *hypervisor) put(m machine) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dir == "" {
+		h.memory[m.UUID] = m
+		h.stir()
+		return nil
+	}
+	raw, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(h.dir, 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(h.path(m.UUID), raw)
+	}
+	if err != nil {
+		return fmt.Errorf("writing machine %s: %w", m.UUID, err)
+	}
+	h.stir()
+	return nil
+}
+
+// remove removes a machine, if there is one.
+func (h *hypervisor) remove(uuid string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dir == "" {
+		delete(h.memory, uuid)
+	} else if err := os.Remove(h.path(uuid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a machine: %w", err)
+	}
+	h.stir()
+	return nil
+}
+
+func (h *hypervisor) stir() {
+	close(h.stirred)
+	h.stirred = make(chan struct{})
+}
+
+// change is closed when a machine changes by way of this process.
+func (h *hypervisor) change() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stirred
+}
+
+// fail crashes the running machines of these names.
+func (h *hypervisor) fail(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	machines, err := h.list()
+	if err != nil {
+		return err
+	}
+	for _, m := range machines {
+		if m.Power == plugins.PowerRunning && slices.Contains(names, m.Name) {
+			m.Power = plugins.PowerCrashed
+			err = errors.Join(err, h.put(m))
+		}
+	}
+	return err
+}
+
+// instance is the machine as the agent knows it.
+func (m machine) instance() plugins.Instance {
+	return plugins.Instance{UUID: m.UUID, Name: m.Name, Power: m.Power, HypervisorName: "fake-" + m.UUID[:8]}
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// management is the key instances: that there is one lets the driver make and remove machines.
+type management struct {
+	// Images are those that there are; none: any.
+	Images []string `json:"images" toml:"images"`
+	// Crash are names of instances that crash whenever they run.
+	Crash []string `json:"crash" toml:"crash"`
+	// Hold is the path of a file: while there is one, a Spawn stops half-way.
+	Hold string `json:"hold" toml:"hold"`
+}
+
+// pollInterval is how often files are looked at that others may change: the machines and the scenario.
+const pollInterval = time.Second
+
+// manager is what is needed to do something about instances of a node.
+func (d *Driver) manager(node string) (config, *hypervisor, error) {
+	cfg, _, err := d.current()
+	switch {
+	case err != nil:
+		return cfg, nil, err
+	case cfg.Instances == nil:
+		return cfg, nil, fmt.Errorf("%w: instances is not configured", plugins.ErrUnsupported)
+	case !cfg.has(node):
+		return cfg, nil, fmt.Errorf("node %q is not configured", node)
+	}
+	return cfg, d.hypervisor(), nil
+}
+
+func (c config) has(node string) bool { return c.node(node).Name != "" }
+
+// node is that of the name, or the zero provider.
+func (c config) node(name string) provider {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return provider{}
+}
+
+// Instances lists the machines of a node.
+func (d *Driver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
+	cfg, h, err := d.manager(node)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.fail(cfg.Instances.Crash); err != nil {
+		return nil, err
+	}
+	machines, err := h.list()
+	if err != nil {
+		return nil, err
+	}
+	out := []plugins.Instance{}
+	for _, m := range machines {
+		if m.Node == node {
+			out = append(out, m.instance())
+		}
+	}
+	return out, nil
+}
+
+// Spawn makes a machine in two steps, as on a real hypervisor there are many: defined, then started. It can be interrupted between them;
+// the next Spawn finds what there is and goes on from that.
+func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	cfg, h, err := d.manager(node)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	m, there, err := h.find(spec.UUID)
+	switch {
+	case err != nil:
+		return plugins.Instance{}, err
+	case there && m.Node == node && m.Complete:
+		return m.instance(), nil
+	}
+	if reason := cfg.refusal(spec, tree); reason != "" {
+		if there && m.Node == node { // nothing of an earlier attempt stays either
+			err = h.remove(spec.UUID)
+		}
+		return plugins.Instance{}, errors.Join(err, &plugins.InstanceFault{UUID: spec.UUID, Reason: reason})
+	}
+	switch {
+	case there && m.Node != node:
+		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
+	case !there:
+		if m, err = cfg.define(h, node, spec, tree); err != nil {
+			return plugins.Instance{}, err
+		}
+	}
+	if err := waitWhile(ctx, cfg.Instances.Hold); err != nil {
+		return plugins.Instance{}, err
+	}
+	m.Power, m.Complete = plugins.PowerRunning, true
+	log := plugins.Logger(ctx)
+	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("made an instance")
+	return m.instance(), h.put(m)
+}
+
+// refusal says why a machine cannot be made here, "" if it can.
+func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) string {
+	if uuid, err := providertree.CanonicalUUID(spec.UUID); err != nil || uuid != spec.UUID { // it becomes the name of a file
+		return "its uuid is not one in lower case with hyphens"
+	}
+	if c.isForeign(spec.UUID) {
+		return "there is a guest of this uuid already"
+	}
+	if c.Instances.Images != nil && spec.Image != "" && !slices.Contains(c.Instances.Images, spec.Image) {
+		return fmt.Sprintf("there is no image %q", spec.Image)
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(spec.Allocations)) {
+		for _, class := range slices.Sorted(maps.Keys(spec.Allocations[uuid])) {
+			if _, ok := tree.Inventory(uuid, class); !ok {
+				return fmt.Sprintf("%s was granted of resource provider %s, which has none here", class, uuid)
+			}
+		}
+	}
+	return ""
+}
+
+// isForeign tells a guest that somebody else made.
+func (c config) isForeign(uuid string) bool {
+	return slices.ContainsFunc(c.GuestList, func(g guest) bool { return g.UUID == uuid })
+}
+
+// define makes a machine without starting it.
+func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (machine, error) {
+	h.placing.Lock()
+	defer h.placing.Unlock()
+	others, err := h.list()
+	if err != nil {
+		return machine{}, err
+	}
+	m := machine{
+		UUID: spec.UUID, Node: node, Name: spec.Name, ProjectID: spec.ProjectID, UserID: spec.UserID, Power: plugins.PowerShutdown,
+		Shares: c.take(tree, node, spec.Allocations, others),
+	}
+	return m, h.put(m)
+}
+
+// waitWhile waits as long as there is a file of that name.
+func waitWhile(ctx context.Context, name string) error {
+	for name != "" {
+		if _, err := os.Stat(name); err != nil {
+			break
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// Destroy removes a machine, complete or not.
+func (d *Driver) Destroy(_ context.Context, node, uuid string) error {
+	cfg, h, err := d.manager(node)
+	if err != nil {
+		return err
+	}
+	if cfg.isForeign(uuid) {
+		return &plugins.InstanceFault{UUID: uuid, Reason: "it is a guest that somebody else made"}
+	}
+	m, there, err := h.find(uuid)
+	if err != nil || !there || m.Node != node {
+		return err
+	}
+	return h.remove(uuid)
+}
+
+// SetPower switches a machine on or off. None of them takes long to shut down, so hard makes no difference.
+func (d *Driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
+	_, h, err := d.manager(node)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	m, there, err := h.find(uuid)
+	switch {
+	case err != nil:
+		return plugins.Instance{}, err
+	case !there || m.Node != node:
+		return plugins.Instance{}, &plugins.InstanceNotFound{UUID: uuid}
+	case to != plugins.PowerRunning && to != plugins.PowerShutdown:
+		return plugins.Instance{}, &plugins.InstanceFault{UUID: uuid, Reason: fmt.Sprintf("it cannot be brought to the power state %s", to)}
+	case m.Power == to:
+		return m.instance(), nil
+	}
+	m.Power = to
+	m.Complete = m.Complete || to == plugins.PowerRunning
+	return m.instance(), h.put(m)
+}
+
+// WatchInstances compares what machines there are with what there were, whenever something changes by way of this process, and every
+// second: anybody may edit or remove their files, as people switch off real machines.
+func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	h := d.hypervisor()
+	before, err := h.states()
+	for {
+		configured, stirred := d.change(), h.change()
+		d.crash(h)
+		if now, unreadable := h.states(); unreadable == nil {
+			if err != nil { // what there was is not known
+				changed("", "")
+			} else {
+				tell(before, now, changed)
+			}
+			before, err = now, nil
+		}
+		select {
+		case <-stirred:
+		case <-configured:
+			if next := d.hypervisor(); next != h {
+				h = next
+				before, err = h.states()
+			}
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// crash does what is configured; what cannot be done now is for the next time.
+func (d *Driver) crash(h *hypervisor) {
+	if cfg, _, err := d.current(); err == nil && cfg.Instances != nil {
+		_ = h.fail(cfg.Instances.Crash)
+	}
+}
+
+// state is what can change of a machine.
+type state struct {
+	node  string
+	power plugins.PowerState
+}
+
+func (h *hypervisor) states() (map[string]state, error) {
+	machines, err := h.list()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]state{}
+	for _, m := range machines {
+		out[m.UUID] = state{m.Node, m.Power}
+	}
+	return out, nil
+}
+
+// tell passes on what is different.
+func tell(before, now map[string]state, changed func(node, uuid string)) {
+	for uuid, was := range before {
+		if is, still := now[uuid]; !still || is.node != was.node {
+			changed(was.node, uuid)
+		}
+	}
+	for uuid, is := range now {
+		if was, known := before[uuid]; !known || was != is {
+			changed(is.node, uuid)
+		}
+	}
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// managed is the configuration of a node in a shape, on which instances can be made.
+func managed(shape, instances string) string {
+	return shaped(shape, `"instances":`+instances+`,"guest_list":[{"uuid":"`+guestB+`","node":"cn1"}],`)
+}
+
+// process is a driver as it is after a start, with a state directory.
+func process(t *testing.T, raw, dir string) *Driver {
+	t.Helper()
+	d := New()
+	if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host", StateDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// wanted is an instance with some of the node itself.
+func wanted(amounts map[string]int64) plugins.InstanceSpec {
+	return plugins.InstanceSpec{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Allocations: map[string]map[string]int64{rootUUID: amounts}}
+}
+
+func instances(t *testing.T, d *Driver) []plugins.Instance {
+	t.Helper()
+	list, err := d.Instances(context.Background(), "cn1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestAnInstanceOutlivesTheProcess, whichever of its calls the process ends after.
+func TestAnInstanceOutlivesTheProcess(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), ""} {
+		ctx, raw := context.Background(), managed("flat", "{}")
+		d := process(t, raw, dir)
+		next := func() *Driver {
+			if dir == "" { // in memory it lives as long as the process
+				return d
+			}
+			return process(t, raw, dir)
+		}
+		tree := reported(t, raw)
+		web := plugins.Instance{UUID: guestA, Name: "web", Power: plugins.PowerRunning, HypervisorName: "fake-aaaaaaaa"}
+		off := web
+		off.Power = plugins.PowerShutdown
+
+		if got := instances(t, d); got == nil || len(got) != 0 {
+			t.Errorf("at first: %v", got)
+		}
+		for range 2 {
+			got, err := next().Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), tree)
+			if diff := cmp.Diff(web, got); err != nil || diff != "" {
+				t.Error(err, diff)
+			}
+			if diff := cmp.Diff([]plugins.Instance{web}, instances(t, next())); diff != "" {
+				t.Error(diff)
+			}
+		}
+		for _, step := range []struct {
+			to   plugins.PowerState
+			want plugins.Instance
+		}{{plugins.PowerShutdown, off}, {plugins.PowerShutdown, off}, {plugins.PowerRunning, web}, {plugins.PowerShutdown, off}} {
+			got, err := next().SetPower(ctx, "cn1", guestA, step.to, false)
+			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
+				t.Error(err, diff)
+			}
+			if diff := cmp.Diff([]plugins.Instance{step.want}, instances(t, next())); diff != "" {
+				t.Error(diff)
+			}
+		}
+		if got, err := next().Spawn(ctx, "cn1", wanted(nil), tree); err != nil || got != off {
+			t.Errorf("a Spawn of what was switched off since: %v, %v", got, err)
+		}
+		for range 2 {
+			if err := next().Destroy(ctx, "cn1", guestA); err != nil {
+				t.Error(err)
+			}
+			if got := instances(t, next()); len(got) != 0 {
+				t.Errorf("after Destroy: %v", got)
+			}
+		}
+		if _, err := next().SetPower(ctx, "cn1", guestA, plugins.PowerRunning, false); !errors.Is(err, plugins.ErrInstanceNotFound) {
+			t.Errorf("SetPower after Destroy: %v", err)
+		}
+	}
+}
+
+// TestAnInterruptedSpawn is completed by the next one, removed by Destroy, and listed until then.
+func TestAnInterruptedSpawn(t *testing.T) {
+	hold := filepath.Join(t.TempDir(), "hold")
+	write(t, hold, "")
+	for name, then := range map[string]func(*Driver, plugins.InstanceSpec, *providertree.Tree) ([]plugins.Instance, error){
+		"Spawn": func(d *Driver, spec plugins.InstanceSpec, tree *providertree.Tree) ([]plugins.Instance, error) {
+			got, err := d.Spawn(context.Background(), "cn1", spec, tree)
+			return []plugins.Instance{got}, err
+		},
+		"Destroy": func(d *Driver, spec plugins.InstanceSpec, _ *providertree.Tree) ([]plugins.Instance, error) {
+			return []plugins.Instance{}, d.Destroy(context.Background(), "cn1", spec.UUID)
+		},
+		"a Spawn that is refused": func(d *Driver, spec plugins.InstanceSpec, tree *providertree.Tree) ([]plugins.Instance, error) {
+			spec.Image = "none"
+			_, err := d.Spawn(context.Background(), "cn1", spec, tree)
+			if fault := (*plugins.InstanceFault)(nil); !errors.As(err, &fault) {
+				return nil, err
+			}
+			return []plugins.Instance{}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			raw := managed("flat", `{"images":["debian"],"hold":"`+hold+`"}`)
+			d, tree, spec := process(t, raw, dir), reported(t, raw), wanted(map[string]int64{"VGPU": 1})
+			cut, cancel := context.WithCancel(context.Background())
+			spawned := make(chan error)
+			change := d.hypervisor().change()
+			go func() {
+				_, err := d.Spawn(cut, "cn1", spec, tree)
+				spawned <- err
+			}()
+			<-change // it is defined
+			cancel()
+			if err := <-spawned; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			half := instances(t, d)
+			if len(half) != 1 || half[0].UUID != guestA || half[0].Power != plugins.PowerShutdown {
+				t.Errorf("half-made: %v", half)
+			}
+			again := process(t, managed("flat", `{"images":["debian"]}`), dir)
+			want, err := then(again, spec, tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, instances(t, again)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestWhatIsRefused leaves nothing, and what it is refused for.
+func TestWhatIsRefused(t *testing.T) {
+	ctx, raw := context.Background(), managed("flat", `{"images":["debian"]}`)
+	d, tree := process(t, raw, t.TempDir()), reported(t, raw)
+	for want, spec := range map[string]plugins.InstanceSpec{
+		"no image":      {UUID: guestA, Image: "windows"},
+		"is not one":    {UUID: "../../etc/passwd"},
+		"uuid already":  {UUID: guestB},
+		"has none here": wanted(map[string]int64{"PCPU": 1}),
+		share:           {UUID: guestA, Allocations: map[string]map[string]int64{share: {"VCPU": 1}}},
+	} {
+		var fault *plugins.InstanceFault
+		if _, err := d.Spawn(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.UUID != spec.UUID || !strings.Contains(fault.Reason, want) {
+			t.Errorf("%v: %v", spec, err)
+		}
+	}
+	var fault *plugins.InstanceFault
+	if err := d.Destroy(ctx, "cn1", guestB); !errors.As(err, &fault) {
+		t.Errorf("Destroy of a guest of somebody else: %v", err)
+	}
+	if err := d.Destroy(ctx, "cn1", "../x"); err != nil {
+		t.Errorf("Destroy of what cannot be: %v", err)
+	}
+	if got := instances(t, d); len(got) != 0 {
+		t.Errorf("something is left: %v", got)
+	}
+	for _, c := range []struct {
+		raw string
+		is  error
+	}{{shaped("flat", ""), plugins.ErrUnsupported}, {shaped("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
+		if _, err := configured(t, c.raw).Instances(ctx, "cn1"); !errors.Is(err, c.is) {
+			t.Errorf("%s: %v", c.raw, err)
+		}
+	}
+	if _, err := d.Instances(ctx, "cn9"); err == nil {
+		t.Error("a node that is not configured: no error")
+	}
+}
+
+// TestInstancesAreGuests, with what they were granted, where it is in the present shape.
+func TestInstancesAreGuests(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	flatly := managed("flat", "{}")
+	tree := reported(t, flatly)
+	d := process(t, flatly, dir)
+	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2, "VGPU": 1, "DISK_GB": 3}), tree); err != nil {
+		t.Fatal(err)
+	}
+	for shape, want := range map[string][]string{
+		"flat":          {"a: 1 VGPU on cn1", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
+		"vgpu-children": {"a: 1 VGPU on cn1_gpu_0", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
+		"numa":          {"a: 1 VGPU on cn1_gpu_0", "a: 2 VCPU on cn1_numa_0", "a: 3 DISK_GB on cn1"},
+	} {
+		now := reported(t, managed(shape, "{}"))
+		guests, err := process(t, managed(shape, "{}"), dir).Guests(ctx, now, "cn1")
+		if err != nil || len(guests) != 2 || guests[0].UUID != guestB || guests[1].Name != "web" || guests[1].ProjectID != "p" {
+			t.Fatal(err, guests)
+		}
+		if diff := cmp.Diff(want, held(now, consumers(map[string]map[string]map[string]int64{guestA: guests[1].Resources}))); diff != "" {
+			t.Errorf("%s: %s", shape, diff)
+		}
+	}
+}
+
+// TestReshapesMoveInstancesToWhereTheyAre: not to where there is room, and the guests' list agrees.
+func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	flatly := managed("flat", "{}")
+	tree := reported(t, flatly)
+	d := process(t, flatly, dir)
+	at := providertree.Allocations{}
+	// The first fills GPU 0, the second GPU 1; when the first is gone, the third comes to its place. By room they would go elsewhere.
+	for _, uuid := range []string{"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", guestA} {
+		spec := wanted(map[string]int64{"VGPU": 2, "VCPU": 3})
+		spec.UUID = uuid
+		if uuid == guestA {
+			spec.Allocations[rootUUID]["VGPU"] = 1
+			if err := d.Destroy(ctx, "cn1", "00000000-0000-0000-0000-000000000001"); err != nil {
+				t.Fatal(err)
+			}
+			delete(at, "00000000-0000-0000-0000-000000000001")
+		}
+		if _, err := d.Spawn(ctx, "cn1", spec, tree); err != nil {
+			t.Fatal(err)
+		}
+		at[uuid] = providertree.ConsumerAllocations{Resources: spec.Allocations}
+	}
+	var err error
+	for _, shape := range []string{"vgpu-children", "numa", "flat", "numa", "vgpu-children"} {
+		d = process(t, managed(shape, "{}"), dir)
+		if at, err = reshape(t, d, tree, at); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"0: 2 VGPU on cn1_gpu_1", "0: 3 VCPU on cn1_numa_1", "a: 1 VGPU on cn1_gpu_0", "a: 3 VCPU on cn1_numa_0"}
+		switch shape {
+		case "flat":
+			want = []string{"0: 2 VGPU on cn1", "0: 3 VCPU on cn1", "a: 1 VGPU on cn1", "a: 3 VCPU on cn1"}
+		case "vgpu-children":
+			want[1], want[3] = "0: 3 VCPU on cn1", "a: 3 VCPU on cn1"
+		}
+		if diff := cmp.Diff(want, held(tree, at)); diff != "" {
+			t.Errorf("%s: %s", shape, diff)
+		}
+		guests, err := d.Guests(ctx, tree, "cn1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := providertree.Allocations{}
+		for _, g := range guests {
+			if g.UUID != guestB {
+				listed[g.UUID] = providertree.ConsumerAllocations{Resources: g.Resources}
+			}
+		}
+		if diff := cmp.Diff(want, held(tree, listed)); diff != "" {
+			t.Errorf("guests, %s: %s", shape, diff)
+		}
+	}
+}
+
+// TestWatchInstances: it tells of what the agent does, of what somebody does to the files, and of what happens by itself.
+func TestWatchInstances(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		raw := managed("flat", "{}")
+		d, tree := process(t, raw, dir), reported(t, raw)
+		var mu sync.Mutex
+		var heard []string
+		told := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			defer func() { heard = nil }()
+			return heard
+		}
+		watching := make(chan error)
+		go func() {
+			watching <- d.WatchInstances(ctx, func(node, uuid string) {
+				mu.Lock()
+				defer mu.Unlock()
+				heard = append(heard, node+" "+uuid)
+			})
+		}()
+		expect := func(what string, want ...string) {
+			t.Helper()
+			time.Sleep(2 * pollInterval)
+			if diff := cmp.Diff(want, told()); diff != "" {
+				t.Errorf("%s: %s", what, diff)
+			}
+		}
+		expect("nothing happens")
+		if _, err := d.Spawn(ctx, "cn1", wanted(nil), tree); err != nil {
+			t.Fatal(err)
+		}
+		if len(told()) == 0 {
+			t.Error("a Spawn is told of at the next look only")
+		}
+		other := process(t, raw, dir)
+		if _, err := other.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, true); err != nil {
+			t.Fatal(err)
+		}
+		expect("another process switches it off", "cn1 "+guestA)
+		configureIn(t, d, managed("flat", `{"crash":["web"]}`), dir)
+		expect("it is off")
+		if _, err := d.SetPower(ctx, "cn1", guestA, plugins.PowerRunning, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pollInterval)
+		if len(told()) == 0 {
+			t.Error("nothing is told of a crash")
+		}
+		if got := instances(t, d); got[0].Power != plugins.PowerCrashed {
+			t.Errorf("what is to crash is %v", got)
+		}
+		write(t, filepath.Join(dir, "machines", guestA+".json"), "{")
+		expect("a file cannot be read")
+		if err := os.Remove(filepath.Join(dir, "machines", guestA+".json")); err != nil {
+			t.Fatal(err)
+		}
+		expect("somebody removes it", "cn1 "+guestA)
+		cancel()
+		if err := <-watching; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAListIsAllOrAnError: one file that cannot be read is not one instance less.
+func TestAListIsAllOrAnError(t *testing.T) {
+	dir := t.TempDir()
+	d := process(t, managed("flat", "{}"), dir)
+	if _, err := d.Spawn(context.Background(), "cn1", wanted(nil), reported(t, managed("flat", "{}"))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "machines", share+".json"), "{}")
+	write(t, filepath.Join(dir, "machines", ".tmp-x.json"), "half of")
+	if _, err := d.Instances(context.Background(), "cn1"); err == nil || !strings.Contains(err.Error(), share) {
+		t.Error(err)
+	}
+	if _, err := d.Guests(context.Background(), reported(t, managed("flat", "{}")), "cn1"); err == nil {
+		t.Error("guests: no error")
+	}
+}
+
+func configureIn(t *testing.T, d *Driver, raw, dir string) {
+	t.Helper()
+	if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{StateDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

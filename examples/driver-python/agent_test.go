@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driverpython_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// The test binary plays the agent in a process of its own when the environment names a runtime directory for it.
+const (
+	agentKey = "DRIVER_PYTHON_AGENT"
+	unit     = "../../systemd/units/compute-agent.service"
+)
+
+// agentMain starts the driver, makes a pass and an instance, says so, and then lives until its standard input ends.
+func agentMain(runtime, executable string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	if err != nil {
+		return err
+	}
+	s := spec(`{"gpus":{"a":4}}`)
+	s.Path, s.HostInfo.StateDir = executable, runtime
+	p, err := h.Plugin(s)
+	if err == nil {
+		err = p.Start(ctx)
+	}
+	tree := &providertree.Tree{}
+	if err = errors.Join(err, tree.AddRoot(rootUUID, "cn1")); err != nil {
+		return err
+	}
+	tree, _, err = p.UpdateProviderTree(ctx, tree, "cn1", nil)
+	if err != nil {
+		return err
+	}
+	is, err := p.Spawn(ctx, "cn1", instance(), tree)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("plugin %d: %d providers, instance %s\n", p.Status().PID, tree.Len(), is.Power)
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	return errors.Join(p.Stop(ctx), h.Close())
+}
+
+// agent starts one, below a wrapper if there is any, and returns what it says when it is ready.
+func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() error, said string) {
+	t.Helper()
+	need(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime, err := os.MkdirTemp("/tmp", "rt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+	args := append(wrapper, self)
+	cmd := exec.Command(args[0], args[1:]...)
+	log := &syncBuffer{}
+	cmd.Env, cmd.Stderr = append(os.Environ(), agentKey+"="+runtime, agentKey+"_DRIVER="+executable), log
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	guard := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer guard.Stop()
+	said, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		_ = cmd.Wait()
+		t.Fatalf("the agent said %q (%v); its log:\n%s", said, err, log)
+	}
+	return cmd, func() error {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("%w; log:\n%s", err, log)
+		}
+		if strings.Contains(log.String(), `"level":"warn"`) || strings.Contains(log.String(), `"level":"error"`) {
+			return errors.New("warnings in the log:\n" + log.String())
+		}
+		return nil
+	}, said
+}
+
+func TestItDiesWithTheAgent(t *testing.T) {
+	cmd, _, said := agent(t)
+	var pid int
+	if _, err := fmt.Sscanf(said, "plugin %d:", &pid); err != nil || !alive(pid) {
+		t.Fatalf("%q: %v", said, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for limit := time.Now().Add(patience); alive(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("process %d outlives the agent", pid)
+		}
+	}
+}
+
+// TestItWorksInTheUnitsSandbox: agent and driver with what the real unit forbids them: memory that can be written and executed, all
+// capabilities, system calls that are not a service's. The unit's views of the file system are not part of it.
+func TestItWorksInTheUnitsSandbox(t *testing.T) {
+	need(t)
+	sandbox := []string{python, "-I", "tests/sandbox.py", unit}
+	refused := `import ctypes, mmap, os
+libc, data = ctypes.CDLL(None, use_errno=True), mmap.mmap(-1, 4096)
+def make_code():
+    if libc.mprotect(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(data))), 4096, 5) != 0:
+        raise PermissionError
+for what in (lambda: mmap.mmap(-1, 4096, prot=7), make_code, lambda: os.chroot("/"), lambda: os.setpriority(0, 0, 0)):
+    try:
+        what()
+    except PermissionError:
+        continue
+    raise SystemExit("allowed")
+`
+	run(t, sandbox[0], append(sandbox[1:], python, "-c", refused)...) // else the rest would show nothing
+	_, finish, said := agent(t, sandbox...)
+	if !strings.Contains(said, ": 2 providers, instance Running") {
+		t.Errorf("%q", said)
+	}
+	if err := finish(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driverpython_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// fixture is a driver that does on request what it should not, with the same SDK. It is built once.
+func fixture(t *testing.T) string {
+	t.Helper()
+	need(t)
+	out := filepath.Join(filepath.Dir(executable), host.ExecutablePrefix+"fixture")
+	if _, err := os.Stat(out); err == nil {
+		return out
+	}
+	stage := t.TempDir()
+	main, err := os.ReadFile("tests/fixture.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, python, "build.py", "--stage", stage)
+	if err := os.WriteFile(filepath.Join(stage, "__main__.py"), main, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, python, "-m", "zipapp", stage, "-p", "/usr/bin/python3 -IB", "-o", out)
+	return out
+}
+
+func run(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return out
+}
+
+// does starts the fixture, whose AvailableNodes does something. change may be nil.
+func does(t *testing.T, config string, change func(*host.Spec)) *rig {
+	t.Helper()
+	path := fixture(t)
+	return startSpec(t, func(s *host.Spec) {
+		s.Path, s.Config = path, []byte(config)
+		if change != nil {
+			change(s)
+		}
+	})
+}
+
+func (r *rig) does(config string) {
+	r.t.Helper()
+	s := r.spec
+	s.Config = []byte(config)
+	if err := r.Reconfigure(r.ctx(), s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// records are the lines of the agent's log with a message.
+func (r *rig) records(message string) []map[string]any {
+	var out []map[string]any
+	for line := range strings.Lines(r.log.String()) {
+		var record map[string]any
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			r.t.Fatal(err)
+		}
+		if record["message"] == message {
+			out = append(out, record)
+		}
+	}
+	return out
+}
+
+func (r *rig) awaitRecord(message string) map[string]any {
+	r.t.Helper()
+	r.await("the log line "+message, func() bool { return len(r.records(message)) > 0 })
+	return r.records(message)[0]
+}
+
+func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
+	r := does(t, `{"do":"print"}`, nil)
+	for _, line := range []string{"stray line before the handshake", "stray bytes before the handshake"} {
+		if record := r.awaitRecord(line); record["output"] != "raw" || record["level"] != "warn" {
+			t.Errorf("%s: %v", line, record)
+		}
+	}
+	if _, err := r.AvailableNodes(r.ctx()); err != nil {
+		t.Error(err)
+	}
+	r.awaitRecord("stray line in a call") // now, not when the process ends
+	lost := r.awaitRecord("an exception that nobody caught. It is a defect of the driver: report it with this stack")
+	if lost["level"] != "error" || lost["where"] != "thread poller" || !strings.Contains(fmt.Sprint(lost["stack"]), "KeyError") {
+		t.Errorf("an exception in a thread of the driver's own: %v", lost)
+	}
+}
+
+func TestAnExceptionFailsItsCallAlone(t *testing.T) {
+	for do, kind := range map[string]string{"raise": "RuntimeError", "exit": "SystemExit"} {
+		t.Run(do, func(t *testing.T) {
+			r := does(t, `{"do":"`+do+`"}`, nil)
+			pid := r.Status().PID
+			_, err := r.AvailableNodes(r.ctx())
+			if err == nil || !strings.Contains(err.Error(), kind+" in AvailableNodes") || len(err.Error()) > 20_000 {
+				t.Fatalf("%.300v", err)
+			}
+			record := r.awaitRecord("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: report it with this stack")
+			if record["level"] != "error" || record["call"] != "AvailableNodes" || record["error_type"] != kind || record["stack"] == "" {
+				t.Errorf("%.1000v", record)
+			}
+			r.does(`{}`)
+			if nodes, err := r.AvailableNodes(r.ctx()); err != nil || len(nodes) != 1 || r.Status().PID != pid {
+				t.Error("afterwards:", nodes, err, r.Status().PID, pid)
+			}
+		})
+	}
+}
+
+func TestHugeErrorsAreCut(t *testing.T) {
+	r := does(t, `{"do":"huge"}`, nil)
+	if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, plugins.ErrNotReady) || len(err.Error()) > 40_000 {
+		t.Errorf("10 million characters: %.300v", err)
+	}
+	_, _, err := r.update(node(t), nil)
+	var failed *plugins.ReshapeFailed
+	if !errors.As(err, &failed) || len(failed.Offenders) != 501 || len(failed.Reason) > 20_000 || len(failed.Offenders[0].Consumer) > 600 {
+		t.Errorf("10,000 offenders: %.300v", err)
+	}
+}
+
+func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
+	r := does(t, `{"do":"wait"}`, func(s *host.Spec) { s.Timeouts.Nodes = 300 * time.Millisecond })
+	pid := r.Status().PID
+	if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, host.ErrNoAnswer) {
+		t.Error("deadline:", err)
+	}
+	r.awaitRecord("given up") // the driver learns of it
+	r.does(`{}`)
+	if _, err := r.AvailableNodes(r.ctx()); err != nil || r.Status().PID != pid {
+		t.Error("the next call:", err)
+	}
+}
+
+func TestShutdownWaitsForCalls(t *testing.T) {
+	until := filepath.Join(t.TempDir(), "go")
+	r := does(t, `{"do":"linger","until":"`+until+`"}`, nil)
+	answered, stopped := make(chan error, 1), make(chan error, 1)
+	ctx := r.ctx()
+	go func() { _, err := r.AvailableNodes(ctx); answered <- err }()
+	r.awaitRecord("lingering")
+	go func() { stopped <- r.Stop(ctx) }()
+	r.awaitRecord("watched to the end") // it is shutting down
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-answered, <-stopped); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(r.log.String(), "in an orderly way") {
+		t.Error("it did not shut down in an orderly way")
+	}
+	if before, _, found := strings.Cut(r.log.String(), `"tidying up"`); !found || !strings.Contains(before, `"lingered"`) {
+		t.Error("the driver tidies up when all calls have returned, not before")
+	}
+}
+
+func TestItEndsOnSIGTERM(t *testing.T) {
+	r := does(t, `{"do":"child"}`, nil)
+	if _, err := r.AvailableNodes(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	child := int(r.awaitRecord("child")["child"].(float64))
+	first := r.Status().PID
+	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitRestart(first)
+	r.await("the end of what it had started", func() bool { return !alive(child) })
+}
+
+// alive reports whether a process is there and no zombie.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z "))
+}
+
+// TestLimitIsThatOfTheProtocol: 64 MiB in both directions, not gRPC's 4 and not more.
+func TestLimitIsThatOfTheProtocol(t *testing.T) {
+	path := fixture(t)
+	for mebibytes, want := range map[int]codes.Code{40: codes.OK, 65: codes.ResourceExhausted} {
+		runtime, err := os.MkdirTemp("/tmp", "rt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+		h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		s, err := h.Open(ctx, host.Spec{Name: "fixture", Path: path, Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlimited := []grpc.CallOption{grpc.MaxCallSendMsgSize(1 << 30), grpc.MaxCallRecvMsgSize(1 << 30)}
+		config := append(bytes.Repeat([]byte(" "), mebibytes<<20), "{}"...)
+		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config}, unlimited...); status.Code(err) != want {
+			t.Errorf("a request of %d MiB: %v", mebibytes, err)
+		}
+		if _, err := s.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{}, unlimited...); status.Code(err) != want {
+			t.Errorf("an answer of %d MiB: %v", mebibytes, err)
+		}
+		if _, err := s.Plugin().Info(ctx, &driverv1.InfoRequest{}); err != nil {
+			t.Error("afterwards:", err)
+		}
+		s.Kill()
+	}
+}
+
+func TestItExplainsItself(t *testing.T) {
+	need(t)
+	const cookie = "COMPUTE_DRIVER_COOKIE=d0a5e4c2-6f0e-4c53-9a8e-compute-agent"
+	sockets := "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()
+	for name, tc := range map[string]struct {
+		args, env []string
+		code      int
+		stderr    string
+	}{
+		"by hand":                 {nil, nil, 2, `virt driver "python" (version 2.0.0), a plugin of compute-agent. It does not run by itself`},
+		"--info":                  {[]string{"--info"}, nil, 0, ""},
+		"without AutoMTLS":        {nil, []string{cookie, sockets}, 1, "PLUGIN_CLIENT_CERT holds no certificate: this plugin serves over mutual TLS only"},
+		"no directory of sockets": {nil, []string{cookie}, 1, "PLUGIN_UNIX_SOCKET_DIR is not set"},
+		"another protocol":        {nil, []string{cookie, "PLUGIN_PROTOCOL_VERSIONS=7"}, 1, "the agent speaks version 7 of the driver protocol, this plugin version 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, executable, tc.args...)
+			var out, errs bytes.Buffer
+			cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{"PATH=" + os.Getenv("PATH")}, tc.env...), &out, &errs
+			_ = cmd.Run()
+			if cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(errs.String(), tc.stderr) {
+				t.Errorf("exit code %d, wrote %s%s", cmd.ProcessState.ExitCode(), &out, &errs)
+			}
+			if tc.code != 0 {
+				return
+			}
+			var info struct {
+				Name         string
+				Protocols    []int
+				Capabilities []string
+				Schema       map[string]any `json:"config_schema"`
+			}
+			if err := json.Unmarshal(out.Bytes(), &info); err != nil || info.Name != "python" || len(info.Capabilities) != 8 || info.Schema["type"] != "object" {
+				t.Errorf("%v: %s", err, &out)
+			}
+		})
+	}
+}

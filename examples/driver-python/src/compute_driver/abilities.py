@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a driver can do beyond what all must. Having the methods is enough; deriving from the class lets a type checker look at them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from compute_driver.call import Call
+    from compute_driver.driver import Node
+    from compute_driver.tree import Allocations, Tree
+
+MAX_SHAPE = 9999  # the highest number of a shape
+MAX_GUESTS = 100_000
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Notices changes by itself: hot-plug, a daemon that came back. Capability: watch."""
+
+    @abstractmethod
+    def watch(self, call: Call, changed: Callable[[str], None]) -> None:
+        """Calls changed(node) whenever the tree of a node may look different (changed("") for all), until call.ended().
+
+        Runs beside everything else, and may be called before configure has ever succeeded.
+        """
+
+
+@runtime_checkable
+class HealthChecker(Protocol):
+    """Can tell more about itself than that the process answers. Capability: health."""
+
+    @abstractmethod
+    def health(self, call: Call) -> str:
+        """Empty if all is well, otherwise in words what keeps the driver from working. Within a second or so; beside anything."""
+
+
+@runtime_checkable
+class Shutdowner(Protocol):
+    """Has something to put in order at the end. Capability: shutdown."""
+
+    @abstractmethod
+    def shutdown(self, call: Call) -> None:
+        """Called when all other calls have returned. The process ends after it, or when the call's time is over."""
+
+
+@runtime_checkable
+class Shaper(Protocol):
+    """Numbers the shapes that its trees have had over the years, from 1; 0 is a tree whose shape nobody recorded. Capability: shapes.
+
+    At its start the agent walks the steps from the recorded shape to the present one, and then calls update_provider_tree with what
+    came out. A step knows two neighbouring shapes only, and is never changed once it was released.
+    """
+
+    @abstractmethod
+    def shape_version(self) -> int:
+        """The number of the shape that update_provider_tree makes, 1 to MAX_SHAPE; 0: with this configuration shapes are not numbered.
+
+        Called after each configure that succeeded. It must not block.
+        """
+
+    @abstractmethod
+    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations | None:
+        """Makes of a tree of one shape the next, and moves the allocations along. None stands for those given, as they are now.
+
+        Idempotent: on a tree that has the next shape or a later one, or nothing of the node yet, it changes nothing. So it looks in the
+        tree for what is to be moved, not at the number. Raises ReshapeFailed or NotReady.
+        """
+
+
+@runtime_checkable
+class Renamer(Protocol):
+    """Its reshapes call resource classes by other names. The agent takes a class for lost unless its rename is declared."""
+
+    @abstractmethod
+    def class_renames(self) -> dict[str, str]:
+        """Present names by former ones, of the reshape that was just made: called right after it. It must not block."""
+
+
+@runtime_checkable
+class CapabilityReporter(Protocol):
+    """Tells what guests can do on a node, as the traits that Nova calls compute capabilities. Capability: capabilities."""
+
+    @abstractmethod
+    def capabilities(self, node: str) -> dict[str, bool]:
+        """Traits, and whether the node has them now: true ones are put on its root, false ones taken off.
+
+        Called right after each update_provider_tree that succeeded. It must not block.
+        """
+
+
+@dataclass(frozen=True)
+class Guest:
+    """One guest of a node, as the hypervisor knows it."""
+
+    uuid: str  # that of the consumer in Placement
+    name: str = ""  # for people; it and the owner may be empty
+    project_id: str = ""
+    user_id: str = ""
+    # All that it has, by uuid of a provider in the tree and resource class, at least 1 each. None: not known, which is not nothing.
+    resources: dict[str, dict[str, int]] | None = None
+
+
+@runtime_checkable
+class GuestLister(Protocol):
+    """Knows which guests there are. Capability: guests."""
+
+    @abstractmethod
+    def guests(self, call: Call, tree: Tree, node: str) -> list[Guest]:
+        """All guests of a node, running or not, whoever made them. All, or an exception: allocations of those that are missing may go.
+
+        An empty list says that there is none. Raises NotReady, or Unsupported if this configuration lets nobody tell.
+        """
+
+
+@runtime_checkable
+class NodeChecker(Protocol):
+    """Has nodes that can be gone for good while the agent lives on. Capability: node_deleted."""
+
+    @abstractmethod
+    def node_deleted(self, call: Call, node: Node) -> bool:
+        """Whether a node that is no longer available is gone for good: then its providers are deleted.
+
+        True needs proof. A node that is down, out of reach or unknown is not deleted.
+        """

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optional abilities over a connection: announced because the methods are there, and checked on their way out."""
+
+import unittest
+
+import grpc
+
+from compute_driver import Driver, Failure, Guest, Node, NotReady, ReshapeNeeded, Unsupported
+from compute_driver import driver_pb2 as pb
+from compute_driver.events import MOST, Events
+from serving import ROOT, ServingCase, raising, tree
+
+GUEST = "99999999-2222-3333-4444-555555555555"
+
+
+class Able(Driver):
+    """Has every ability but instances."""
+
+    name, version = "able", "1"
+
+    def __init__(self) -> None:
+        self.shape, self.renames, self.problem = 3, {"CUSTOM_A": "FPGA"}, ""
+        self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT), Guest(ROOT, resources={})]
+        self.step = lambda tree, at, allocations: None
+        self.gone = True
+
+    def configure(self, call, config, host):
+        pass
+
+    def available_nodes(self, call):
+        return [Node("cn1")]
+
+    def update_provider_tree(self, call, tree, node, allocations):
+        return None
+
+    def health(self, call):
+        if self.problem:
+            raise NotReady(self.problem)
+        return None
+
+    def shape_version(self):
+        return self.shape
+
+    def reshape(self, call, tree, node, from_shape, allocations):
+        return self.step(tree, from_shape, allocations)
+
+    def class_renames(self):
+        return self.renames
+
+    def capabilities(self, node):
+        return {"COMPUTE_ARCH_X86_64": True, "COMPUTE_ARCH_S390X": False}
+
+    def guests(self, call, tree, node):
+        return self.listed()
+
+    def node_deleted(self, call, node):
+        return self.gone
+
+
+class Abilities(ServingCase):
+    def setUp(self) -> None:
+        self.serve(Able())
+
+    def update(self, reshape: bool):
+        request = pb.UpdateProviderTreeRequest(node="cn1", tree=tree())
+        if reshape:
+            request.allocations.SetInParent()
+        return self.call("Driver/UpdateProviderTree", request)
+
+    def step(self, at: int):
+        return self.call("Driver/ReshapeStep", pb.ReshapeStepRequest(node="cn1", tree=tree(), from_shape=at, allocations=pb.Allocations()))
+
+    def test_they_are_announced(self) -> None:
+        announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
+        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "shapes"], list(announced))
+
+    def test_the_shape_comes_with_the_configuration(self) -> None:
+        self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
+        for wrong in (-1, 10_000):
+            self.driver.shape = wrong
+            self.assertEqual(grpc.StatusCode.INTERNAL, self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))[0])
+
+    def test_steps(self) -> None:
+        def step(tree, at, allocations):
+            tree.find("cn1").add_traits([f"CUSTOM_FROM_{at}"])
+            return allocations
+
+        self.driver.step = step
+        reply = self.step(2).result()
+        self.assertEqual(["CUSTOM_FROM_2"], list(reply.tree.providers[0].traits))
+        self.assertTrue(reply.HasField("allocations"))
+        self.assertEqual({"CUSTOM_A": "FPGA"}, dict(reply.class_renames))
+        for wrong in (-1, 3, 9999):
+            self.assertEqual(grpc.StatusCode.INVALID_ARGUMENT, self.failure(self.step(wrong))[0])
+        self.driver.step = raising(ReshapeNeeded("again"))
+        self.assertEqual(grpc.StatusCode.INTERNAL, self.failure(self.step(1))[0])
+
+    def test_renames_come_with_allocations_only_and_make_sense(self) -> None:
+        self.assertEqual({}, dict(self.update(False).result().class_renames))
+        self.assertEqual({"CUSTOM_A": "FPGA"}, dict(self.update(True).result().class_renames))
+        for wrong in ({"A": "A"}, {"A": "B", "B": "C"}, {"a": "B"}, {"A": ""}):
+            self.driver.renames = wrong
+            self.assertEqual(grpc.StatusCode.INTERNAL, self.failure(self.update(True))[0], wrong)
+
+    def test_capabilities_come_with_every_tree(self) -> None:
+        self.assertEqual({"COMPUTE_ARCH_X86_64": True, "COMPUTE_ARCH_S390X": False}, dict(self.update(False).result().capability_traits))
+
+    def test_guests(self) -> None:
+        request = pb.GuestsRequest(node="cn1", tree=tree())
+        known, unknown, nothing = self.call("Driver/Guests", request).result().guests
+        self.assertEqual((GUEST, "g?", 2), (known.uuid, known.name, known.resources.resources[ROOT].amounts["VCPU"]))
+        self.assertEqual((False, True), (unknown.HasField("resources"), nothing.HasField("resources")))
+        self.driver.listed = raising(Unsupported("not with this configuration"))
+        self.assertEqual((grpc.StatusCode.UNIMPLEMENTED, "not with this configuration"), self.failure(self.call("Driver/Guests", request)))
+
+    def test_a_node_is_gone_only_if_that_is_said(self) -> None:
+        for said, gone in ((True, True), (False, False), (None, False), ("maybe", False)):
+            self.driver.gone = said
+            self.assertEqual(gone, self.call("Driver/NodeDeleted", pb.NodeDeletedRequest()).result().deleted)
+
+    def test_health_is_a_problem_and_no_error(self) -> None:
+        self.assertEqual("", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
+        self.driver.problem = "the daemon is away"
+        self.assertEqual("the daemon is away", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
+
+
+class Queue(unittest.TestCase):
+    def test_it_keeps_order_and_nothing_twice(self) -> None:
+        events = Events("")
+        for event in "abab":
+            events.put(event)
+        self.assertEqual(["a", "b", None], [events.take(0)[0] for _ in range(3)])
+
+    def test_it_is_bounded(self) -> None:
+        events = Events("")
+        for i in range(MOST + 5):
+            events.put(str(i + 1))
+        self.assertEqual(("", None), events.take(0))
+        self.assertEqual((None, None), events.take(0))
+
+    def test_its_end_comes_once(self) -> None:
+        events = Events("")
+        events.put("a")
+        events.close("first")
+        events.close("second")
+        self.assertEqual((None, "first"), events.take(0))
+
+
+class Unready(unittest.TestCase):
+    def test_an_incomplete_ability_cannot_be_derived(self) -> None:
+        from compute_driver import InstanceManager
+
+        class Half(InstanceManager):
+            def instances(self, call, node):
+                raise Failure("never")
+
+        with self.assertRaises(TypeError):
+            Half()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/disabled"
+)
+
+const disabledTrait = "COMPUTE_STATUS_DISABLED"
+
+// isDisabled asks Placement.
+func (h *house) isDisabled(uuid string) bool {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+"/resource_providers/"+uuid+"/traits", nil)
+	check(h.t, err)
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("OpenStack-API-Version", "placement 1.37")
+	resp, err := http.DefaultClient.Do(req)
+	check(h.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var out struct{ Traits []string }
+	check(h.t, json.NewDecoder(resp.Body).Decode(&out))
+	return slices.Contains(out.Traits, disabledTrait)
+}
+
+// reasons are those that outlive the agent.
+func (h *house) reasons() []disabled.Reason {
+	h.t.Helper()
+	s, err := disabled.Open(filepath.Join(h.dir, "state"))
+	check(h.t, err)
+	return s.Reasons("")
+}
+
+// told counts the writes to Placement for a node since a mark.
+func (h *house) told(mark int, node string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(h.log.String()[mark:]) {
+		if strings.Contains(line, "Placement was told") && strings.Contains(line, `"node":"`+node+`"`) {
+			n++
+		}
+	}
+	return n
+}
+
+// pid is that of the driver's process that became healthy last.
+func (h *house) pid(driver string) int {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pid := 0
+	for line := range strings.Lines(h.log.String()) {
+		var r struct {
+			Driver, State string
+			PID           int
+		}
+		if json.Unmarshal([]byte(line), &r) == nil && r.Driver == driver && r.State == "healthy" && r.PID != 0 {
+			pid = r.PID
+		}
+	}
+	if pid == 0 {
+		h.t.Fatalf("driver %s was never healthy", driver)
+	}
+	return pid
+}
+
+// own links an executable of its own for a driver, that can be taken away alone.
+func (h *house) own(table string) (with string, away, back func()) {
+	path := h.driver + "-own"
+	check(h.t, os.Link(h.driver, path))
+	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
+		func() { check(h.t, os.Rename(path, path+".away")) }, func() { check(h.t, os.Rename(path+".away", path)) }
+}
+
+// TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one write; those of another driver do not; and
+// they lose it, by one write, when it is back.
+func TestDriverGone(t *testing.T) {
+	h := newHouse(t)
+	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "1s"`))
+	h.configure(table, h.node("other", "cn2", uuidB, `unavailable_grace = "1s"`))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	away()
+	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
+	h.await(mark, `"state":"backoff"`, `"driver":"fake"`)
+	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, `"condition":"driver-gone"`, `"driver":"fake"`, `"details":["cn1"]`, `"remedy"`)
+	if !h.isDisabled(uuidA) || h.isDisabled(uuidB) {
+		t.Errorf("cn1 disabled: %t, cn2: %t", h.isDisabled(uuidA), h.isDisabled(uuidB))
+	}
+	if r := h.reasons(); len(r) != 1 || r[0].Source != "driver fake" || r[0].Node != "cn1" || !strings.Contains(r[0].Reason, "unavailable_grace of 1s") {
+		t.Errorf("kept: %+v", r)
+	}
+	h.await(h.mark(), `"state":"backoff"`) // and many passes go by
+	if n := h.told(mark, "cn1"); n != 1 {
+		t.Errorf("%d writes for it", n)
+	}
+	mark = h.mark()
+	back()
+	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, "no longer so", "driver-gone")
+	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
+		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
+	}
+	if n := h.told(mark, "cn1"); n != 1 {
+		t.Errorf("%d writes to enable it", n)
+	}
+	if n := h.told(mark, "cn2"); n != 0 {
+		t.Errorf("%d writes for the other driver's node", n)
+	}
+}
+
+// TestDriverGoneAcrossARestart: an agent whose driver does not even start disables the nodes that the driver reported before, and one
+// that finds them disabled enables them when the driver is back. What an operator said stays.
+func TestDriverGoneAcrossARestart(t *testing.T) {
+	h := newHouse(t)
+	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
+	h.configure(table)
+	h.start()
+	<-h.ready
+	h.stop()
+	away()
+	mark := h.mark()
+	h.start()
+	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	if !h.isDisabled(uuidA) {
+		t.Error("it is not disabled")
+	}
+	h.stop()
+	s, err := disabled.Open(filepath.Join(h.dir, "state"))
+	check(t, err)
+	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "a fan is broken"}))
+	back()
+	mark = h.mark()
+	h.start()
+	h.await(mark, "no longer so", "driver-gone")
+	if r := h.reasons(); len(r) != 1 || r[0].Source != disabled.Operator || !h.isDisabled(uuidA) {
+		t.Errorf("the operator's word is gone: %+v, disabled: %t", r, h.isDisabled(uuidA))
+	}
+	if n := h.told(mark, "cn1"); n != 0 {
+		t.Errorf("%d writes, and nothing changed", n)
+	}
+}
+
+// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that has the node now takes the trait away.
+func TestReasonOfAFormerDriver(t *testing.T) {
+	h := newHouse(t)
+	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
+	h.configure(table)
+	h.start()
+	<-h.ready
+	away()
+	mark := h.mark()
+	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
+	h.await(mark, "Placement was told", disabledTrait)
+	mark = h.mark()
+	h.configure(h.node("renamed", "cn1", uuidA, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", disabledTrait, `"driver":"renamed"`)
+	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
+		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
+	}
+}
+
+// TestGraceOfNever, and one that a reload shortens.
+func TestGraceOfNever(t *testing.T) {
+	h := newHouse(t)
+	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "0s"`))
+	h.configure(table)
+	h.start()
+	<-h.ready
+	away()
+	mark := h.mark()
+	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
+	for range 20 {
+		at := h.mark()
+		h.await(at, `"state":"backoff"`)
+	}
+	if n := h.told(mark, "cn1"); n != 0 || len(h.reasons()) != 0 {
+		t.Errorf("%d writes, %+v", n, h.reasons())
+	}
+	h.configure(strings.Replace(table, `"0s"`, `"100ms"`, 1))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", disabledTrait)
+	mark = h.mark()
+	h.configure(table)
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", disabledTrait)
+	if h.isDisabled(uuidA) {
+		t.Error("it stays disabled, and shall never be")
+	}
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// chaos is the table of the driver that misbehaves as it is told to. Its node is cn1, with the host's identity.
+func (h *house) chaos(keys, config string) string {
+	return fmt.Sprintf("[drivers.chaos]\npath = %q\n%s\n[drivers.chaos.config]\n%s\n", filepath.Join(h.dir, "compute-driver-chaos"), keys, config)
+}
+
+// has tells whether a line with all parts was logged after a mark.
+func (h *house) has(mark int, parts ...string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+line:
+	for line := range strings.Lines(h.log.String()[mark:]) {
+		for _, p := range parts {
+			if !strings.Contains(line, p) {
+				continue line
+			}
+		}
+		return true
+	}
+	return false
+}
+
+const more = "total = 16"
+
+// TestHangingReload: a driver that does not answer to its new configuration keeps no other one waiting; it is told, once, that it did
+// not answer (and not that it refused), and it works on with its former one.
+func TestHangingReload(t *testing.T) {
+	h := newHouse(t)
+	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
+	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	h.configure(h.chaos(keys, `configure = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
+	if h.has(mark, "Another process is started with it") || h.has(mark, "driver-configuration-refused") {
+		t.Error("the other driver waited for the one that hangs")
+	}
+	h.await(mark, "did not answer when it was given its new configuration", `"driver":"chaos"`)
+	h.await(mark, `"condition":"driver-configuration-refused"`, `"driver":"chaos"`, "no answer in time")
+	h.mu.Lock()
+	told := strings.Count(h.log.String()[mark:], "nor could another process be started")
+	h.mu.Unlock()
+	if told != 1 || h.has(mark, `"driver":"chaos"`, `"state":"backoff"`) {
+		t.Errorf("told %d times, or the former process is gone", told)
+	}
+	mark = h.mark()
+	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "no longer so", "driver-configuration-refused")
+}
+
+// TestHangingDriverIsGone: a driver whose process is well and whose passes hang is gone, too. The passes of the other driver go on, also
+// while one hangs; and so does the watchdog's beat.
+func TestHangingDriverIsGone(t *testing.T) {
+	h := newHouse(t)
+	const keys = "unavailable_grace = \"1s\"\ntimeouts = {nodes = \"500ms\", update = \"500ms\", configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
+	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
+	h.start()
+	<-h.ready
+	id, err := os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))
+	check(t, err)
+	mark := h.mark()
+	h.configure(h.chaos(keys, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
+	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	if !h.isDisabled(strings.TrimSpace(string(id))) || h.isDisabled(uuidB) {
+		t.Error("the wrong node is disabled")
+	}
+	if h.has(mark, `"driver":"chaos"`, `"state":"backoff"`) {
+		t.Error("its process is not well")
+	}
+	mark = h.mark()
+	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	if h.isDisabled(strings.TrimSpace(string(id))) {
+		t.Error("it is disabled still")
+	}
+}
+
+// TestTimeoutsFollowAReload: the deadlines and the restart policy of a driver are changed without a restart of its process.
+func TestTimeoutsFollowAReload(t *testing.T) {
+	h := newHouse(t)
+	file := filepath.Join(h.dir, "go")
+	config := fmt.Sprintf("update = \"wait\"\nfile = %q", file)
+	check(t, os.WriteFile(file, nil, 0o600))
+	h.configure(h.chaos(`timeouts = {update = "1h"}`, config))
+	h.start()
+	<-h.ready
+	pid := h.pid("chaos")
+	mark := h.mark()
+	h.configure(h.chaos("timeouts = {update = \"150ms\"}\nrestart = {health_misses = 7}", config))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "drivers.chaos.restart.health_misses", `"to":"7"`)
+	h.await(mark, "The plugin is configured anew")
+	if h.pid("chaos") != pid {
+		t.Error("the process was restarted")
+	}
+	check(t, os.Remove(file))
+	h.await(mark, "no answer in time (limit 150ms)", `"state":"backoff"`, "7 calls in a row got no answer")
+	check(t, os.WriteFile(file, nil, 0o600))
+	h.await(mark, "The node is reported again")
+}
+
+// TestChangedExecutable: a reload takes a new executable into service, and no pass fails meanwhile, of this driver or of another.
+func TestChangedExecutable(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.chaos("", ""), h.node("fake", "cn2", uuidB, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	path := filepath.Join(h.dir, "compute-driver-chaos")
+	content, err := os.ReadFile(path)
+	check(t, err)
+	check(t, os.WriteFile(path+".new", content, 0o755))
+	check(t, os.Rename(path+".new", path))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`)
+	mark2 := h.mark()
+	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
+	h.reload <- syscall.SIGHUP // and again: nothing changed on disk
+	h.await(mark2, "VCPU total 8→16")
+	h.await(mark2, "The plugin is configured anew", `"driver":"chaos"`)
+	if h.has(mark, "The pass failed") || h.has(mark, `"state":"backoff"`) {
+		t.Error("a pass failed")
+	}
+	if h.has(mark2, "takes over") {
+		t.Error("the same executable was started again")
+	}
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+type (
+	listIs    = *driverv1.ListInstancesResponse
+	spawnReq  = *driverv1.SpawnInstanceRequest
+	spawnIs   = *driverv1.SpawnInstanceResponse
+	destroyIs = *driverv1.DestroyInstanceRequest
+	powerReq  = *driverv1.SetInstancePowerRequest
+)
+
+var _ = broken(map[string]brokenPlugin{
+	"lists an instance twice": {check: "instances/list", breakage: after("List", func(_ *raw, _ any, r listIs) {
+		r.Instances = append(r.Instances, &driverv1.Instance{Uuid: chance}, &driverv1.Instance{Uuid: chance})
+	})},
+	"has power states of its own": {check: "instances/list", breakage: after("List", func(_ *raw, _ any, r listIs) {
+		r.Instances = append(r.Instances, &driverv1.Instance{Uuid: chance, PowerState: 42})
+	})},
+	"makes instances that do not run": {check: "instances/spawn", breakage: after("Spawn", func(_ *raw, _ any, r spawnIs) { r.Instance.PowerState = shutdown })},
+	"does not list what it made":      {check: "instances/spawn", breakage: after("List", func(_ *raw, _ any, r listIs) { r.Instances = nil })},
+	"calls instances by other names":  {check: "instances/spawn", breakage: after("Spawn", func(_ *raw, _ any, r spawnIs) { r.Instance.Name = "vm-1" })},
+	"finds its own instance in the way": {check: "instances/spawn-again", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		if s.has(ctx, req.(spawnReq).GetSpec().GetUuid()) {
+			return nil, errors.New("there is a domain of that name")
+		}
+		return next()
+	})},
+	"starts whatever it is asked to make": {check: "instances/spawn-stopped", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if err == nil {
+			_, err = s.fake.SetPower(ctx, req.(spawnReq).GetNode(), req.(spawnReq).GetSpec().GetUuid(), plugins.PowerRunning, true)
+		}
+		return reply, err
+	})},
+	"ends its instances when it starts": {check: "instances/restart", breakage: around("Configure", func(s *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		if !s.configured.Load() {
+			_ = os.RemoveAll(filepath.Join(req.(configReq).GetHost().GetStateDir(), "machines"))
+		}
+		return next()
+	})},
+	"removes nothing": {check: "instances/destroy", breakage: instead("Destroy", &driverv1.DestroyInstanceResponse{})},
+	"misses what it is to remove": {check: "instances/destroy-unknown", breakage: around("Destroy", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		if !s.has(ctx, req.(destroyIs).GetUuid()) {
+			return nil, plugins.ErrInstanceNotFound
+		}
+		return next()
+	})},
+	"keeps the disks of what it removed": {check: "instances/remake", breakage: breakage{around: keepsDisks}},
+	"cannot stop what is stopped": {check: "instances/power", breakage: around("SetPower", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		list, err := s.fake.Instances(ctx, req.(powerReq).GetNode())
+		for _, i := range list {
+			if i.UUID == req.(powerReq).GetUuid() && driverv1.PowerState(i.Power) == req.(powerReq).GetPowerState() {
+				return nil, errors.New("the domain is not running")
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return next()
+	})},
+	"ignores what it is to stop":                           {check: "instances/power", breakage: instead("SetPower", &driverv1.SetInstancePowerResponse{Instance: &driverv1.Instance{PowerState: shutdown}})},
+	"does not say that it is the instance that is missing": {check: "instances/power-unknown", breakage: fails("SetPower", errors.New("no such domain"))},
+	"makes instances of nothing": {check: "instances/unknown-provider", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, _ func() (any, error)) (any, error) {
+		return s.regardless(ctx, req.(spawnReq))
+	})},
+	"leaves what it refuses": {check: "instances/unknown-provider", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if err != nil {
+			_, _ = s.regardless(ctx, req.(spawnReq))
+		}
+		return reply, err
+	})},
+	"cannot go on with half an instance": {check: "instances/cancelled", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		if s.has(ctx, req.(spawnReq).GetSpec().GetUuid()) {
+			return nil, errors.New("there is a disk in the way")
+		}
+		reply, err := next()
+		<-ctx.Done()
+		return reply, errors.Join(err, ctx.Err())
+	})},
+	"leaves locks when it dies":         {check: "instances/killed", breakage: breakage{around: locksInstances}},
+	"makes one instance at a time":      {check: "instances/parallel", breakage: around("Spawn", oneAtATime)},
+	"makes no instance while it counts": {check: "instances/beside-pass", breakage: breakage{around: busyWithPasses}},
+	"reports what is left": {check: "instances/inventory", breakage: after("UpdateProviderTree", func(s *raw, req updateReq, r *driverv1.UpdateProviderTreeResponse) {
+		list, _ := s.fake.Instances(context.Background(), req.GetNode())
+		for _, p := range r.GetTree().GetProviders() {
+			if inv := p.GetInventories()["VCPU"]; inv != nil {
+				inv.Total -= int64(len(list))
+			}
+		}
+	})},
+	"does not count its instances among the guests": {check: "instances/guests", breakage: after("Guests", func(_ *raw, _ any, r *driverv1.GuestsResponse) { r.Guests = nil })},
+	"tells half of what a guest has": {check: "instances/guests", breakage: after("Guests", func(_ *raw, _ any, r *driverv1.GuestsResponse) {
+		for _, g := range r.GetGuests() {
+			for _, resources := range g.GetResources().GetResources() {
+				delete(resources.GetAmounts(), "VCPU")
+			}
+		}
+	})},
+	"tidies up guests of others": {
+		check:    "instances/others",
+		config:   `{` + machine + `, "instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03"}]}`,
+		breakage: breakage{around: tidiesGuests},
+	},
+	"watches no instances": {check: "instances/events", breakage: breakage{events: func(ctx context.Context, beat func() error, interval time.Duration) error {
+		for ctx.Err() == nil {
+			if err := beat(); err != nil {
+				return err
+			}
+			time.Sleep(interval)
+		}
+		return nil
+	}}},
+	"has silent events": {check: "instances/events-alive", breakage: breakage{events: func(ctx context.Context, beat func() error, _ time.Duration) error {
+		err := beat()
+		<-ctx.Done()
+		return err
+	}}},
+})
+
+// has says whether there is an instance of the uuid on the first node.
+func (s *raw) has(ctx context.Context, uuid string) bool {
+	nodes, err := s.fake.AvailableNodes(ctx)
+	if err != nil {
+		return false
+	}
+	list, _ := s.fake.Instances(ctx, nodes[0].Name)
+	for _, i := range list {
+		if i.UUID == uuid {
+			return true
+		}
+	}
+	return false
+}
+
+// regardless makes an instance whatever was granted.
+func (s *raw) regardless(ctx context.Context, req spawnReq) (any, error) {
+	is, err := s.fake.Spawn(ctx, req.GetNode(), plugins.InstanceSpec{UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName()}, nil)
+	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
+}
+
+var disks sync.Map
+
+func keepsDisks(_ *raw, _ context.Context, call string, req any, next func() (any, error)) (any, error) {
+	switch call {
+	case "Destroy":
+		disks.Store(req.(destroyIs).GetUuid(), true)
+	case "Spawn":
+		if _, kept := disks.Load(req.(spawnReq).GetSpec().GetUuid()); kept {
+			return nil, errors.New("there is a disk in the way")
+		}
+	}
+	return next()
+}
+
+var lockDir atomic.Value
+
+func locksInstances(_ *raw, _ context.Context, call string, req any, next func() (any, error)) (any, error) {
+	switch call {
+	case "Configure":
+		lockDir.Store(req.(configReq).GetHost().GetStateDir())
+	case "Spawn":
+		lock := filepath.Join(lockDir.Load().(string), req.(spawnReq).GetSpec().GetUuid()+".lock")
+		f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, errors.New("another process makes it")
+		}
+		_ = f.Close()
+		time.Sleep(300 * time.Millisecond)
+		defer func() { _ = os.Remove(lock) }()
+	}
+	return next()
+}
+
+var making atomic.Int32
+
+func oneAtATime(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+	defer making.Add(-1)
+	if making.Add(1) > 1 {
+		return nil, errors.New("busy with another instance")
+	}
+	time.Sleep(300 * time.Millisecond)
+	return next()
+}
+
+func busyWithPasses(_ *raw, _ context.Context, call string, _ any, next func() (any, error)) (any, error) {
+	switch call {
+	case "UpdateProviderTree":
+		working.Add(1)
+		defer working.Add(-1)
+		defer time.Sleep(500 * time.Millisecond)
+	case "Spawn":
+		for range 500 { // until the passes have come
+			if working.Load() > 0 {
+				return nil, errors.New("busy with a pass")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return next()
+}
+
+var tidied atomic.Bool
+
+func tidiesGuests(_ *raw, _ context.Context, call string, _ any, next func() (any, error)) (any, error) {
+	reply, err := next()
+	switch call {
+	case "Destroy":
+		tidied.Store(true)
+	case "Guests":
+		if err == nil && tidied.Load() {
+			reply.(*driverv1.GuestsResponse).Guests = nil
+		}
+	}
+	return reply, err
+}

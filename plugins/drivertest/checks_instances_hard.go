@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// The checks of instances that are refused, interrupted, made at the same time, or seen elsewhere than in their list.
+
+func checkUnknownProvider(ctx context.Context, b *bench) error {
+	_, p, m, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	m.spec.Allocations = map[string]*driverv1.Resources{uuid.NewString(): {Amounts: map[string]int64{"VCPU": 1}}}
+	sent := m.sent() + " with allocations of a resource provider that is not in the tree"
+	if _, err := p.spawn(ctx, m); err == nil {
+		return found(sent, "an instance")
+	} else if k := kind(err); k == wire.KindNotReady || k == wire.KindUnsupported {
+		return found(sent, "%s", said(err))
+	}
+	return p.unlisted(ctx, m, sent)
+}
+
+// completed checks that an instance of which nobody knows how far it came can be made, and removed.
+func (p *proc) completed(ctx context.Context, m *made, after string) error {
+	if _, err := p.list(ctx, m.node); err != nil {
+		return found(after+", then List", "%s", said(err))
+	}
+	is, err := p.spawn(ctx, m)
+	if err != nil {
+		return found(after+", then Spawn again", "%s", said(err))
+	}
+	if err := several(after+", then Spawn again", m.unlike(is, running)); err != nil {
+		return err
+	}
+	if err := p.listed(ctx, m, after+", then Spawn again", running); err != nil {
+		return err
+	}
+	if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
+		return found(after+", then Spawn again and Destroy", "%s", said(err))
+	}
+	return p.unlisted(ctx, m, after+", then Spawn again and Destroy")
+}
+
+func checkCancelledSpawn(ctx context.Context, b *bench) error {
+	base, p, _, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 6 { // after 0 to 16 ms: one of them hits the middle
+		m := b.instance(base)
+		cut, cancel := context.WithTimeout(ctx, time.Millisecond<<i/2)
+		_, _ = p.spawn(cut, m)
+		cancel()
+		if err := p.completed(ctx, m, m.sent()+", cancelled"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKilledSpawn(ctx context.Context, b *bench) error {
+	base, _, _, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 3 { // after 1, 2 and 4 ms
+		doomed, err := b.configured(ctx)
+		if err != nil {
+			return err
+		}
+		m := b.instance(base)
+		var call sync.WaitGroup
+		call.Go(func() { _, _ = doomed.spawn(ctx, m) })
+		pause(ctx, time.Millisecond<<i)
+		doomed.Kill()
+		call.Wait()
+		p, err := b.configured(ctx)
+		if err != nil {
+			return err
+		}
+		if err := p.completed(ctx, m, m.sent()+", the process killed and started again"); err != nil {
+			return err
+		}
+		p.Kill()
+	}
+	return nil
+}
+
+func checkParallelSpawns(ctx context.Context, b *bench) error {
+	base, p, first, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	all := []*made{first, b.instance(base), b.instance(base)}
+	for _, step := range []struct {
+		do    func(m *made) error
+		check func(m *made) error
+	}{
+		{func(m *made) error { return p.spawned(ctx, m) }, func(m *made) error { return p.listed(ctx, m, "three Spawns at the same time", running) }},
+		{func(m *made) error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }, func(m *made) error { return p.unlisted(ctx, m, "three Destroys at the same time") }},
+	} {
+		errs := make([]error, len(all))
+		var calls sync.WaitGroup
+		for i, m := range all {
+			calls.Go(func() { errs[i] = step.do(m) })
+		}
+		calls.Wait()
+		for i, m := range all {
+			if errs[i] != nil {
+				return found("three Spawns, then three Destroys, at the same time", "%v", errs[i])
+			}
+			if err := step.check(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkBesidePass(ctx context.Context, b *bench) error {
+	base, p, m, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	tree, err := base.wide(2000, 0)
+	if err != nil {
+		return err
+	}
+	var calls sync.WaitGroup
+	passes := make([]error, 3)
+	for i := range passes {
+		calls.Go(func() {
+			after, err := p.tree(ctx, tree, base.node)
+			if err == nil {
+				err = several(sentUpdate(tree, base.node, nil)+", beside Spawn and Destroy", differences(tree, after))
+			}
+			passes[i] = err
+		})
+	}
+	err = p.spawned(ctx, m)
+	if err == nil {
+		if gone := p.destroy(ctx, m.node, m.spec.GetUuid()); gone != nil {
+			err = found("Destroy while three UpdateProviderTree are under way", "%s", said(gone))
+		}
+	}
+	calls.Wait()
+	for _, pass := range passes {
+		if err == nil {
+			err = pass
+		}
+	}
+	return err
+}
+
+func checkInventoryStays(ctx context.Context, b *bench) error {
+	base, p, m, err := b.existing(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := p.tree(ctx, base.stored, base.node)
+	if err != nil {
+		return err
+	}
+	return several(m.sent()+", then "+sentUpdate(base.stored, base.node, nil), differences(base.stored, after))
+}
+
+func checkInstanceGuests(ctx context.Context, b *bench) error {
+	base, p, m, err := b.existing(ctx)
+	if err != nil {
+		return err
+	}
+	sent := m.sent() + ", then Guests"
+	guests, err := p.guests(ctx, base.stored, base.node)
+	switch {
+	case kind(err) == wire.KindUnsupported || kind(err) == wire.KindNotReady:
+		return notApplicable("the driver cannot list guests now (%s)", said(err))
+	case err != nil:
+		return found(sent, "%s", said(err))
+	}
+	for _, g := range guests {
+		if g.GetUuid() != m.spec.GetUuid() {
+			continue
+		}
+		if g.GetResources() == nil { // not known
+			return nil
+		}
+		var wrong []string
+		granted, has := m.spec.GetAllocations(), g.GetResources().GetResources()
+		for _, provider := range union(granted, has) {
+			for _, class := range union(granted[provider].GetAmounts(), has[provider].GetAmounts()) {
+				if want, is := granted[provider].GetAmounts()[class], has[provider].GetAmounts()[class]; want != is {
+					wrong = append(wrong, fmt.Sprintf("the guest has %d %s of resource provider %s, it was made with %d", is, class, provider, want))
+				}
+			}
+		}
+		return several(sent, wrong)
+	}
+	return found(sent, "a list of %s, without the instance", counted(len(guests), "guest"))
+}
+
+func checkOtherGuests(ctx context.Context, b *bench) error {
+	base, p, m, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := p.guests(ctx, base.stored, base.node)
+	if err != nil {
+		return notApplicable("the driver cannot list guests now (%s)", said(err))
+	}
+	if p.spawned(ctx, m) != nil || p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
+		return notApplicable("the driver makes or removes no instance; see instances/spawn and instances/destroy")
+	}
+	sent := m.sent() + ", Destroy, then Guests"
+	after, err := p.guests(ctx, base.stored, base.node)
+	if err != nil {
+		return found(sent, "%s", said(err))
+	}
+	still := map[string]bool{}
+	for _, g := range after {
+		still[g.GetUuid()] = true
+	}
+	var gone []string
+	for _, g := range before {
+		if !still[g.GetUuid()] {
+			gone = append(gone, "guest "+g.GetUuid()+" is gone, which was there before")
+		}
+	}
+	return several(sent, gone)
+}
+
+func checkInstanceEvents(ctx context.Context, b *bench) error {
+	_, p, m, err := b.manages(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.limits.Update)
+	defer cancel()
+	events, ended := p.follow(ctx, time.Second)
+	if _, ok := <-events; !ok {
+		return found("Watch of instances", "%s", said(ended()))
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"Spawn", func() error { return p.spawned(ctx, m) }},
+		{"SetPower to Shutdown", func() error { return p.switched(ctx, m, shutdown, true) }},
+		{"SetPower to Running", func() error { return p.switched(ctx, m, running, false) }},
+		{"Destroy", func() error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }},
+	} {
+		for drained := false; !drained; { // what an earlier step is still told of
+			select {
+			case <-events:
+			default:
+				drained = true
+			}
+		}
+		if step.do() != nil {
+			return notApplicable("the driver does not do it; see instances/power")
+		}
+		for told := false; !told; {
+			event, ok := <-events
+			if !ok {
+				return found(step.what+" of instance "+m.spec.GetUuid()+", with a Watch of instances", "no event of it within %v: %s", b.limits.Update, said(ended()))
+			}
+			told = event == m.node+" "+m.spec.GetUuid() || event == m.node+" " || event == " "
+		}
+	}
+	return nil
+}
+
+func checkEventsAlive(ctx context.Context, b *bench) error {
+	p, err := b.start(ctx)
+	if err != nil {
+		return err
+	}
+	const interval, n = 200 * time.Millisecond, 4
+	ctx, cancel := context.WithTimeout(ctx, max(b.limits.Health, 5*n*interval))
+	defer cancel()
+	events, ended := p.follow(ctx, interval)
+	for i := range n {
+		if _, ok := <-events; !ok {
+			return found("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", said(ended()), counted(i, "event"))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// rawInstances is the service Instances of the fake driver, without the SDK.
+type rawInstances struct {
+	driverv1.UnimplementedInstancesServer
+	*raw
+}
+
+func rawInstance(i plugins.Instance) *driverv1.Instance {
+	return &driverv1.Instance{Uuid: i.UUID, Name: i.Name, PowerState: driverv1.PowerState(i.Power), HypervisorName: i.HypervisorName}
+}
+
+func (s *rawInstances) List(ctx context.Context, req *driverv1.ListInstancesRequest) (*driverv1.ListInstancesResponse, error) {
+	list, err := s.fake.Instances(ctx, req.GetNode())
+	out := &driverv1.ListInstancesResponse{}
+	for _, i := range list {
+		out.Instances = append(out.Instances, rawInstance(i))
+	}
+	return out, err
+}
+
+func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+	tree, _, err := receivedBy(req.GetTree(), nil)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := wire.ToResources(req.GetSpec().GetAllocations())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	is, err := s.fake.Spawn(ctx, req.GetNode(), plugins.InstanceSpec{
+		UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName(), Allocations: granted,
+	}, tree)
+	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
+}
+
+func (s *rawInstances) Destroy(ctx context.Context, req *driverv1.DestroyInstanceRequest) (*driverv1.DestroyInstanceResponse, error) {
+	return &driverv1.DestroyInstanceResponse{}, s.fake.Destroy(ctx, req.GetNode(), req.GetUuid())
+}
+
+func (s *rawInstances) SetPower(ctx context.Context, req *driverv1.SetInstancePowerRequest) (*driverv1.SetInstancePowerResponse, error) {
+	is, err := s.fake.SetPower(ctx, req.GetNode(), req.GetUuid(), plugins.PowerState(req.GetPowerState()), req.GetHard())
+	return &driverv1.SetInstancePowerResponse{Instance: rawInstance(is)}, err
+}
+
+// Watch is one more of the name: it is of another service than that of raw.
+func (s *rawInstances) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, wire.CapabilityInstanceEvents) {
+		return status.Error(codes.Unimplemented, "it does not watch instances")
+	}
+	beat := func() error {
+		return stream.Send(&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
+	}
+	send := func(node, uuid string) error {
+		return stream.Send(&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Instance{Instance: &driverv1.InstanceEvent{Node: node, Uuid: uuid}}})
+	}
+	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
+	if s.broken.events != nil {
+		return s.broken.events(stream.Context(), beat, interval)
+	}
+	type event struct{ node, uuid string }
+	events := make(chan event)
+	go func() {
+		_ = s.fake.WatchInstances(stream.Context(), func(node, uuid string) {
+			select {
+			case events <- event{node, uuid}:
+			case <-stream.Context().Done():
+			}
+		})
+	}()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	err := beat()
+	for err == nil {
+		select {
+		case e := <-events:
+			err = send(e.node, e.uuid)
+		case <-ticker.C:
+			err = beat()
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Instances asks for the instances of a node.
+func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+	const call = "Instances"
+	if err := p.askable(call, wire.CheckNode(node)); err != nil {
+		return nil, err
+	}
+	limit := p.timeouts.Load().Update
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := p.instances.List(ctx, &driverv1.ListInstancesRequest{Node: node})
+	if err != nil {
+		return nil, p.callError(ctx, call, limit, err)
+	}
+	instances, err := checkInstances(reply.GetInstances())
+	if err != nil {
+		return nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	return instances, nil
+}
+
+// Spawn has an instance made. Cost: O(size of the tree and the spec) to convert.
+func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	const call = "Spawn"
+	msg, problem := spawnRequest(node, spec, tree)
+	if err := p.askable(call, problem); err != nil {
+		return plugins.Instance{}, err
+	}
+	uuid := msg.GetSpec().GetUuid()
+	reply, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) { return p.instances.Spawn(ctx, msg) })
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	return p.about(call, uuid, reply.GetInstance())
+}
+
+// Destroy has an instance removed.
+func (p *process) Destroy(ctx context.Context, node, uuid string) error {
+	const call = "Destroy"
+	uuid, problem := target(node, uuid)
+	if err := p.askable(call, problem); err != nil {
+		return err
+	}
+	_, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
+		return p.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: uuid})
+	})
+	return err
+}
+
+// SetPower has an instance started or stopped.
+func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	const call = "SetPower"
+	uuid, problem := target(node, uuid)
+	state := wire.FromPower(int(to))
+	if problem == nil {
+		problem = wire.CheckTargetPower(state)
+	}
+	if err := p.askable(call, problem); err != nil {
+		return plugins.Instance{}, err
+	}
+	reply, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
+		return p.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: node, Uuid: uuid, PowerState: state, Hard: hard})
+	})
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	return p.about(call, uuid, reply.GetInstance())
+}
+
+// WatchInstances reads the stream of events about instances. It ends with an error when the stream breaks or falls silent.
+func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	return listen(ctx, p, "WatchInstances", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchInstancesResponse], error) {
+		return p.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
+	}, func(event *driverv1.WatchInstancesResponse) {
+		if about := event.GetInstance(); about != nil {
+			changed(changedInstance(about))
+		}
+	})
+}
+
+// askable returns an error for a call that is not made: the plugin does not announce it, or there is a problem with what is asked.
+func (p *process) askable(call string, problem error) error {
+	if err := p.able(call, wire.CapabilityInstances); err != nil {
+		return err
+	}
+	if problem != nil {
+		return p.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, problem))
+	}
+	return nil
+}
+
+// manage makes a call about one instance. The driver's typed errors are about that instance, whatever they name.
+func manage[R any](ctx context.Context, p *process, call, uuid string, ask func(context.Context) (R, error)) (R, error) {
+	limit := p.timeouts.Load().Instance
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	reply, err := ask(ctx)
+	if err == nil {
+		return reply, nil
+	}
+	err = p.callError(ctx, call, limit, err)
+	var fault *plugins.InstanceFault
+	var notFound *plugins.InstanceNotFound
+	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
+		return reply, p.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, tooLarge))
+	}
+	if errors.As(err, &fault) {
+		fault.UUID = uuid
+	}
+	if errors.As(err, &notFound) {
+		notFound.UUID = uuid
+	}
+	return reply, err
+}
+
+// about is what came back about an instance that was asked for.
+func (p *process) about(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
+	is, err := checkInstance(uuid, m)
+	if err != nil {
+		return plugins.Instance{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+	}
+	return is, nil
+}
+
+// target checks what a request names, and returns the uuid as it is sent.
+func target(node, uuid string) (string, error) {
+	if err := wire.CheckNode(node); err != nil {
+		return "", err
+	}
+	canonical, err := providertree.CanonicalUUID(uuid)
+	if err != nil {
+		return "", fmt.Errorf("instance: %w", err)
+	}
+	return canonical, nil
+}
+
+// spawnRequest is the message for an instance, or what is wrong with it.
+func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tree) (*driverv1.SpawnInstanceRequest, error) {
+	if tree == nil {
+		return nil, errors.New("no provider tree is given")
+	}
+	if err := wire.CheckNode(node); err != nil {
+		return nil, err
+	}
+	f := spec.Flavor
+	m := &driverv1.InstanceSpec{
+		Uuid: spec.UUID, Name: spec.Name, ProjectId: spec.ProjectID, UserId: spec.UserID,
+		Flavor: &driverv1.Flavor{
+			Name: f.Name, Vcpus: f.VCPUs, MemoryMb: f.MemoryMB, RootGb: f.RootGB,
+			EphemeralGb: f.EphemeralGB, SwapMb: f.SwapMB, ExtraSpecs: f.ExtraSpecs,
+		},
+		Allocations: wire.FromResources(spec.Allocations), Image: spec.Image, ImageProperties: spec.ImageProperties,
+		Metadata: spec.Metadata, UserData: spec.UserData,
+	}
+	uuid, allocations, err := wire.CheckSpec(m, tree)
+	if err != nil {
+		return nil, err
+	}
+	m.Uuid, m.Allocations = uuid, wire.FromResources(allocations)
+	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: wire.FromTree(tree)}, nil
+}
+
+// reachedLimit reports whether a call that began then was given up because of its own limit, rather than that of whoever asked, and was
+// not answered with words to that effect.
+func reachedLimit(err error, begun time.Time) bool {
+	var late *tooLate
+	return errors.As(err, &late) && time.Since(begun) >= late.limit
+}

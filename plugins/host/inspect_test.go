@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// bytesOnly is a codec of a server that neither reads nor writes messages.
+type bytesOnly struct{}
+
+func (bytesOnly) Name() string { return "proto" }
+func (bytesOnly) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+func (bytesOnly) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// hostile is a process that answers every call with these bytes, or this error.
+func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesOnly{}), grpc.MaxRecvMsgSize(receives), grpc.MaxSendMsgSize(1<<30), //nolint:staticcheck // it is what a server of another make does
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			var request []byte
+			if failed := stream.RecvMsg(&request); failed != nil {
+				return failed
+			}
+			if err != nil {
+				return err
+			}
+			return stream.SendMsg(bytes)
+		}))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(listener) }()
+	conn, failed := grpc.NewClient("passthrough:///hostile", append(inspecting(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
+	p := &process{name: "x", log: zerolog.Nop(), info: &driverv1.InfoResponse{Capabilities: []string{wire.CapabilityGuests}},
+		plugin: driverv1.NewPluginClient(conn), driver: driverv1.NewDriverClient(conn)}
+	p.timeouts.Store(&Timeouts{Info: patience, Configure: patience, Health: patience, Nodes: patience, Update: patience})
+	return p
+}
+
+// repeated is a field n times.
+func repeated(number protowire.Number, value []byte, n int) []byte {
+	one := protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	out := make([]byte, 0, len(one)*n)
+	for range n {
+		out = append(out, one...)
+	}
+	return out
+}
+
+// TestRepliesThatCannotBeUnpacked: all calls refuse them, before they have taken any memory.
+func TestRepliesThatCannotBeUnpacked(t *testing.T) {
+	inTree := func(raw []byte) []byte { return repeated(1, raw, 1) }
+	swells := func(n int) string {
+		return fmt.Sprintf("driver x: UpdateProviderTree: unusable reply: its %d bytes would take more than 256 MiB of memory: it repeats small things very often", n)
+	}
+	const most = 60 << 20
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  string
+	}{
+		"empty providers":   {inTree(repeated(1, nil, most/2)), swells(62914565)},
+		"empty traits":      {inTree(repeated(1, repeated(6, nil, most/2), 1)), swells(62914570)},
+		"empty inventories": {inTree(repeated(1, repeated(5, nil, most/2), 1)), swells(62914570)},
+		"empty consumers":   {repeated(2, repeated(1, nil, most/2), 1), swells(62914565)},
+		"not UTF-8": {inTree(repeated(1, repeated(2, []byte("cn1\xff"), 1), 1)),
+			"driver x: UpdateProviderTree: unusable reply: it is no message of the protocol: string field contains invalid UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := hostile(t, wire.MaxMessage, c.bytes, nil).UpdateProviderTree(context.Background(), oneNode(t), "cn1", nil)
+			got := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ") // of package proto, now and then
+			if !errors.Is(err, ErrBadReply) || got != c.want {
+				t.Errorf("got  %v\nwant %s", got, c.want)
+			}
+		})
+	}
+	for name, call := range map[string]func(p *process) error{
+		"Info":           func(p *process) error { return p.introduce(context.Background()) },
+		"Health":         func(p *process) error { return p.Health(context.Background()) },
+		"Configure":      func(p *process) error { return p.Configure(context.Background(), Spec{Timeouts: *p.timeouts.Load()}) },
+		"AvailableNodes": func(p *process) error { _, err := p.AvailableNodes(context.Background()); return err },
+		"Guests":         func(p *process) error { _, err := p.Guests(context.Background(), oneNode(t), "cn1"); return err },
+		"Watch":          func(p *process) error { return p.Watch(context.Background(), func(string) {}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failed *CallError
+			if err := call(hostile(t, wire.MaxMessage, []byte{0xff}, nil)); !errors.Is(err, ErrBadReply) || !errors.As(err, &failed) || failed.Call != name {
+				t.Errorf("garbage: %v", err)
+			}
+		})
+	}
+}
+
+// TestMessagesOfTheLargestSize: 64 MiB pass in both directions, and a byte more is refused with words that say whose it is.
+func TestMessagesOfTheLargestSize(t *testing.T) {
+	reply := func(size int) []byte {
+		raw, err := proto.Marshal(&driverv1.AvailableNodesResponse{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		padding := make([]byte, size-len(raw)-6) // of a field that this version does not know: a tag, and a length of 4 bytes
+		return append(raw, repeated(2000, padding, 1)...)
+	}
+	fits, over := reply(wire.MaxMessage), reply(wire.MaxMessage+1)
+	if len(fits) != wire.MaxMessage {
+		t.Fatalf("%d bytes", len(fits))
+	}
+	if _, err := hostile(t, wire.MaxMessage, fits, nil).AvailableNodes(context.Background()); err != nil {
+		t.Errorf("a reply of 64 MiB: %v", err)
+	}
+	_, err := hostile(t, wire.MaxMessage, over, nil).AvailableNodes(context.Background())
+	if want := "(a message may have 64 MiB"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("a reply of a byte more: %v", err)
+	}
+
+	request := func(size int) *providertree.Tree {
+		tree := oneNode(t)
+		set := func(n int) int {
+			unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", n)}
+			if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
+				t.Fatal(err)
+			}
+			return proto.Size(&driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: "cn1"})
+		}
+		n := size - 1000
+		n += size - set(n)
+		if got := set(n); got != size {
+			t.Fatalf("%d bytes, want %d", got, size)
+		}
+		return tree
+	}
+	if _, err := hostile(t, wire.MaxMessage, nil, nil).Guests(context.Background(), request(wire.MaxMessage), "cn1"); err != nil {
+		t.Errorf("a request of 64 MiB: %v", err)
+	}
+	_, err = hostile(t, wire.MaxMessage, nil, nil).Guests(context.Background(), request(wire.MaxMessage+1), "cn1")
+	judge(t, err, "driver x: Guests: the request has 67108865 bytes, and a message at most 67108864 (64 MiB): the provider tree and its allocations are too large to be shown to a plugin", nil)
+	if errors.Is(err, ErrBadReply) {
+		t.Error("that is not the plugin's fault")
+	}
+	// A plugin with gRPC's own limit, which is what one in another language has if its author forgot.
+	_, err = hostile(t, 4<<20, nil, nil).Guests(context.Background(), request(5<<20), "cn1")
+	if want := "(a message may have 64 MiB in both directions, and a plugin must allow it)"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("a plugin that takes 4 MiB: %v", err)
+	}
+}
+
+// TestHostileWordsAreTamed: what a driver says in errors ends on terminals and in logs.
+func TestHostileWordsAreTamed(t *testing.T) {
+	const evil = "\x1b]0;owned\a line\r\n{\"level\":\"info\"}\n\u202egnp.exe\x00\u2028"
+	const tamed = `\x1b]0;owned\a line; {"level":"info"}; \u202egnp.exe\x00`
+	st, err := status.New(codes.Aborted, evil).WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
+		{ConsumerUuid: evil, ProviderUuid: evil, ResourceClass: evil, Problem: evil}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = hostile(t, wire.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
+	judge(t, err, "driver x: UpdateProviderTree: "+tamed, nil)
+	var failed *plugins.ReshapeFailed
+	if !errors.As(err, &failed) {
+		t.Fatalf("%v", err)
+	}
+	want := &plugins.ReshapeFailed{Reason: tamed, Offenders: []plugins.Offender{{Consumer: tamed, Provider: tamed, Class: tamed, Problem: tamed}}}
+	if diff := cmp.Diff(want, failed); diff != "" {
+		t.Error(diff)
+	}
+	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented, codes.Canceled, 4711} {
+		_, err := hostile(t, wire.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
+		if err == nil || words(err.Error(), 1000) != err.Error() {
+			t.Errorf("%v: %q", code, err)
+		}
+	}
+
+	many := &driverv1.ReshapeFailed{Offenders: make([]*driverv1.Offender, 10_000)}
+	for i := range many.Offenders {
+		many.Offenders[i] = &driverv1.Offender{Problem: strings.Repeat("x", 100)}
+	}
+	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
+		t.Fatal(err)
+	}
+	_, err = hostile(t, wire.MaxMessage, nil, st.Err()).AvailableNodes(context.Background())
+	if !errors.As(err, &failed) || len(failed.Offenders) != 502 || failed.Offenders[501].Problem != "and 9499 more" {
+		t.Errorf("%d offenders", len(failed.Offenders))
+	}
+	many.Offenders[0].Problem = strings.Repeat("x", maxHeaders)
+	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = hostile(t, wire.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Offenders) > 502 {
+		t.Errorf("%.200v", err)
+	}
+}
+
+func TestHostileHealthAndIdentityAreTamed(t *testing.T) {
+	raw, err := proto.Marshal(&driverv1.HealthResponse{Problem: "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = hostile(t, wire.MaxMessage, raw, nil).Health(context.Background())
+	if want := `\x1b[2Jgone; wrongxx`; err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 2003 {
+		t.Errorf("%.100v", err)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""}, {"plain – ünï", "plain – ünï"}, {"a\nb", "a; b"}, {"a\r\n\n\nb\n", "a; b"}, {"\ta\tb\u00a0c", "a b c"}, {"\x1b[1m", `\x1b[1m`},
+		{"a\xffb", "a\uFFFDb"}, {"\u202e\u200b\ufeff", `\u202e\u200b\ufeff`}, {strings.Repeat("x", 21), strings.Repeat("x", 20) + "..."},
+		{strings.Repeat("ä", 11), strings.Repeat("ä", 10) + "..."}, {strings.Repeat("\x00", 100), strings.Repeat(`\x00`, 5) + "..."},
+	} {
+		if got := words(c.in, 20); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+// BenchmarkExamine is what the inspection of a large message adds to unpacking it.
+func BenchmarkExamine(b *testing.B) {
+	providers := []*driverv1.ResourceProvider{wireRoot()}
+	for i := range 10_000 {
+		p := wireProvider(childUUID(i), fmt.Sprint("cn1_", i), rootUUID, 1)
+		p.Traits = []string{"CUSTOM_A", "CUSTOM_B"}
+		p.Inventories = map[string]*driverv1.Inventory{"VGPU": {Total: 4, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}}
+		providers = append(providers, p)
+	}
+	raw, err := proto.Marshal(reply(providers...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	desc := (&driverv1.UpdateProviderTreeResponse{}).ProtoReflect().Descriptor()
+	b.Run("examine", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			if err := examine(raw, desc); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("unpack", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			if err := proto.Unmarshal(raw, &driverv1.UpdateProviderTreeResponse{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/turns"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+var _ plugins.InstanceManager = (*Plugin)(nil)
+
+// instanceCalls is what a plugin keeps of the calls about its instances.
+type instanceCalls struct {
+	telling sync.Mutex  // held while Spec.InstanceChanged runs
+	turns   turns.ByKey // by uuid, whichever process is asked
+
+	mu sync.Mutex
+	// open has the processes that were asked about an instance and did not answer, by uuid: they may still be at it.
+	open map[string]*seat
+	// The rest is about the process that serves.
+	serving  *seat
+	underWay int
+	missed   int       // calls in a row without an answer, of those that ran side by side one
+	lastMiss time.Time // the last one of them
+}
+
+// Instances asks the driver for its instances on a node, all of them. uuids are canonical, each is there once.
+//
+// Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage instances, [plugins.ErrNotReady] if it cannot
+// tell now; [ErrBadRequest].
+func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+	s, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	defer s.calls.Done()
+	instances, err := s.Instances(ctx, node)
+	if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // not held against a driver that is at work on one of them
+		return nil, err
+	}
+	if err := p.heard(ctx, s, "Instances "+node, err); err != nil {
+		return nil, err
+	}
+	return instances, nil
+}
+
+// Spawn has the driver make an instance and start it; see [plugins.InstanceManager] for what that promises. tree is left as it is. Calls
+// about one instance wait for each other, also while one process of the plugin replaces another; those about different ones, and all other
+// calls, do not.
+//
+// Errors: [ErrUnavailable] at once while the plugin is down, [ErrBadRequest], [plugins.ErrUnsupported], [plugins.ErrNotReady], and the
+// driver's own [*plugins.InstanceFault] say that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
+// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are [ErrOutcomeUnknown] too.
+func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	var made plugins.Instance
+	err := p.manage(ctx, "Spawn", spec.UUID, func(s *seat) (err error) {
+		made, err = s.Spawn(ctx, node, spec, tree)
+		return err
+	})
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	return made, nil
+}
+
+// Destroy has the driver end an instance and remove all that it made for it. Errors: as Spawn.
+func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
+	return p.manage(ctx, "Destroy", uuid, func(s *seat) error { return s.Destroy(ctx, node, uuid) })
+}
+
+// SetPower has the driver start or stop an instance. Errors: as Spawn; [plugins.ErrInstanceNotFound].
+func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	var is plugins.Instance
+	err := p.manage(ctx, "SetPower", uuid, func(s *seat) (err error) {
+		is, err = s.SetPower(ctx, node, uuid, to, hard)
+		return err
+	})
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	return is, nil
+}
+
+// manage makes a call that may change an instance, when all earlier ones about it have ended.
+func (p *Plugin) manage(ctx context.Context, call, id string, ask func(*seat) error) error {
+	uuid, err := providertree.CanonicalUUID(id)
+	if err != nil {
+		return &CallError{Driver: p.Name(), Call: call, Err: fmt.Errorf("%w: instance: %w", ErrBadRequest, err)}
+	}
+	if err := p.serves(); err != nil {
+		return err
+	}
+	give, err := p.managing.turns.Take(ctx, uuid)
+	if err != nil {
+		return p.notBegun(call, uuid, err)
+	}
+	defer give()
+	s, err := p.takeFor(ctx, call, uuid)
+	if err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	begun := time.Now()
+	p.managing.begin(s)
+	err = ask(s)
+	silent := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
+	missed := p.managing.end(s, uuid, begun, silent, ctx.Err() == nil && reachedLimit(err, begun))
+	err = p.heardOfInstance(s, missed, err)
+	if err == nil || nothingBegun(err) {
+		return err
+	}
+	return &unsure{err}
+}
+
+// takeFor is take for a call about an instance: if a process that was replaced may still be at work on it, it waits for the end of that one,
+// which is as near as the longest call.
+func (p *Plugin) takeFor(ctx context.Context, call, uuid string) (*seat, error) {
+	for {
+		s, err := p.take()
+		if err != nil {
+			return nil, err
+		}
+		former := p.managing.openElsewhere(uuid, s)
+		if former == nil {
+			return s, nil
+		}
+		s.calls.Done()
+		select {
+		case <-former.Done():
+		case <-ctx.Done():
+			return nil, p.notBegun(call, uuid, context.Cause(ctx))
+		}
+	}
+}
+
+// serves returns an error if the plugin is down.
+func (p *Plugin) serves() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seat == nil {
+		return p.unavailable()
+	}
+	return nil
+}
+
+func (p *Plugin) notBegun(call, uuid string, cause error) error {
+	return &CallError{Driver: p.Name(), Call: call, Err: &waitedInVain{uuid: uuid, cause: cause}}
+}
+
+// heardOfInstance takes note of how a call about an instance ended. It is not counted together with other calls: those may be answered while
+// these hang, and the other way round.
+func (p *Plugin) heardOfInstance(s *seat, missed int, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seat == s && missed >= p.spec.Restart.Misses {
+		p.managing.forgive()
+		select {
+		case p.silent <- err:
+		default:
+		}
+	}
+	if errors.Is(err, ErrUnavailable) {
+		return p.unavailableFor(err)
+	}
+	return err
+}
+
+// tellInstance passes on that an instance may no longer be as it was.
+func (p *Plugin) tellInstance(node, uuid string) {
+	p.managing.telling.Lock()
+	defer p.managing.telling.Unlock()
+	if changed := p.currentSpec().InstanceChanged; changed != nil {
+		changed(node, uuid)
+	}
+}
+
+// followInstances follows what the driver notices about its instances, if it does.
+func (s *supervisor) followInstances(ctx context.Context, serving *seat) {
+	s.tellInstance("", "") // what is known of them is another process' word
+	if serving.announces(wire.CapabilityInstanceEvents) {
+		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.tellInstance) }, func() { s.tellInstance("", "") })
+	}
+}
+
+// announces reports whether a process has a capability.
+func (s *seat) announces(capability string) bool {
+	return slices.Contains(s.Identity().Capabilities, capability)
+}
+
+// begin notes that a process is asked about an instance.
+func (c *instanceCalls) begin(s *seat) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving != s {
+		c.serving, c.underWay, c.missed, c.lastMiss = s, 0, 0, time.Time{}
+	}
+	c.underWay++
+}
+
+// end notes how that ended: silent, if the process may still be at it; late, if it had all the time that such a call has. It returns how
+// many calls in a row were late. Those that were under way at the same time count as one, and any answer ends the row: a driver that takes
+// very long over some instances is better left alone.
+func (c *instanceCalls) end(s *seat, uuid string, begun time.Time, silent, late bool) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.open, func(_ string, of *seat) bool { return of.ended() })
+	delete(c.open, uuid)
+	if silent && !s.ended() {
+		if c.open == nil {
+			c.open = map[string]*seat{}
+		}
+		c.open[uuid] = s
+	}
+	if c.serving != s {
+		return 0
+	}
+	c.underWay--
+	switch {
+	case late && !begun.Before(c.lastMiss):
+		c.missed++
+		c.lastMiss = time.Now()
+		return c.missed
+	case !silent:
+		c.missed = 0
+	}
+	return 0
+}
+
+func (c *instanceCalls) forgive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.missed = 0
+}
+
+// busy reports whether the process is at work on an instance.
+func (c *instanceCalls) busy(s *seat) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.serving == s && c.underWay > 0
+}
+
+// openElsewhere returns a process other than this one that may still be at work on an instance.
+func (c *instanceCalls) openElsewhere(uuid string, s *seat) *seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.open[uuid]; other != nil && other != s && !other.ended() {
+		return other
+	}
+	return nil
+}
+
+// ended reports whether nothing is left of the process.
+func (s *seat) ended() bool {
+	select {
+	case <-s.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// nothingBegun reports whether an error promises that things are as they were.
+func nothingBegun(err error) bool {
+	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported, plugins.ErrInstanceNotFound} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	var fault *plugins.InstanceFault
+	return errors.As(err, &fault)
+}
+
+// unsure is an error after which nobody knows what was done.
+type unsure struct{ err error }
+
+func (e *unsure) Error() string { return e.err.Error() + " (" + ErrOutcomeUnknown.Error() + ")" }
+
+// Unwrap returns both.
+func (e *unsure) Unwrap() []error { return []error{e.err, ErrOutcomeUnknown} }
+
+// waitedInVain says that a call was not made, since an earlier one about the same instance has not ended.
+type waitedInVain struct {
+	uuid  string
+	cause error
+}
+
+func (e *waitedInVain) Error() string {
+	return fmt.Sprintf("an earlier call about instance %s has not ended, so nothing was begun: %v", e.uuid, e.cause)
+}
+
+// Unwrap returns why the waiting ended.
+func (e *waitedInVain) Unwrap() error { return e.cause }

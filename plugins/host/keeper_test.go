@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// keeper is the misbehaving driver with instances. What it does with one is said by the image that it is spawned from, or by the name of
+// the node.
+type keeper struct {
+	chaos
+	events chan [2]string
+}
+
+func newKeeper() *keeper { return &keeper{events: make(chan [2]string, 1000)} }
+
+const (
+	goFile     = "go"     // slow ones end when the test makes it in the scratch directory
+	brokenNode = "broken" // events about it break the stream
+)
+
+func (k *keeper) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
+	switch node {
+	case "bad":
+		return []plugins.Instance{{UUID: rootUUID}, {UUID: rootUUID}}, nil
+	case "not-ready":
+		return []plugins.Instance{{UUID: rootUUID}}, &plugins.NotReady{Reason: "it sleeps"}
+	}
+	return []plugins.Instance{{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}, nil
+}
+
+// tell passes an event on to whoever watches; with nobody there it is lost.
+func (k *keeper) tell(node, uuid string) {
+	select {
+	case k.events <- [2]string{node, uuid}:
+	default:
+	}
+}
+
+func (k *keeper) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
+	k.tell(node, spec.UUID)
+	made := plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerRunning, HypervisorName: fmt.Sprint(os.Getpid())}
+	switch spec.Image {
+	case "echo":
+		text, err := json.Marshal(spec)
+		if err != nil {
+			return made, err
+		}
+		return made, &plugins.InstanceFault{Reason: base64.StdEncoding.EncodeToString(text)} // words would be made fit to be shown
+	case "fault":
+		return made, fmt.Errorf("making a disk: %w", &plugins.InstanceFault{UUID: "somebody else", Reason: "there is no room"})
+	case "not-ready":
+		return made, &plugins.NotReady{Reason: "it sleeps"}
+	case "unsupported":
+		return made, fmt.Errorf("this hypervisor: %w", plugins.ErrUnsupported)
+	case "error":
+		return made, errors.New("something went wrong")
+	case "own-deadline":
+		return made, fmt.Errorf("the hypervisor: %w", context.DeadlineExceeded)
+	case "panic":
+		panic("a defect of the driver")
+	case "crash":
+		os.Exit(7)
+	case "other":
+		made.UUID = rootUUID
+	case "hang":
+		<-ctx.Done()
+		return made, ctx.Err()
+	case "slow":
+		return made, k.slow(spec.UUID)
+	}
+	return made, nil
+}
+
+// slow works, whatever its context says, until the test lets it end. It notices if somebody else is at work on the same instance.
+func (k *keeper) slow(uuid string) error {
+	dir := os.Getenv(scratchKey)
+	f, err := os.Create(filepath.Join(dir, uuid)) // its lock ends with the process
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return &plugins.InstanceFault{Reason: "two are at work on it"}
+	}
+	fmt.Fprintf(os.Stderr, "spawning %s in %d\n", uuid, os.Getpid())
+	for {
+		if _, err := os.Stat(filepath.Join(dir, goFile)); err == nil {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (k *keeper) Destroy(_ context.Context, node, uuid string) error {
+	k.tell(node, uuid)
+	if node == "fault" {
+		return &plugins.InstanceFault{Reason: "it is somebody else's"}
+	}
+	return nil
+}
+
+func (k *keeper) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	k.tell(node, uuid)
+	switch node {
+	case "not-found":
+		return plugins.Instance{}, fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
+	case "bad":
+		return plugins.Instance{UUID: uuid, Power: 2}, nil
+	}
+	return plugins.Instance{UUID: uuid, Name: fmt.Sprint("hard ", hard), Power: to}, nil
+}
+
+func (k *keeper) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	for {
+		select {
+		case e := <-k.events:
+			if e[0] == brokenNode {
+				return errors.New("the connection to the daemon broke")
+			}
+			changed(e[0], e[1])
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Shutdown tidies nothing up: the scratch is a directory here.
+func (k *keeper) Shutdown(context.Context) error { return nil }
+
+var (
+	_ plugins.InstanceManager = (*keeper)(nil)
+	_ plugins.InstanceWatcher = (*keeper)(nil)
+)

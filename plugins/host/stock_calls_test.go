@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func crashingLine(h stockHost) {
+	_, driver := h.start(h.config("log-line"))
+	_, _ = driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
+	time.Sleep(blocked)
+	h.say("survived", true)
+}
+
+func hostCrashed(t *testing.T, r *run) (bool, string) {
+	r.start()
+	r.pid("pid")
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		return false, "the host runs"
+	}
+	words := r.stderr.String()
+	if !strings.Contains(words, "panic: interface conversion") {
+		t.Logf("the host said: %s", words)
+		return false, fmt.Sprintf("the host ended (%s), and not by this panic", r.cmd.ProcessState)
+	}
+	return r.cmd.ProcessState.ExitCode() == 2, "the host panicked: " + words[strings.Index(words, "panic: "):][:60]
+}
+
+func logLineIsALogRecord(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(plainSpec(t, mark, "log-line"))
+	pid := p.Status().PID
+	if _, err := p.AvailableNodes(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitLog(`{\"@message\":1}`)
+	if _, err := p.AvailableNodes(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if s := p.Status(); s.PID != pid {
+		t.Errorf("status: %+v", s)
+	}
+}
+
+// large is more than gRPC takes by default, 4 MiB.
+const large = 5 << 20
+
+func largeRequest(h stockHost) {
+	_, driver := h.start(h.config())
+	_, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Node: strings.Repeat("n", large)})
+	h.say("code", status.Code(err))
+	h.say("error", err)
+}
+
+func requestRefused(_ *testing.T, r *run) (bool, string) {
+	r.start()
+	return r.await("code") == codes.ResourceExhausted.String(), r.await("error")
+}
+
+func largeRequestPasses(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(chaosOrders(t, mark, "", nil))
+	tree := oneNode(t)
+	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", large)}
+	if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil); err != nil {
+		t.Error(err)
+	}
+
+	// A plugin without the SDK may have the small limit. The call then fails in words; the plugin is none the worse.
+	plain := r.mustStart(plainSpec(t, mark))
+	_, _, err := plain.UpdateProviderTree(context.Background(), tree, "cn1", nil)
+	var call *CallError
+	if !errors.As(err, &call) || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("without the SDK: %v", err)
+	}
+	if _, err := plain.AvailableNodes(context.Background()); err != nil {
+		t.Errorf("without the SDK, afterwards: %v", err)
+	}
+}
+
+func killDuringCall(h stockHost) {
+	file := filepath.Join(os.TempDir(), "go")
+	client, driver := h.start(h.config("wait", file))
+	result := make(chan error, 1)
+	go func() {
+		_, err := driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
+		result <- err
+	}()
+	for _, err := os.Stat(file + ".begun"); err != nil; _, err = os.Stat(file + ".begun") {
+		time.Sleep(time.Millisecond)
+	}
+	go client.Kill()
+	select {
+	case err := <-result:
+		h.say("call", status.Code(err))
+	case <-time.After(blocked):
+		h.say("call", "still under way")
+	}
+}
+
+func callCut(_ *testing.T, r *run) (bool, string) {
+	call := r.start().await("call")
+	return call == codes.Unavailable.String(), "the call ended with " + call
+}
+
+func stopDrains(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	file := filepath.Join(t.TempDir(), "go")
+	p := r.mustStart(chaosOrders(t, mark, "", map[string]string{"update": "wait", "file": file}))
+	result, stopped := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := r.update(p, nil)
+		result <- err
+	}()
+	r.awaitLog(`"message":"waiting"`)
+	_, n := r.await(0, "the start", is(Healthy))
+	go func() { stopped <- p.Stop(context.Background()) }()
+	for begun := false; !begun; { // the driver does one thing at a time, so no answer is to be had
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		_, err := p.AvailableNodes(ctx)
+		cancel()
+		begun = errors.Is(err, ErrUnavailable)
+	}
+	select {
+	case err := <-result:
+		t.Fatalf("the call under way was cut: %v", err)
+	default:
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		t.Errorf("the call under way was cut: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	r.await(n, "the end", is(Stopped))
+}
+
+func printBeforeHandshake(h stockHost) {
+	_, err := goplugin.NewClient(h.config("print")).Start()
+	h.say("start", err)
+}
+
+func startFailedByPrint(_ *testing.T, r *run) (bool, string) {
+	start := r.start().await("start")
+	return strings.Contains(start, "Unrecognized remote plugin message"), "the start: " + clip(start, 200)
+}
+
+func printIsALogRecord(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(chaosOrders(t, mark, "noise", map[string]string{"update": "print"}))
+	if _, err := r.update(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"a line on standard output before the handshake", "printed on standard output"} {
+		r.awaitLog(words)
+	}
+
+	// Without the SDK there is nothing to be done but to say what is wrong.
+	spec := plainSpec(t, mark, "print")
+	spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
+	_, err := r.start(spec)
+	var start *StartError
+	if !errors.As(err, &start) || !strings.Contains(err.Error(), `it wrote "a line on standard output before the handshake" where the handshake`) {
+		t.Errorf("without the SDK: %v", err)
+	}
+}
+
+// infoFrom asks whoever listens on a socket who it is.
+func infoFrom(t *testing.T, socket string, creds credentials.TransportCredentials) (*driverv1.InfoResponse, error) {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return driverv1.NewPluginClient(conn).Info(ctx, &driverv1.InfoRequest{})
+}
+
+func strangerIsAnswered(t *testing.T, r *run) (bool, string) {
+	info, err := infoFrom(t, r.start().await("address"), insecure.NewCredentials())
+	return err == nil, fmt.Sprintf("a stranger's call: %v, %v", info, err)
+}
+
+func strangersAreRefused(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(plainSpec(t, mark))
+	sockets, err := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*", "*"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("sockets: %v, %v", sockets, err)
+	}
+	server := httptest.NewTLSServer(nil) // for its certificate, which is somebody else's
+	foreign := server.TLS.Certificates
+	server.Close()
+	for name, creds := range map[string]credentials.TransportCredentials{
+		"without TLS":                insecure.NewCredentials(),
+		"without a certificate":      credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
+		"with a foreign certificate": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: foreign}),
+	} {
+		if info, err := infoFrom(t, sockets[0], creds); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for _, path := range []string{filepath.Join(r.runtime, socketDirName), filepath.Dir(sockets[0])} {
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil || st.Mode&0o077 != 0 {
+			t.Errorf("mode of %s: %o, %v", path, st.Mode, err)
+		}
+	}
+	if _, err := p.AvailableNodes(context.Background()); err != nil {
+		t.Errorf("the agent itself: %v", err)
+	}
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+func killedPlugin(h stockHost) {
+	client, _ := h.start(h.config())
+	h.say("address", client.ReattachConfig().Addr)
+	pid, err := strconv.Atoi(client.ID())
+	h.fail(err)
+	h.fail(syscall.Kill(pid, syscall.SIGKILL))
+	client.Kill()
+	h.say("killed", true)
+}
+
+func socketLeft(_ *testing.T, r *run) (bool, string) {
+	r.start().await("killed")
+	info, err := os.Lstat(r.await("address"))
+	return err == nil && info.Mode().Type() == os.ModeSocket, fmt.Sprintf("%s: %v", r.await("address"), err)
+}
+
+func socketsAreRemoved(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(plainSpec(t, mark))
+	_, n := r.await(0, "the start", is(Healthy))
+	for range 2 {
+		if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_, n = r.await(n, "the end", is(Backoff))
+		_, n = r.await(n, "the restart", is(Healthy))
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*")); len(dirs) != 1 {
+		t.Errorf("want the directory of the one process that runs, got %v", dirs)
+	}
+	if err := p.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*")); len(dirs) != 0 {
+		t.Errorf("after the stop: %v", dirs)
+	}
+}
+
+func removedSocket(h stockHost) {
+	client, _ := h.start(h.config())
+	protocol, err := client.Client()
+	h.fail(err)
+	address := client.ReattachConfig().Addr
+	h.say("address", address)
+	h.fail(os.Remove(address.String()))
+	h.say("ping", protocol.Ping())
+	_, err = net.Dial(address.Network(), address.String())
+	h.say("dial", err)
+}
+
+func removalUnnoticed(_ *testing.T, r *run) (bool, string) {
+	r.start()
+	ping, dial, address := r.await("ping"), r.await("dial"), r.await("address")
+	there := ping == fmt.Sprint(nil) && strings.Contains(dial, "no such file") && filepath.Dir(address) == r.dir
+	return there, fmt.Sprintf("the socket is %s, below the directory for temporary files; without it Ping says %s, a connection %s", address, ping, dial)
+}
+
+func removalIsNoticed(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	p := r.mustStart(chaosOrders(t, mark, "", map[string]string{"update": "tidy-socket"}))
+	_, n := r.await(0, "the start", is(Healthy))
+	sockets, err := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*", "*"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("want the socket below the runtime directory, got %v, %v", sockets, err)
+	}
+	if _, err := r.update(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	down, n := r.await(n, "somebody to notice", is(Backoff))
+	if !strings.Contains(down.LastError, sockets[0]+" was removed by somebody") {
+		t.Errorf("reason: %q", down.LastError)
+	}
+	r.await(n, "the recovery", is(Healthy))
+	if _, err := p.AvailableNodes(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// longDir makes a directory in which no socket can be.
+func longDir(t *testing.T, below string) string {
+	t.Helper()
+	dir := filepath.Join(below, strings.Repeat("d", maxSocketPath))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func longSocketPath(h stockHost) {
+	_, err := goplugin.NewClient(h.config()).Start()
+	h.say("start", err)
+}
+
+func wrongReason(t *testing.T, r *run) (bool, string) {
+	dir := longDir(t, r.dir)
+	r.cmd.Env = append(r.cmd.Env, "TMPDIR="+dir)
+	start := r.start().await("start")
+	there := strings.Contains(start, "not compiled for this architecture") && !strings.Contains(start, dir) && !strings.Contains(start, "bind")
+	return there, "the start: " + clip(start, 300)
+}
+
+func longPathIsSaid(t *testing.T) {
+	dir := longDir(t, t.TempDir())
+	_, err := New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})
+	if !errors.Is(err, ErrRuntimeDir) {
+		t.Fatalf("want ErrRuntimeDir, got %v", err)
+	}
+	for _, want := range []string{dir, "too long", strconv.Itoa(maxSocketPath)} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+
+	// What else goes wrong at a start comes with the plugin's own words.
+	r, mark := newMarkedRig(t)
+	_, err = r.start(chaosOrders(t, mark, "exit", nil))
+	var start *StartError
+	if !errors.As(err, &start) || !strings.Contains(strings.Join(start.Output, "\n"), "cannot find the library that I need") {
+		t.Errorf("a plugin that says why it ends: %v", err)
+	}
+}
+
+// reattachToStranger has a socket and a process number that have nothing to do with each other, as after a reboot.
+func reattachToStranger(h stockHost) {
+	socket, err := net.Listen("unix", filepath.Join(os.TempDir(), "s"))
+	h.fail(err)
+	go func() {
+		for conn, err := socket.Accept(); err == nil; conn, err = socket.Accept() {
+			_ = conn.Close()
+		}
+	}()
+	stranger := exec.Command("sleep", "300")
+	h.fail(stranger.Start())
+	ended := make(chan string, 1)
+	go func() { _ = stranger.Wait(); ended <- stranger.ProcessState.String() }()
+	cfg := h.config()
+	cfg.Cmd, cfg.Reattach = nil, &goplugin.ReattachConfig{Protocol: goplugin.ProtocolGRPC, Addr: socket.Addr(), Pid: stranger.Process.Pid}
+	client := goplugin.NewClient(cfg)
+	_, err = client.Start()
+	h.fail(err)
+	client.Kill()
+	select {
+	case how := <-ended:
+		h.say("stranger", how)
+	default:
+		h.say("stranger", "lives")
+	}
+}
+
+func strangerKilled(_ *testing.T, r *run) (bool, string) {
+	stranger := r.start().await("stranger")
+	return stranger == "signal: killed", "the stranger: " + stranger
+}
+
+// strangersAreLeftAlone: a plugin of nobody's listens where a former agent may have left it, and a plugin of ours gives out its
+// address as its own.
+func strangersAreLeftAlone(t *testing.T) {
+	r, mark := newMarkedRig(t)
+	plain, err := plainPlugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.MkdirTemp("/tmp", "rt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(other) })
+	left := filepath.Join(other, socketDirName, "plugin-dir1")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stranger := exec.Command(plain)
+	stranger.Env = []string{wire.CookieKey + "=" + wire.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
+	out, err := stranger.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = stranger.Process.Kill()
+		<-ended
+	})
+	handshake, err := bufio.NewReader(out).ReadString('\n')
+	go func() { _ = stranger.Wait(); close(ended) }()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := func(after string) {
+		t.Helper()
+		select {
+		case <-ended:
+			t.Fatalf("%s the stranger has ended: %s", after, stranger.ProcessState)
+		default:
+		}
+	}
+
+	spec := chaosOrders(t, mark, "handshake="+strings.TrimSpace(handshake), nil)
+	spec.Restart.FailureLimit = 1
+	if _, err := r.start(spec); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a plugin with another's address: %v", err)
+	}
+	lives("after a plugin gave its address as its own")
+
+	h, err := New(Options{RuntimeDir: other, Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of a former agent is still there: %v", err)
+	}
+	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err == nil {
+		t.Error("a configuration may say where a plugin's socket is")
+	}
+	p, err := h.Plugin(plainSpec(t, mark))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if p.Status().PID == stranger.Process.Pid {
+		t.Error("the stranger is our plugin now")
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	lives("after an agent came and went")
+}
+
+// swap is an executable that is good until somebody looks at it.
+type swap struct{ path, good, evil, ran string }
+
+func newSwap(dir, plain string) (s swap, err error) {
+	s = swap{path: filepath.Join(dir, "driver"), evil: filepath.Join(dir, "evil"), ran: filepath.Join(dir, "ran")}
+	if err := copyFile(plain, s.path); err != nil {
+		return s, err
+	}
+	raw, err := os.ReadFile(s.path)
+	if err != nil {
+		return s, err
+	}
+	sum := sha256.Sum256(raw)
+	s.good = hex.EncodeToString(sum[:])
+	return s, os.WriteFile(s.evil, []byte("#!/bin/sh\n>"+s.ran+"\n"), 0o755)
+}
+
+func (s swap) do() error { return os.Rename(s.evil, s.path) }
+
+func (s swap) evilRan() bool {
+	_, err := os.Stat(s.ran)
+	return err == nil
+}
+
+// swappingHash swaps the file at the very moment when its digest is known.
+type swappingHash struct {
+	hash.Hash
+	swap func() error
+	err  *error
+}
+
+func (s swappingHash) Sum(b []byte) []byte {
+	*s.err = s.swap()
+	return s.Hash.Sum(b)
+}
+
+func swappedExecutable(h stockHost) {
+	s, err := newSwap(os.TempDir(), os.Getenv("AGENT_BIN"))
+	h.fail(err)
+	sum, err := hex.DecodeString(s.good)
+	h.fail(err)
+	var swapErr error
+	cfg := h.config()
+	cfg.Cmd = exec.Command(s.path)
+	cfg.SecureConfig = &goplugin.SecureConfig{Checksum: sum, Hash: swappingHash{sha256.New(), s.do, &swapErr}}
+	_, err = goplugin.NewClient(cfg).Start()
+	h.fail(swapErr)
+	h.say("start", err)
+	h.say("ran", s.evilRan())
+
+	// The hash is not reset either, so that the second check of the same file fails.
+	twice := &goplugin.SecureConfig{Checksum: sum, Hash: sha256.New()}
+	first, err := twice.Check(os.Getenv("AGENT_BIN"))
+	h.fail(err)
+	second, err := twice.Check(os.Getenv("AGENT_BIN"))
+	h.fail(err)
+	h.say("checks", fmt.Sprint(first, " ", second))
+}
+
+func swappedOneRan(_ *testing.T, r *run) (bool, string) {
+	r.start()
+	ran, checks := r.await("ran"), r.await("checks")
+	return ran == "true" && checks == "true false",
+		fmt.Sprintf("the swapped executable ran: %s (%s); two checks of one file: %s", ran, clip(r.await("start"), 60), checks)
+}
+
+func checkedOneRuns(t *testing.T) {
+	plain, err := plainPlugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		chmod(t, d, 0o755)
+	}
+	s, err := newSwap(dir, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := identify(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime, err := os.MkdirTemp("/tmp", "rt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+	states, swapped := make(chan Status, 100), false
+	h, err := New(Options{
+		RuntimeDir: runtime, Logger: zerolog.Nop(),
+		OnTransition: func(st Status) { // in the supervisor, which waits
+			if st.State == Verified && !swapped {
+				swapped = true
+				if err := s.do(); err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case states <- st:
+			default: // nobody reads any more
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	spec := plainSpec(t, "")
+	spec.Path, spec.SHA256 = s.path, s.good
+	p, err := h.Plugin(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	pid := p.Status().PID
+	var running syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &running); err != nil {
+		t.Fatal(err)
+	}
+	if running.Ino != good.ino || running.Dev != good.dev {
+		t.Error("what runs is not the file that was checked")
+	}
+
+	// The next start looks again, and finds the swapped one out.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for st := range states {
+		if strings.Contains(st.LastError, "the configuration demands "+s.good) {
+			break
+		}
+	}
+	if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("want ErrUntrusted, got %v", err)
+	}
+	if s.evilRan() {
+		t.Error("the swapped executable was run")
+	}
+}

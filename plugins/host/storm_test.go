@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// What happens in the storm. runaway is not among it: what leaves the process group is out of the host's reach, by intent.
+var (
+	stormCalls  = []string{"update", "update", "nodes", "health", "watch", "shutdown", "configure"}
+	stormStarts = []string{"", "", "", "noise", "garbage", "long-line", "grandchild", "exit", "crash", "hang", "raw-stdout"}
+	stormDeeds  = []string{
+		"hang", "late", "error", "not-ready", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "print",
+		"raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket", "garbage grandchild hang",
+	}
+	stormTrees = []string{"no-root", "generation", "foreign", "huge", "reshape", "uninvited", "lose"} // in update alone
+)
+
+// TestStorm: ten drivers at once do whatever comes to their minds, and are killed by others meanwhile. Every call returns by itself,
+// and when the host is closed, in the middle of it, nothing is left: no process, no goroutine, no descriptor, no socket.
+func TestStorm(t *testing.T) {
+	const drivers, calls, seed = 10, 8, 20
+	quiet, _ := newMarkedRig(t) // what is opened once in a process is opened now
+	quiet.mustStart(orders(t, "", nil))
+	if err := quiet.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, open := goleak.IgnoreCurrent(), descriptors(t)
+
+	r, mark := newMarkedRig(t)
+	var storm, hanging sync.WaitGroup
+	for i := range drivers {
+		d := stormy{t: t, r: r, mark: mark, name: fmt.Sprint("chaos-", i), rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+		storm.Go(func() {
+			p := d.rage(calls)
+			hanging.Go(func() { // until Close
+				if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUnavailable) {
+					t.Errorf("%s: a call that hangs ended with %v", d.name, err)
+				}
+			})
+		})
+	}
+	storm.Wait()
+	for limit := time.Now().Add(patience); strings.Count(r.log.String(), stormWord) < drivers; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("not every driver hangs in the end")
+		}
+	}
+	started := map[int]bool{}
+	for _, s := range r.seen() {
+		started[s.PID] = true
+	}
+	t.Logf("%d processes were started, %d are running", len(started), len(marked(mark)))
+
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	hanging.Wait()
+	awaitNone(t, mark)
+	if left, _ := filepath.Glob(filepath.Join(r.runtime, "*")); len(left) > 0 {
+		t.Errorf("left in the runtime directory: %v", left)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+	for fd, to := range descriptors(t) {
+		if open[fd] != to {
+			t.Errorf("descriptor %s, of %s, is left open", fd, to)
+		}
+	}
+}
+
+// stormWord is logged by the deed wait, which is done nowhere but in the end.
+const stormWord = `"message":"waiting"`
+
+// stormy is one of the drivers.
+type stormy struct {
+	t          *testing.T
+	r          *rig
+	mark, name string
+	rng        *rand.Rand
+}
+
+func (d stormy) pick(from []string) string { return from[d.rng.IntN(len(from))] }
+
+func (d stormy) spec(start string, config map[string]string) Spec {
+	s := orders(d.t, start, config)
+	s.Name, s.Env = d.name, map[string]string{markKey: d.mark}
+	s.Timeouts.Handshake, s.Timeouts.Configure = 3*time.Second, time.Second
+	return s
+}
+
+// anything is a start and a deed in a call.
+func (d stormy) anything() Spec {
+	call, deeds := d.pick(stormCalls), stormDeeds
+	if call == "update" {
+		deeds = append(slices.Clone(deeds), stormTrees...)
+	}
+	return d.spec(d.pick(stormStarts), map[string]string{call: d.pick(deeds)})
+}
+
+// rage is what happens to the driver. In the end there is a call in which it hangs.
+func (d stormy) rage(calls int) *Plugin {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	returned := func(what string, err error) {
+		if ctx.Err() != nil || (errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer)) {
+			d.t.Errorf("%s: %s did not return by itself: %v", d.name, what, err)
+		}
+	}
+	p, err := d.r.Plugin(d.anything())
+	if err != nil {
+		d.t.Error(err)
+		return nil
+	}
+	returned("Start", p.Start(ctx))
+	for range calls {
+		returned("Reconfigure", p.Reconfigure(ctx, d.anything()))
+		if pid := p.Status().PID; d.rng.IntN(4) == 0 && slices.Contains(marked(d.mark), pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_, _, err := p.UpdateProviderTree(ctx, oneNode(d.t), "cn1", nil)
+		returned("UpdateProviderTree", err)
+		_, err = p.AvailableNodes(ctx)
+		returned("AvailableNodes", err)
+	}
+	last := d.spec("grandchild", map[string]string{"nodes": "wait hang", "shutdown": "hang", "file": chaosPath})
+	last.Timeouts.Nodes = 2 * patience
+	for err := p.Reconfigure(ctx, last); err != nil; err = p.Reconfigure(ctx, last) {
+		if ctx.Err() != nil {
+			d.t.Errorf("%s: the last Reconfigure: %v", d.name, err)
+			break
+		}
+	}
+	return p
+}
+
+// descriptors are those of this process that are open, and what they are.
+func descriptors(t *testing.T) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // the one of the directory is closed by now
+			out[e.Name()] = to
+		}
+	}
+	return out
+}

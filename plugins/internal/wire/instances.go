@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/providertree"
+
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// What the agent may ask of a driver at most, in bytes unless it says otherwise. Nova keeps 255 characters of the texts that people give.
+const (
+	// MaxUserData bounds what an instance gets for cloud-init, decoded.
+	MaxUserData = 64 << 10
+	// MaxName bounds the names of instances and flavors.
+	MaxName = 255 * utf8.UTFMax
+
+	maxOwner         = 255
+	maxImage         = 4096
+	maxProperties    = 1000    // entries of one map
+	maxPropertyBytes = 1 << 20 // keys and values of one map
+)
+
+// FromPower is a power state as it is sent. A number that has no place in the message becomes -1, which is no power state either.
+func FromPower(state int) driverv1.PowerState {
+	if state < math.MinInt32 || state > math.MaxInt32 {
+		return -1
+	}
+	return driverv1.PowerState(state)
+}
+
+// CheckPower reports a number that is no power state. Those are the protocol's, which do not change in a version: a number that
+// is not among them is a defect of whoever sent it, and is never taken for NOSTATE, which is a hypervisor's own answer.
+func CheckPower(state driverv1.PowerState) error {
+	if _, known := driverv1.PowerState_name[int32(state)]; !known {
+		return fmt.Errorf("power state %d: must be one of NOSTATE (0), RUNNING (1), PAUSED (3), SHUTDOWN (4), CRASHED (6), SUSPENDED (7)", state)
+	}
+	return nil
+}
+
+// CheckTargetPower reports a state that no instance can be brought to.
+func CheckTargetPower(state driverv1.PowerState) error {
+	if state != driverv1.PowerState_POWER_STATE_RUNNING && state != driverv1.PowerState_POWER_STATE_SHUTDOWN {
+		return fmt.Errorf("power state %d: an instance can be brought to RUNNING (1) or SHUTDOWN (4)", state)
+	}
+	return nil
+}
+
+// CheckNode reports a name that is no compute node's.
+func CheckNode(name string) error {
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("node %q is not valid UTF-8", clip(name))
+	}
+	if err := providertree.ValidateProviderName(name); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+// CheckSpec is what both ends demand of an instance that is to be made; the agent before it asks, the plugin before the driver sees it.
+// It returns the spec's uuid and its allocations in canonical form. Cost: O(size of the spec).
+func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, allocations map[string]map[string]int64, err error) {
+	if m == nil {
+		return "", nil, errors.New("the instance is missing")
+	}
+	if uuid, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
+		return "", nil, fmt.Errorf("instance: %w", err)
+	}
+	if allocations, err = checkSpec(m, tree); err != nil {
+		return "", nil, fmt.Errorf("instance %s: %w", uuid, err)
+	}
+	return uuid, allocations, nil
+}
+
+func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (map[string]map[string]int64, error) {
+	flavor := m.GetFlavor()
+	for _, text := range []struct {
+		of, value string
+		most      int
+	}{
+		{"name", m.GetName(), MaxName}, {"project id", m.GetProjectId(), maxOwner}, {"user id", m.GetUserId(), maxOwner},
+		{"image", m.GetImage(), maxImage}, {"name of the flavor", flavor.GetName(), MaxName},
+	} {
+		switch {
+		case len(text.value) > text.most:
+			return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", text.of, len(text.value), text.most)
+		case !utf8.ValidString(text.value):
+			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, clip(text.value))
+		}
+	}
+	for _, size := range []struct {
+		of string
+		n  int64
+	}{
+		{"vcpus", flavor.GetVcpus()}, {"memory_mb", flavor.GetMemoryMb()}, {"root_gb", flavor.GetRootGb()},
+		{"ephemeral_gb", flavor.GetEphemeralGb()}, {"swap_mb", flavor.GetSwapMb()},
+	} {
+		if size.n < 0 || size.n > providertree.MaxUnit {
+			return nil, fmt.Errorf("flavor: %s is %d: must be between 0 and %d", size.of, size.n, int64(providertree.MaxUnit))
+		}
+	}
+	for _, properties := range []struct {
+		of string
+		m  map[string]string
+	}{{"image properties", m.GetImageProperties()}, {"metadata", m.GetMetadata()}, {"extra specs of the flavor", flavor.GetExtraSpecs()}} {
+		if err := checkProperties(properties.m); err != nil {
+			return nil, fmt.Errorf("%s: %w", properties.of, err)
+		}
+	}
+	if n := len(m.GetUserData()); n > MaxUserData {
+		return nil, fmt.Errorf("user data has %d bytes, at most %d are allowed", n, MaxUserData)
+	}
+	return checkGranted(m.GetAllocations(), tree)
+}
+
+func checkProperties(properties map[string]string) error {
+	if n := len(properties); n > maxProperties {
+		return fmt.Errorf("%d entries, at most %d are allowed", n, maxProperties)
+	}
+	size := 0
+	for key, value := range properties {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return fmt.Errorf("%q = %q is not valid UTF-8", clip(key), clip(value))
+		}
+		size += len(key) + len(value)
+	}
+	if size > maxPropertyBytes {
+		return fmt.Errorf("%d bytes, at most %d are allowed", size, maxPropertyBytes)
+	}
+	return nil
+}
+
+// checkGranted checks the allocations of one instance against the tree that is sent with them.
+func checkGranted(granted map[string]*driverv1.Resources, tree *providertree.Tree) (map[string]map[string]int64, error) {
+	allocations, err := ToResources(granted)
+	if err != nil {
+		return nil, fmt.Errorf("allocations: %w", err)
+	}
+	for _, provider := range slices.Sorted(maps.Keys(allocations)) {
+		switch {
+		case !tree.Exists(provider):
+			return nil, fmt.Errorf("allocations: resource provider %s is not in the tree", provider)
+		case len(allocations[provider]) == 0:
+			return nil, fmt.Errorf("allocations: resource provider %s is listed without any", provider)
+		}
+	}
+	return allocations, nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/turns"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// instanceServer puts the instance manager of a driver behind the protocol. It is a service of its own beside server, whose gate and whose
+// surroundings of calls it shares, but not its turn: a call about an instance waits only for those about the same one.
+type instanceServer struct {
+	driverv1.UnimplementedInstancesServer
+
+	server *server
+	turns  turns.ByKey // by uuid
+}
+
+// manager is the driver, if it manages instances and has been configured.
+func (s *instanceServer) manager() (InstanceManager, error) {
+	m, ok := s.server.driver.(InstanceManager)
+	switch {
+	case !ok:
+		return nil, lacks("manage instances")
+	case !s.server.configured.Load():
+		return nil, &NotReady{Reason: "it has not been configured yet"}
+	}
+	return m, nil
+}
+
+// List asks the driver for the instances of a node.
+func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRequest) (*driverv1.ListInstancesResponse, error) {
+	m, err := s.manager()
+	if err != nil {
+		return nil, err
+	}
+	if err := wire.CheckNode(req.GetNode()); err != nil {
+		return nil, unfit(err)
+	}
+	instances, err := m.Instances(ctx, req.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	out := &driverv1.ListInstancesResponse{Instances: make([]*driverv1.Instance, 0, len(instances))}
+	for _, i := range instances {
+		out.Instances = append(out.Instances, fromInstance(i))
+	}
+	return out, nil
+}
+
+// Spawn lets the driver make an instance.
+func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+	m, err := s.manager()
+	if err != nil {
+		return nil, err
+	}
+	tree, _, err := received(req.GetTree(), nil)
+	if err != nil {
+		return nil, err
+	}
+	uuid, allocations, err := wire.CheckSpec(req.GetSpec(), tree)
+	if err == nil {
+		err = wire.CheckNode(req.GetNode())
+	}
+	if err != nil {
+		return nil, unfit(err)
+	}
+	var made Instance
+	err = s.alone(ctx, uuid, func() (err error) {
+		made, err = m.Spawn(ctx, req.GetNode(), toSpec(req.GetSpec(), uuid, allocations), tree)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.SpawnInstanceResponse{Instance: fromInstance(made)}, nil
+}
+
+// Destroy lets the driver remove an instance.
+func (s *instanceServer) Destroy(ctx context.Context, req *driverv1.DestroyInstanceRequest) (*driverv1.DestroyInstanceResponse, error) {
+	m, err := s.manager()
+	if err != nil {
+		return nil, err
+	}
+	uuid, err := target(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.alone(ctx, uuid, func() error { return m.Destroy(ctx, req.GetNode(), uuid) }); err != nil {
+		return nil, err
+	}
+	return &driverv1.DestroyInstanceResponse{}, nil
+}
+
+// SetPower lets the driver start or stop an instance.
+func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstancePowerRequest) (*driverv1.SetInstancePowerResponse, error) {
+	m, err := s.manager()
+	if err != nil {
+		return nil, err
+	}
+	uuid, err := target(req)
+	if err == nil {
+		if problem := wire.CheckTargetPower(req.GetPowerState()); problem != nil {
+			err = unfit(problem)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var is Instance
+	err = s.alone(ctx, uuid, func() (err error) {
+		is, err = m.SetPower(ctx, req.GetNode(), uuid, PowerState(req.GetPowerState()), req.GetHard())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.SetInstancePowerResponse{Instance: fromInstance(is)}, nil
+}
+
+// alone makes a call about an instance when the one before it has returned. The driver's typed errors are about that instance, whatever
+// uuid they name: mostly none.
+func (s *instanceServer) alone(ctx context.Context, uuid string, call func() error) error {
+	give, err := s.turns.Take(ctx, uuid)
+	if err != nil {
+		return fmt.Errorf("an earlier call about instance %s has not returned: %w", uuid, err)
+	}
+	defer give()
+	err = call()
+	var fault *InstanceFault
+	switch {
+	case errors.As(err, &fault):
+		return worded(err, &InstanceFault{UUID: uuid, Reason: fault.Reason})
+	case errors.Is(err, ErrInstanceNotFound):
+		return worded(err, &InstanceNotFound{UUID: uuid})
+	}
+	return err
+}
+
+// worded is a typed error with what the driver wrapped around its own.
+func worded(err, typed error) error {
+	if errors.Unwrap(err) == nil {
+		return typed
+	}
+	return &reworded{words: err.Error(), error: typed}
+}
+
+type reworded struct {
+	words string
+	error
+}
+
+func (e *reworded) Error() string { return e.words }
+
+// Unwrap returns the typed error.
+func (e *reworded) Unwrap() error { return e.error }
+
+// target is the instance that a request is about.
+func target(req interface {
+	GetNode() string
+	GetUuid() string
+}) (string, error) {
+	if err := wire.CheckNode(req.GetNode()); err != nil {
+		return "", unfit(err)
+	}
+	uuid, err := providertree.CanonicalUUID(req.GetUuid())
+	if err != nil {
+		return "", unfit(fmt.Errorf("instance: %w", err))
+	}
+	return uuid, nil
+}
+
+// unfit says that the agent sent something that cannot be. The driver has not seen it.
+func unfit(err error) error {
+	return status.Errorf(codes.InvalidArgument, "what the agent sent: %v", err)
+}
+
+// toSpec is a spec that was checked.
+func toSpec(m *driverv1.InstanceSpec, uuid string, allocations map[string]map[string]int64) InstanceSpec {
+	f := m.GetFlavor()
+	return InstanceSpec{
+		UUID: uuid, Name: m.GetName(), ProjectID: m.GetProjectId(), UserID: m.GetUserId(),
+		Flavor: Flavor{
+			Name: f.GetName(), VCPUs: f.GetVcpus(), MemoryMB: f.GetMemoryMb(), RootGB: f.GetRootGb(),
+			EphemeralGB: f.GetEphemeralGb(), SwapMB: f.GetSwapMb(), ExtraSpecs: f.GetExtraSpecs(),
+		},
+		Allocations: allocations, Image: m.GetImage(), ImageProperties: m.GetImageProperties(),
+		Metadata: m.GetMetadata(), UserData: m.GetUserData(),
+	}
+}
+
+func fromInstance(i Instance) *driverv1.Instance {
+	return &driverv1.Instance{
+		Uuid: utf8(i.UUID), Name: utf8(i.Name), PowerState: wire.FromPower(int(i.Power)), HypervisorName: utf8(i.HypervisorName),
+	}
+}

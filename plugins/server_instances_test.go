@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	oneInstance   = "aaaaaaaa-0000-4000-8000-000000000001"
+	otherInstance = "aaaaaaaa-0000-4000-8000-000000000002"
+)
+
+// managingDriver manages instances as its functions say.
+type managingDriver struct {
+	testDriver
+	list    func() ([]Instance, error)
+	spawn   func(ctx context.Context, spec InstanceSpec, tree *providertree.Tree) (Instance, error)
+	destroy func(uuid string) error
+	power   func(uuid string, to PowerState, hard bool) (Instance, error)
+	events  chan [2]string
+}
+
+func (d *managingDriver) Instances(context.Context, string) ([]Instance, error) { return d.list() }
+
+func (d *managingDriver) Spawn(ctx context.Context, _ string, spec InstanceSpec, tree *providertree.Tree) (Instance, error) {
+	return d.spawn(ctx, spec, tree)
+}
+
+func (d *managingDriver) Destroy(_ context.Context, _, uuid string) error { return d.destroy(uuid) }
+
+func (d *managingDriver) SetPower(_ context.Context, _, uuid string, to PowerState, hard bool) (Instance, error) {
+	return d.power(uuid, to, hard)
+}
+
+func (d *managingDriver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	for {
+		select {
+		case e, ok := <-d.events:
+			if !ok {
+				panic("a defect of the driver")
+			}
+			changed(e[0], e[1])
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// managing serves a driver that is configured.
+func managing(t *testing.T, d Driver) client {
+	t.Helper()
+	c := serve(t, d)
+	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func spawnOf(t *testing.T, uuid string) *driverv1.SpawnInstanceRequest {
+	t.Helper()
+	return &driverv1.SpawnInstanceRequest{Node: "cn1", Tree: wire.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: uuid}}
+}
+
+func (c client) spawn(ctx context.Context, t *testing.T, uuid string) error {
+	t.Helper()
+	_, err := c.instances.Spawn(ctx, spawnOf(t, uuid))
+	return err
+}
+
+func TestSpecArrives(t *testing.T) {
+	root := oneNode(t).Roots()[0]
+	var got InstanceSpec
+	d := &managingDriver{spawn: func(_ context.Context, spec InstanceSpec, tree *providertree.Tree) (Instance, error) {
+		if !tree.Exists(root) {
+			t.Error("the tree is missing")
+		}
+		got = spec
+		return Instance{UUID: spec.UUID, Name: "bad \xff name", Power: PowerRunning, HypervisorName: "instance-00000001"}, nil
+	}}
+	reply, err := managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
+		Node: "cn1", Tree: wire.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
+			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"),
+			Flavor:      &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
+			Allocations: map[string]*driverv1.Resources{strings.ToUpper(root): {Amounts: map[string]int64{"VCPU": 1}}}, ImageProperties: map[string]string{"c": "d"},
+			Metadata: map[string]string{"e": "f"},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := InstanceSpec{
+		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"),
+		Flavor:      Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
+		Allocations: map[string]map[string]int64{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	is := &driverv1.Instance{Uuid: oneInstance, Name: "bad \uFFFD name", PowerState: driverv1.PowerState_POWER_STATE_RUNNING, HypervisorName: "instance-00000001"}
+	if diff := cmp.Diff(is, reply.GetInstance(), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOtherCallsAboutInstancesArrive(t *testing.T) {
+	ctx, did := context.Background(), []string{}
+	d := &managingDriver{
+		list:    func() ([]Instance, error) { return []Instance{{UUID: oneInstance, Power: 1 << 40}, {UUID: "x"}}, nil },
+		destroy: func(uuid string) error { did = append(did, "destroy "+uuid); return nil },
+		power: func(uuid string, to PowerState, hard bool) (Instance, error) {
+			did = append(did, fmt.Sprint(uuid, " ", to, " ", hard))
+			return Instance{UUID: uuid, Power: to}, nil
+		},
+	}
+	c := managing(t, d)
+	list, err := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})
+	if err != nil || len(list.GetInstances()) != 2 || wire.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if _, err := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err != nil {
+		t.Error(err)
+	}
+	power := &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: driverv1.PowerState_POWER_STATE_SHUTDOWN, Hard: true}
+	if reply, err := c.instances.SetPower(ctx, power); err != nil || reply.GetInstance().GetPowerState() != driverv1.PowerState_POWER_STATE_SHUTDOWN {
+		t.Errorf("power: %v, %v", reply, err)
+	}
+	if diff := cmp.Diff([]string{"destroy " + oneInstance, oneInstance + " Shutdown true"}, did); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestInstancesThatTheAgentMustNotAskFor: the driver does not see them.
+func TestInstancesThatTheAgentMustNotAskFor(t *testing.T) {
+	c, ctx := managing(t, &managingDriver{}), context.Background() // whose nil functions would panic
+	spawn := func(change func(*driverv1.SpawnInstanceRequest)) error {
+		req := spawnOf(t, oneInstance)
+		change(req)
+		_, err := c.instances.Spawn(ctx, req)
+		return err
+	}
+	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{})
+	_, destroy := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: "web"})
+	_, nowhere := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Uuid: oneInstance})
+	_, paused := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 3})
+	_, whose := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", PowerState: 1})
+	for name, err := range map[string]error{
+		"list of no node": list, "destroy of no uuid": destroy, "destroy on no node": nowhere, "to a state that cannot be": paused, "power of nothing": whose,
+		"no spec":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec = nil }),
+		"no node":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Node = "" }),
+		"no tree":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Tree = nil }),
+		"no uuid":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.Uuid = "" }),
+		"user data": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, wire.MaxUserData+1) }),
+	} {
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "that the agent sent") && !strings.Contains(err.Error(), "what the agent sent") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestInstancesBeforeTheFirstConfiguration(t *testing.T) {
+	c := serve(t, &managingDriver{destroy: func(string) error { return nil }})
+	destroy := func() error {
+		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
+		return err
+	}
+	if f := wire.FailureOf(destroy()); f.Kind != wire.KindNotReady {
+		t.Errorf("got %+v", f)
+	}
+	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestErrorsAboutInstances: the kind, the uuid and the words arrive, however the driver puts them.
+func TestErrorsAboutInstances(t *testing.T) {
+	var answer error
+	c := managing(t, &managingDriver{destroy: func(string) error { return answer }})
+	for _, row := range []struct {
+		err  error
+		want wire.Failure
+	}{
+		{ErrInstanceNotFound, wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
+		{&InstanceNotFound{UUID: "web"}, wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
+		{fmt.Errorf("looking: %w", ErrInstanceNotFound), wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "looking: no such instance"}},
+		{&InstanceFault{Reason: "no room"}, wire.Failure{Kind: wire.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "instance " + oneInstance + ": no room"}},
+		{fmt.Errorf("making a disk: %w", &InstanceFault{Reason: "no room"}),
+			wire.Failure{Kind: wire.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "making a disk: instance: no room"}},
+		{&NotReady{Reason: "asleep"}, wire.Failure{Kind: wire.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
+		{fmt.Errorf("x: %w", ErrUnsupported), wire.Failure{Kind: wire.KindUnsupported, Message: "x: not supported by this driver"}},
+		{errors.New("oh"), wire.Failure{Message: "oh"}},
+	} {
+		answer = row.err
+		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
+		if diff := cmp.Diff(row.want, wire.FailureOf(err)); diff != "" {
+			t.Errorf("%v: %s", row.err, diff)
+		}
+	}
+}
+
+func TestPanicAboutAnInstanceFailsThatCallOnly(t *testing.T) {
+	d := &managingDriver{spawn: func(_ context.Context, spec InstanceSpec, _ *providertree.Tree) (Instance, error) {
+		if spec.UUID == oneInstance {
+			panic("oh no")
+		}
+		return Instance{UUID: spec.UUID}, nil
+	}}
+	c := managing(t, d)
+	for range 2 { // it does not keep its turn
+		if err := c.spawn(context.Background(), t, oneInstance); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panicked in Spawn: oh no") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := c.spawn(context.Background(), t, otherInstance); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(c.log.String(), `"call":"Spawn"`) || !strings.Contains(c.log.String(), "server_instances_test.go") {
+		t.Errorf("log: %s", c.log)
+	}
+}
+
+// TestCallsAboutInstancesWaitForTheirOwnOnly: two Spawns and an update are inside at the same time; one about the same instance is not.
+func TestCallsAboutInstancesWaitForTheirOwnOnly(t *testing.T) {
+	inside, leave := make(chan string, 8), make(chan struct{})
+	d := &managingDriver{
+		spawn: func(_ context.Context, spec InstanceSpec, _ *providertree.Tree) (Instance, error) {
+			inside <- spec.UUID
+			<-leave // whatever its context says
+			return Instance{UUID: spec.UUID}, nil
+		},
+		destroy: func(string) error { // also for the call that was given up, which may still get in
+			select {
+			case <-leave:
+			default:
+				t.Error("two calls about one instance are in the driver")
+			}
+			return nil
+		},
+		list: func() ([]Instance, error) { return nil, nil },
+	}
+	d.nodes = func(context.Context) ([]Node, error) { return nil, nil }
+	c := managing(t, d)
+	var calls sync.WaitGroup
+	for _, uuid := range []string{oneInstance, otherInstance} {
+		calls.Go(func() {
+			if err := c.spawn(context.Background(), t, uuid); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if got := map[string]bool{<-inside: true, <-inside: true}; !got[oneInstance] || !got[otherInstance] {
+		t.Errorf("inside: %v", got)
+	}
+	if _, err := c.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{}); err != nil {
+		t.Errorf("nodes: %v", err)
+	}
+	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
+		t.Errorf("configure: %v", err)
+	}
+	if _, err := c.instances.List(context.Background(), &driverv1.ListInstancesRequest{Node: "cn1"}); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	req := &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: strings.ToUpper(oneInstance)}
+	if _, err := c.instances.Destroy(ctx, req); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a second call about the same instance: %v", err)
+	}
+	close(leave)
+	calls.Wait()
+	if _, err := c.instances.Destroy(context.Background(), req); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownWaitsForASpawn(t *testing.T) {
+	inside, leave := make(chan struct{}), make(chan struct{})
+	c := managing(t, &managingDriver{spawn: func(_ context.Context, spec InstanceSpec, _ *providertree.Tree) (Instance, error) {
+		close(inside)
+		<-leave
+		return Instance{UUID: spec.UUID}, nil
+	}})
+	stream, err := c.instances.Watch(context.Background(), &driverv1.WatchInstancesRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	spawned := make(chan error, 1)
+	go func() { spawned <- c.spawn(context.Background(), t, oneInstance) }()
+	<-inside
+	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("with a Spawn under way: %v", err)
+	}
+	if err := c.spawn(context.Background(), t, otherInstance); status.Code(err) != codes.Unavailable {
+		t.Errorf("new ones are refused: %v", err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ends: %v", err)
+	}
+	close(leave)
+	if err := <-spawned; err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEventsAboutInstancesStream(t *testing.T) {
+	d := &managingDriver{events: make(chan [2]string, 2)}
+	stream, err := serve(t, d).instances.Watch(context.Background(), &driverv1.WatchInstancesRequest{HeartbeatMs: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.events <- [2]string{"cn1", oneInstance}
+	d.events <- [2]string{"", "\xff"}
+	var got []string
+	for beats := 0; len(got) < 2 || beats < 3; {
+		event, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.GetHeartbeat() != nil {
+			beats++
+		} else {
+			got = append(got, event.GetInstance().GetNode()+" "+event.GetInstance().GetUuid())
+		}
+	}
+	if diff := cmp.Diff([]string{"cn1 " + oneInstance, " \uFFFD"}, got); diff != "" {
+		t.Error(diff)
+	}
+	close(d.events)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panicked in WatchInstances") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWithoutInstances: whoever asks all the same learns that it is not supported, not that there is nothing.
+func TestWithoutInstances(t *testing.T) {
+	c, ctx := managing(t, &testDriver{}), context.Background()
+	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})
+	_, destroy := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
+	_, power := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 1})
+	stream, watch := c.instances.Watch(ctx, &driverv1.WatchInstancesRequest{})
+	if watch == nil {
+		_, watch = stream.Recv()
+	}
+	for call, err := range map[string]error{"list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
+		if status.Code(err) != codes.Unimplemented || wire.FailureOf(err).Kind != wire.KindUnsupported {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
