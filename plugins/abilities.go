@@ -33,7 +33,8 @@ type GuestLister interface {
 	// its providers; edits of it are lost.
 	//
 	// An empty list says that there is no guest. Whoever cannot tell (the daemon does not answer, one of several guests cannot be read)
-	// returns an error: [NotReady], or [ErrUnsupported] if it can never tell with this configuration.
+	// returns an error: [NotReady], or [ErrUnsupported] if it can never tell with this configuration. So does who is asked about a node that
+	// is none of its own.
 	//
 	// It is called seldom, never beside Configure, AvailableNodes, UpdateProviderTree or Reshape, and may take as long as an
 	// UpdateProviderTree. It changes nothing. At most 100,000 guests.

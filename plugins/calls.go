@@ -88,11 +88,25 @@ func (s *server) guarded(ctx context.Context, op string, call func(context.Conte
 			err = status.Errorf(codes.Internal, "the driver panicked in %s: %v (its stack is in the log)", op, p)
 		}
 	}()
-	return toStatus(call(log.WithContext(ctx)))
+	return toStatus(ctx, call(log.WithContext(ctx)))
 }
 
-// toStatus is the one place where a driver's error becomes one of the protocol's.
-func toStatus(err error) error {
+// verdict is a status of the SDK's own. One that is wrapped in a driver's error is not: some other service gave it to the driver, and the
+// agent would take it for a word about the connection to the plugin ("unavailable", "unimplemented").
+type verdict struct{ *status.Status }
+
+func (v *verdict) Error() string { return v.Err().Error() }
+
+// GRPCStatus is what goes over the wire.
+func (v *verdict) GRPCStatus() *status.Status { return v.Status }
+
+func refuse(code codes.Code, format string, args ...any) error {
+	return &verdict{status.Newf(code, format, args...)}
+}
+
+// toStatus is the one place where a driver's error becomes one of the protocol's. That time is over, or that the agent has no more use for
+// an answer, is said only of the call itself: ctx.
+func toStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -128,14 +142,11 @@ func toStatus(err error) error {
 	case errors.Is(err, ErrUnsupported):
 		f.Kind = wire.KindUnsupported
 	default:
-		if _, ok := status.FromError(err); ok {
-			return err
+		if own := (*verdict)(nil); errors.As(err, &own) {
+			return own.Err()
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			return status.Error(codes.DeadlineExceeded, err.Error())
-		}
-		if errors.Is(err, context.Canceled) {
-			return status.Error(codes.Canceled, err.Error())
+		if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+			return status.Error(status.FromContextError(ended).Code(), err.Error())
 		}
 	}
 	return f.Err()

@@ -81,7 +81,8 @@ type HealthChecker interface {
 
 // Shutdowner is implemented by drivers that have something to put in order at the end.
 type Shutdowner interface {
-	// Shutdown is called when all other calls have returned. The process ends after it, or at the deadline of ctx.
+	// Shutdown is called when all other calls have returned, but for Watch and WatchInstances, which are told to end at the same time. The
+	// process ends after it, or at the deadline of ctx.
 	Shutdown(ctx context.Context) error
 }
 
@@ -97,7 +98,9 @@ type Info struct {
 type HostInfo struct {
 	// Name is the host's name as the agent is configured: the usual name of the only node.
 	Name string
-	// StateDir is a directory that the driver may write to and that outlives it, or "".
+	// StateDir is a directory that the driver may write to and that outlives it, or "". It is the agent's own, and all drivers have the same:
+	// keep what is yours in a directory below it that is called after your driver. While one process of the driver replaces another,
+	// both have it: a lock in it that lasts as long as the process would keep the new one from ever being configured.
 	StateDir string
 }
 
@@ -105,7 +108,8 @@ type HostInfo struct {
 type Node struct {
 	// Name of the root provider.
 	Name string
-	// UUID of the root provider; "" leaves it to the agent, whose own identity (the file compute_id) it becomes.
+	// UUID of the root provider; "" leaves it to the agent, whose own identity (the file compute_id) it becomes. There is one of that: a
+	// driver with several nodes gives each, or all but one, a uuid that is the node's for good, such as the one that a manager knows it by.
 	UUID string
 }
 

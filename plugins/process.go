@@ -40,7 +40,11 @@ func init() {
 	handshakeStdout = os.NewFile(uintptr(saved), "handshake")
 }
 
-func startedByAgent() bool { return os.Getenv(wire.CookieKey) == wire.CookieValue }
+// fromAgent is what the environment said at the start of the process. Serve takes it out of there: a program that the driver starts, another copy
+// of itself perhaps, is no plugin.
+var fromAgent = os.Getenv(wire.CookieKey) == wire.CookieValue
+
+func startedByAgent() bool { return fromAgent }
 
 // nameProcess sets the name that ps and top show: "driver-libvirt". The agent starts plugins by file descriptor, after
 // which they would be called "3". The kernel keeps 15 bytes.

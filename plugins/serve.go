@@ -44,8 +44,11 @@ func Serve(d Driver) {
 		VersionedPlugins: map[int]goplugin.PluginSet{
 			wire.ProtocolVersion: {wire.PluginName: servedPlugin{srv: srv}},
 		},
-		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server { return grpc.NewServer(append(opts, srv.options()...)...) },
-		Logger:     quietHCLog(),
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			_ = os.Unsetenv(wire.CookieKey) // go-plugin has looked at it by now
+			return grpc.NewServer(append(opts, srv.options()...)...)
+		},
+		Logger: quietHCLog(),
 	})
 }
 

@@ -5,11 +5,11 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -93,7 +93,7 @@ func (s *server) Shutdown(ctx context.Context, req *driverv1.ShutdownRequest) (*
 		defer cancel()
 	}
 	if err := s.gate.close(ctx); err != nil {
-		return nil, fmt.Errorf("waiting for the calls under way: %w", err)
+		return nil, refuse(codes.DeadlineExceeded, "waiting for the calls under way: %v", err)
 	}
 	if d, ok := s.driver.(Shutdowner); ok {
 		if err := d.Shutdown(ctx); err != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -52,7 +51,7 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	}
 	from := req.GetFromShape()
 	if from < 0 || from >= version {
-		return nil, status.Errorf(codes.InvalidArgument, "there is no step from shape %d: the steps of this driver are those from 0 to %d", from, version-1)
+		return nil, refuse(codes.InvalidArgument, "there is no step from shape %d: the steps of this driver are those from 0 to %d", from, version-1)
 	}
 	edited, err := shaper.Reshape(ctx, tree, req.GetNode(), int(from), given)
 	switch {
@@ -149,7 +148,7 @@ func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*
 }
 
 func unreadable(what string, err error) error {
-	return status.Errorf(codes.InvalidArgument, "the %s that the agent sent: %v", what, err)
+	return refuse(codes.InvalidArgument, "the %s that the agent sent: %v", what, err)
 }
 
 func lacks(ability string) error { return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability) }

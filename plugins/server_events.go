@@ -92,13 +92,13 @@ func (p *pump[E]) run(watch func(ctx context.Context, send func(*E)) error) erro
 		case <-beat.C:
 		case err := <-ended:
 			if err == nil {
-				err = errors.New("the driver stopped watching")
+				return errors.New("the driver stopped watching")
 			}
-			return err
+			return &verdict{status.Convert(err)}
 		case <-p.gate.closing:
-			return status.Error(codes.Unavailable, "the plugin is shutting down")
+			return refuse(codes.Unavailable, "the plugin is shutting down")
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return ctx.Err()
 		}
 		if err := p.stream.Send(event); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/turns"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
@@ -181,7 +180,7 @@ func target(req interface {
 
 // unfit says that the agent sent something that cannot be. The driver has not seen it.
 func unfit(err error) error {
-	return status.Errorf(codes.InvalidArgument, "what the agent sent: %v", err)
+	return refuse(codes.InvalidArgument, "what the agent sent: %v", err)
 }
 
 // toSpec is a spec that was checked.

@@ -155,19 +155,31 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{ErrNotReady, codes.FailedPrecondition, wire.KindNotReady},
 		{&NotReady{Reason: "r"}, codes.FailedPrecondition, wire.KindNotReady},
 		{&ConfigError{Key: "k"}, codes.InvalidArgument, wire.KindConfigError},
-		{context.DeadlineExceeded, codes.DeadlineExceeded, wire.KindOther},
-		{fmt.Errorf("x: %w", context.Canceled), codes.Canceled, wire.KindOther},
+		{context.DeadlineExceeded, codes.Unknown, wire.KindOther}, // of something else than this call
+		{fmt.Errorf("x: %w", context.Canceled), codes.Unknown, wire.KindOther},
+		{fmt.Errorf("x: %w", &verdict{status.New(codes.NotFound, "y")}), codes.NotFound, wire.KindOther},
 		{fmt.Errorf("x: %w", ErrUnsupported), codes.Unimplemented, wire.KindUnsupported},
 		{errors.New("anything"), codes.Unknown, wire.KindOther},
-		{status.Error(codes.NotFound, "y"), codes.NotFound, wire.KindOther},
+		// What another service told the driver is not about the plugin.
+		{status.Error(codes.Unimplemented, "y"), codes.Unknown, wire.KindOther},
+		{fmt.Errorf("x: %w", status.Error(codes.Unavailable, "y")), codes.Unknown, wire.KindOther},
 	} {
-		got := toStatus(c.err)
+		got := toStatus(context.Background(), c.err)
 		if status.Code(got) != c.code || wire.FailureOf(got).Kind != c.kind {
 			t.Errorf("%v became %v", c.err, got)
 		}
 	}
-	if toStatus(nil) != nil {
+	if toStatus(context.Background(), nil) != nil {
 		t.Error("nil")
+	}
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	late, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for ended, want := range map[context.Context]codes.Code{canceled: codes.Canceled, late: codes.DeadlineExceeded} {
+		if got := toStatus(ended, fmt.Errorf("x: %w", ended.Err())); status.Code(got) != want || !strings.Contains(got.Error(), "x: ") {
+			t.Errorf("the call has ended: %v", got)
+		}
 	}
 }
 

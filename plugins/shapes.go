@@ -23,6 +23,9 @@ const MaxShape = wire.MaxShape
 //
 // While the agent runs no reshape takes place. An UpdateProviderTree that is given no allocations and finds a tree of an earlier
 // shape answers [ErrReshapeNeeded], as that of any driver does; it is not asked to make the steps.
+//
+// Nor is it when it starts and the tree is behind the number that is recorded: somebody put inventory back to where it was. Then
+// UpdateProviderTree is called with the allocations and moves them, as that of any driver does. It may call its own Reshape, from 0 on.
 type Shaper interface {
 	// ShapeVersion is the number of the shape that UpdateProviderTree makes, 1 to [MaxShape]. It may depend on the
 	// configuration; 0 says that with this configuration there are no numbered shapes, and the driver is then treated as one

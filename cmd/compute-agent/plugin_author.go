@@ -99,7 +99,7 @@ func newPluginRun() *cobra.Command {
 		Use: "run PATH", Short: "Make one pass with a driver, without Placement, and show what it reports", Args: cobra.ExactArgs(1),
 		Long: "Start a driver's plugin as the agent does, make one pass as on a new host, and show the tree. No Placement takes part: the tree is\n" +
 			"in memory. With --watch, go on until Ctrl-C: a pass whenever the driver says that something changed, and at intervals, each of which\n" +
-			"shows what it changed. The exit code is 1 if the driver reported no tree (with --watch, in the last pass).\n\n" +
+			"shows what it changed. What the driver logs goes to standard error. The exit code is 1 if the driver reported no tree (with --watch, in the last pass).\n\n" +
 			"--config takes a file with the driver's own keys (what is below [drivers.NAME.config]), or one for conf.d with that table in it.",
 		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run ./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,6 +107,7 @@ func newPluginRun() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			o.Log = func(line []byte) { _ = render.PluginLog(cmd.ErrOrStderr(), line) } // there is no better place to say that it cannot be said
 			n, failed := 0, false
 			err = drivertest.Rehearse(cmd.Context(), o, watch, interval, func(pass drivertest.Pass) error {
 				n++

@@ -153,6 +153,31 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	}
 }
 
+// TestPluginRunSaysWhatBroke: the author of a driver that panics has its stack, and of one that ends is told how it did.
+func TestPluginRunSaysWhatBroke(t *testing.T) {
+	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
+	agent, err := exec.LookPath("compute-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deed, want := range map[string][]string{
+		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  the driver panicked", "drivers/chaos/deeds.go:"},
+		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
+		"print": {"log: output "},
+	} {
+		config := filepath.Join(t.TempDir(), "chaos.toml")
+		if err := os.WriteFile(config, []byte("update = \""+deed+"\"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		said, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).CombinedOutput() // what it says is what matters
+		for _, text := range want {
+			if !strings.Contains(string(said), text) {
+				t.Errorf("%s: it does not say %q:\n%s", deed, text, said)
+			}
+		}
+	}
+}
+
 // TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says how far it came.
 func TestPluginTestInterrupted(t *testing.T) {
 	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")

@@ -19,7 +19,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
-PROTOS = [HERE.parents[1] / "plugins/proto/driver/v1/driver.proto", HERE / "proto/envelope.proto"]
+OWN = HERE / "proto/driver.proto"  # a copy, in a driver that is not in compute-agent's checkout
+PROTOS = [OWN if OWN.exists() else HERE.parents[1] / "plugins/proto/driver/v1/driver.proto", HERE / "proto/envelope.proto"]
 INTERPRETER = b"#!/usr/bin/python3 -IB\n"  # nothing from the environment, nothing written beside it
 
 

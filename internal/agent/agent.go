@@ -78,6 +78,8 @@ type Agent struct {
 	ready    bool
 	reloaded time.Time
 
+	settlings map[string]*settling // by driver, what the last reload does about it
+
 	claims claims
 
 	absence        absence
@@ -93,7 +95,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
-		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, started: time.Now(), metrics: metrics.New(nil),
+		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, settlings: map[string]*settling{}, started: time.Now(), metrics: metrics.New(nil),
 		driversMoved: make(chan struct{}, 1)}
 	a.placement, err = newPlacementClient(opts.Config, log, a.observeRequest, opts.Logger)
 	if err != nil {

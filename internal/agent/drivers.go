@@ -47,6 +47,7 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 	}
 	a.log.Info().Msg("The agent stops: a pass that is under way is finished, then the drivers are ended. Guests are not affected.")
 	a.tell(a.opts.Notify.Stopping("finishing the pass under way"))
+	a.awaitAllSettled()
 	a.mu.Lock()
 	all := make([]*driver, 0, len(a.drivers))
 	for _, d := range a.drivers {

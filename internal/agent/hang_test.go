@@ -64,7 +64,7 @@ func TestHangingReload(t *testing.T) {
 }
 
 // TestHangingDriverIsGone: a driver whose process is well and whose passes hang is gone, too. The passes of the other driver go on, also
-// while one hangs; and so does the watchdog's beat.
+// while one hangs. That the watchdog is fed meanwhile: TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
 func TestHangingDriverIsGone(t *testing.T) {
 	h := newHouse(t)
 	const keys = "unavailable_grace = \"1s\"\ntimeouts = {nodes = \"500ms\", update = \"500ms\", configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -77,21 +77,25 @@ func (a *Agent) adopt(next *config.Config) {
 }
 
 // reconfigureDrivers brings each driver, old and new, to the configuration, all at the same time: one that hangs does not keep the others
-// waiting. A driver that refuses keeps its former one. What is wrong with one is told as a condition of it, once.
+// waiting, and the reload not for longer than systemd waits. A driver that refuses keeps its former one. What is wrong with one is told as a
+// condition of it, once.
 func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, next *config.Config) {
 	a.mu.Lock()
 	cfg := a.cfg
 	known := maps.Clone(a.drivers)
 	a.mu.Unlock()
-	var all sync.WaitGroup
-	for name, d := range known {
-		all.Go(func() {
-			if c := cfg.Drivers[name]; c == nil || !c.Enabled {
+	var all []*settling
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		d := known[name]
+		all = append(all, a.settle(name, func() {
+			switch c := cfg.Drivers[name]; {
+			case c == nil || !c.Enabled:
 				a.disableDriver(ctx, d)
-				return
+			default:
+				a.reconfigureDriver(ctx, group, cfg, d)
 			}
-			a.reconfigureDriver(ctx, group, cfg, d)
-		})
+			a.tellStatus()
+		}))
 	}
 	for _, name := range next.EnabledDrivers() {
 		if known[name] != nil {
@@ -106,7 +110,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
 		}
 	}
-	all.Wait()
+	a.awaitSettled(ctx, all, cfg.Tracker.StartupDeadline)
 	a.tellStatus()
 }
 

@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // fakeDriver is the executable of the fake driver, built once; that of the chaos driver is beside it.
@@ -58,6 +60,9 @@ type house struct {
 	ready  chan struct{}
 	ended  chan error
 	stop   func() // ends the agent; another may be started then
+
+	notify   *systemd.Notifier // nil: nobody
+	deadline string            // of start-up and reloads; "": a minute
 
 	mu   sync.Mutex
 	log  strings.Builder
@@ -137,6 +142,7 @@ runtime_dir = "%[1]s/run"
 url = %[2]q
 [tracker]
 update_resources_interval = "100ms"
+startup_deadline = %[4]q
 retry_backoff_min = "20ms"
 retry_backoff_max = "100ms"
 [plugins]
@@ -145,7 +151,7 @@ handshake_timeout = "2s"
 backoff_min = "50ms"
 backoff_max = "100ms"
 crash_limit = 1000
-%[3]s`, h.dir, h.url, strings.Join(drivers, ""))), 0o600))
+%[3]s`, h.dir, h.url, strings.Join(drivers, ""), cmp.Or(h.deadline, "1m"))), 0o600))
 }
 
 func (h *house) start() {
@@ -156,7 +162,7 @@ func (h *house) start() {
 	cfg, err := load()
 	check(h.t, err)
 	a, err := agent.New(agent.Options{
-		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
+		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), Notify: h.notify, OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
 	})
 	check(h.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -76,7 +76,7 @@ var sections = []section{
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.UpdateResourcesInterval }, def: time.Minute, min: 100 * time.Millisecond, max: 24 * time.Hour}},
 		{"association_refresh", live, "How long the tree as Placement told it is trusted before it is read again, because\nothers may have changed traits, aggregates or sharing providers.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.AssociationRefresh }, def: 5 * time.Minute, min: 100 * time.Millisecond, max: 24 * time.Hour, zero: "never"}},
-		{"startup_deadline", restart, "How long the first pass may keep the agent from saying that it is ready. After that it\nis ready and degraded, and goes on trying.",
+		{"startup_deadline", restart, "How long the first pass may keep the agent from saying that it is ready. After that it\nis ready and degraded, and goes on trying. Likewise, how long a reload waits for drivers\nto take their new configuration. TimeoutStartSec of the systemd unit must be longer.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.StartupDeadline }, def: time.Minute, min: time.Second, max: time.Hour}},
 		{"pass_deadline", live, "How long one pass over one node may take, the driver's answer and all requests together.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Tracker.PassDeadline }, def: 2 * time.Minute, min: time.Second, max: time.Hour}},

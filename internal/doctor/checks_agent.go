@@ -4,8 +4,10 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // answer is how an agent behaved at its control socket.
@@ -28,9 +33,13 @@ const (
 
 func checkAgent(ctx context.Context, e *Env) []Result {
 	socket := e.Config.Agent.ControlSocket()
-	how, err := e.askAgent(ctx, socket)
+	how, said, err := e.askAgent(ctx, socket)
 	switch how {
 	case answers:
+		if worst := health.Worst(said.Conditions); worst.Worse(health.Info) {
+			return warn("it runs, and says: "+said.Summary, "What is checked here may be well all the same: the agent knows what its drivers and Placement do, and this command does not.",
+				"compute-agent status --config "+e.Config.File())
+		}
 		return fine("it runs and answers on %s", socket)
 	case closed:
 		return skip("%s is closed to you; ask again as %s or root", socket, e.Agent.Name)
@@ -45,30 +54,37 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 		e.command("systemctl restart compute-agent"))
 }
 
+// mostStatus bounds what an agent may say of itself, in bytes.
+const mostStatus = 64 << 20
+
 // askAgent asks for the agent's status.
-func (e *Env) askAgent(ctx context.Context, socket string) (answer, error) {
+func (e *Env) askAgent(ctx context.Context, socket string) (answer, control.Status, error) {
+	var said control.Status
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.DialUnix(ctx, e.path(socket)) },
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)
 	if err != nil {
-		return silent, err
+		return silent, said, err
 	}
 	resp, err := client.Do(req)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return absent, err
+		return absent, said, err
 	case errors.Is(err, os.ErrPermission):
-		return closed, err
+		return closed, said, err
 	case err != nil:
-		return silent, err
+		return silent, said, err
 	}
-	_ = resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return silent, fmt.Errorf("status %d", resp.StatusCode)
+		return silent, said, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	return answers, nil
+	if err := json.NewDecoder(io.LimitReader(resp.Body, mostStatus)).Decode(&said); err != nil {
+		return silent, said, fmt.Errorf("its status cannot be read: %w", err)
+	}
+	return answers, said, nil
 }
 
 // lockName is the file in the state directory that a running agent keeps open.
@@ -83,7 +99,7 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		lock = real
 	}
 	holders, hidden, err := e.holders(lock)
-	how, _ := e.askAgent(ctx, e.Config.Agent.ControlSocket())
+	how, _, _ := e.askAgent(ctx, e.Config.Agent.ControlSocket())
 	switch {
 	case err != nil:
 		return skip("the processes cannot be listed: %v", err)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 func result(t *testing.T, results []Result, name string) Result {
@@ -239,8 +241,11 @@ func TestBrokenHosts(t *testing.T) {
 			f.keepClosed = true
 			f.remove("/run/systemd")
 		}, "agent", Warning, "does not run", "compute-agent run --config " + configFile},
-		"agent crashed":                        {func(f *fixture) { f.keepClosed = true; f.abandon(runtimeDir+"/agent.sock", 0o600) }, "agent", Warning, "does not run", "systemctl start compute-agent"},
-		"agent confused":                       {func(f *fixture) { f.keepClosed = true; f.agent(500) }, "agent", Error, "status 500", "systemctl restart compute-agent"},
+		"agent crashed":  {func(f *fixture) { f.keepClosed = true; f.abandon(runtimeDir+"/agent.sock", 0o600) }, "agent", Warning, "does not run", "systemctl start compute-agent"},
+		"agent confused": {func(f *fixture) { f.keepClosed = true; f.agent(500) }, "agent", Error, "status 500", "systemctl restart compute-agent"},
+		"agent in trouble": {func(f *fixture) { f.keepClosed = true; f.agent(200, health.Condition{Severity: health.Critical}) }, "agent", Warning, "degraded: the driver is gone",
+			"compute-agent status --config " + configFile},
+		"agent with something to know":         {func(f *fixture) { f.keepClosed = true; f.agent(200, health.Condition{Severity: health.Info}) }, "agent", OK, "runs and answers", ""},
 		"two agents":                           {func(f *fixture) { f.process(4712, "compute-agent", stateDir+"/agent.lock") }, "one-agent", Error, "4711, 4712", "kill 4712"},
 		"an agent elsewhere":                   {func(f *fixture) { f.keepClosed = true }, "one-agent", Error, "process 4711 uses", "kill 4711 && systemctl restart compute-agent"},
 		"an agent with an older configuration": {func(f *fixture) { f.remove("/proc/4711") }, "one-agent", Warning, "was changed since it started", "systemctl restart compute-agent"},

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // Users of the examined host.
@@ -163,9 +166,11 @@ func (f *fixture) abandon(p string, mode os.FileMode) {
 	f.must(os.Chmod(f.path(p), mode))
 }
 
-// agent answers on the control socket.
-func (f *fixture) agent(status int) {
+// agent answers on the control socket, and says of itself that these conditions are there.
+func (f *fixture) agent(status int, conditions ...health.Condition) {
 	f.t.Helper()
+	said, err := json.Marshal(control.Status{Summary: "degraded: the driver is gone", Conditions: conditions})
+	f.must(err)
 	l := f.listen(runtimeDir+"/agent.sock", 0o600)
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
@@ -174,6 +179,7 @@ func (f *fixture) agent(status int) {
 				status = http.StatusNotFound
 			}
 			w.WriteHeader(status)
+			_, _ = w.Write(said)
 		}),
 	}
 	served := make(chan struct{})

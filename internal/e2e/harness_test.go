@@ -46,7 +46,7 @@ var build = sync.OnceValue(func() error {
 	for _, b := range []struct {
 		cgo  string
 		args []string
-	}{{"0", []string{"./cmd/compute-agent", "./cmd/compute-driver-fake"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
+	}{{"0", []string{"./cmd/compute-agent", "./cmd/compute-driver-fake", "./cmd/compute-driver-chaos"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
 		cmd := exec.Command("go", append([]string{"build", "-o", binaries + "/"}, b.args...)...)
 		cmd.Dir = "../.."
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)

@@ -55,8 +55,13 @@ const (
 	NodeOrphaned         Code = "node-orphaned"
 )
 
-// stale is what most conditions of a node mean.
-const stale = "Guests run on. Placement says what the last good pass left, so the scheduler goes on with that: what has changed on the machine since is not heard of."
+const last = "Guests run on. Placement says what the last good pass left: what has changed on the machine since is not heard of. "
+
+// stale is what most conditions of a node mean, and missed those of a driver.
+const (
+	stale  = last + "The scheduler goes on with that, unless the node is disabled."
+	missed = last + "The scheduler goes on with that until drivers.NAME.unavailable_grace is over; then the driver's nodes are disabled until it answers again."
+)
 
 var definitions = []Definition{
 	{
@@ -111,37 +116,37 @@ var definitions = []Definition{
 	},
 	{
 		Code: DriverNotReady, Severity: Warning, Title: "the driver cannot tell yet what the machine gives",
-		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Meaning: missed, TimeToVisible: 30 * time.Second,
 		Remedy: "the driver's own message says what it waits for; `compute-agent doctor` looks at the usual causes",
 	},
 	{
 		Code: DriverFails, Severity: Warning, Title: "the driver does not say which nodes there are",
-		Meaning: stale, TimeToVisible: 30 * time.Second,
+		Meaning: missed, TimeToVisible: 30 * time.Second,
 		Remedy: "the driver's own message says why; `compute-agent doctor` looks at the usual causes",
 	},
 	{
 		Code: DriverGone, Severity: Critical, Title: "the driver has been gone for longer than its grace, and its nodes are disabled",
 		Meaning: "Nothing new is scheduled to them. Guests run on, and the nodes are enabled as soon as the driver answers.",
-		Remedy:  "the other conditions of the driver say why it is gone; drivers.NAME.unavailable_grace says how long it may be",
+		Remedy:  "the other conditions, and what `compute-agent status` says of the driver and its nodes, tell why it is gone; drivers.NAME.unavailable_grace says how long it may be",
 	},
 	{
 		Code: PluginDown, Severity: Warning, Title: "the driver's process is down and is started again",
-		Meaning: stale, TimeToVisible: 15 * time.Second,
+		Meaning: missed, TimeToVisible: 15 * time.Second,
 		Remedy: "the log of the agent has what it said before it ended",
 	},
 	{
 		Code: PluginDegraded, Severity: Warning, Title: "the driver's process does not answer its health check, or says that it is not well",
-		Meaning: stale, TimeToVisible: 15 * time.Second,
+		Meaning: "Passes go on for as long as the driver answers to them. When it does not: guests run on, Placement says what the last good pass left, and after drivers.NAME.unavailable_grace the driver's nodes are disabled.", TimeToVisible: 15 * time.Second,
 		Remedy: "the driver's own message says what keeps it; the process is killed and started again if it stays silent",
 	},
 	{
 		Code: PluginQuarantined, Severity: Critical, Title: "the driver's process crashed too often and is left alone for a while",
-		Meaning: stale,
-		Remedy:  "mend the cause, then systemctl reload compute-agent tries at once",
+		Meaning: missed,
+		Remedy:  "the text and the log say how it ended; mend that, and systemctl reload compute-agent tries at once, `compute-agent status` says when it is tried otherwise",
 	},
 	{
 		Code: PluginIncompatible, Severity: Critical, Title: "the driver is made for another version of the agent",
-		Meaning: stale,
+		Meaning: missed,
 		Remedy:  "install a driver made for this agent",
 	},
 	{

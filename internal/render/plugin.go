@@ -51,7 +51,9 @@ func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) 
 		Properties map[string]struct {
 			Description string `json:"description"`
 			Type        any    `json:"type"`
+			Default     any    `json:"default"`
 		} `json:"properties"`
+		Required []string `json:"required"`
 	}
 	switch {
 	case len(schema) == 0:
@@ -63,11 +65,21 @@ func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) 
 	}
 	p.line("Keys of [drivers.%s.config]:", r.Name)
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
-		kind := ""
+		var facts []string
 		if t, ok := s.Properties[key].Type.(string); ok {
-			kind = " (" + t + ")"
+			facts = append(facts, t)
 		}
-		p.line("  %s%s", key, kind)
+		if slices.Contains(s.Required, key) {
+			facts = append(facts, "required")
+		}
+		if def, err := json.Marshal(s.Properties[key].Default); err == nil && s.Properties[key].Default != nil {
+			facts = append(facts, "default "+string(def))
+		}
+		kind := ""
+		if len(facts) > 0 {
+			kind = " (" + strings.Join(facts, ", ") + ")"
+		}
+		p.line("  %s", visible(key+kind))
 		for _, row := range wrapText(s.Properties[key].Description, 96) {
 			p.line("      %s", row)
 		}
@@ -98,6 +110,9 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	if pass.Watch != "" {
 		p.line("  changes are not noticed by themselves: %s", visible(oneLine(pass.Watch)))
 	}
+	for _, name := range pass.Gone {
+		p.line("  node %s: the driver does not name it any more; in Placement it stays as it is (compute-agent node remove)", visible(name))
+	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
 			p.line("  node %s (%s)", node.Node, node.UUID)
@@ -120,6 +135,37 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 			p.line("")
 			p.tree(node.Tree)
 		}
+	}
+	return p.err
+}
+
+// PluginLog prints one line of a driver's log, which comes as JSON, for its author: level, message, fields, and below them the stack of a
+// panic. What is below the level info is left out, as an agent leaves it out.
+func PluginLog(w io.Writer, line []byte) error {
+	p := &printer{w: w}
+	fields := map[string]any{}
+	if json.Unmarshal(line, &fields) != nil { // as it is, then
+		fields = map[string]any{"message": strings.TrimSpace(string(line)), "output": "raw"}
+	}
+	level, _ := fields["level"].(string)
+	message, _ := fields["message"].(string)
+	stack, _ := fields["stack"].(string)
+	switch {
+	case level == "trace" || level == "debug":
+		return nil
+	case fields["output"] == "raw":
+		level = "output"
+	}
+	for _, known := range []string{"level", "message", "stack", "output", "driver", "pid", "time"} {
+		delete(fields, known)
+	}
+	var rest strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		fmt.Fprintf(&rest, " %s=%v", key, fields[key])
+	}
+	p.line("log: %-6s %s", visible(level), visible(oneLine(message+rest.String())))
+	for row := range strings.Lines(stack) {
+		p.line("        %s", visible(strings.TrimRight(row, "\n")))
 	}
 	return p.err
 }

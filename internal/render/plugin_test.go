@@ -84,7 +84,7 @@ func TestPluginChecks(t *testing.T) {
 
 func TestPluginInfo(t *testing.T) {
 	report := drivertest.Report{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
-	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}}}`
+	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
 	var b bytes.Buffer
 	for _, s := range []string{schema, "", "[1]"} {
 		if err := render.PluginInfo(&b, report, "00ff", []byte(s)); err != nil {
@@ -112,12 +112,30 @@ func TestPluginPass(t *testing.T) {
 		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
 		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
 		{Nodes: []drivertest.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Gone: []string{"cn2"}},
 	} {
 		if err := render.PluginPass(&b, pass, i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	golden(t, "plugin-run.txt", b.Bytes())
+}
+
+// A driver's log is for its author: the stack of a panic line by line, what was merely printed as such, nothing that a terminal obeys.
+func TestPluginLog(t *testing.T) {
+	var b bytes.Buffer
+	for _, line := range []string{
+		`{"level":"info","driver":"examined","pid":7,"call":"Configure","nodes":2,"time":"2026-01-01T00:00:00Z","message":"configured"}`,
+		`{"level":"debug","pid":7,"message":"not for an author who did not ask"}`,
+		`{"level":"warn","pid":7,"output":"raw","message":"hello \u001b[31mred"}`,
+		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1\n","message":"the driver\npanicked"}`,
+		`no JSON`,
+	} {
+		if err := render.PluginLog(&b, []byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-log.txt", b.Bytes())
 }
 
 func TestPluginList(t *testing.T) {

@@ -54,7 +54,7 @@ func newBench(opts Options) (*bench, error) {
 	if len(opts.Former) == 0 {
 		opts.Former = nil
 	}
-	b := &bench{opts: opts, limits: limits(opts.Limits), log: &recorder{}}
+	b := &bench{opts: opts, limits: limits(opts.Limits), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, since it is to hold sockets
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
@@ -176,7 +176,7 @@ func (b *bench) endFresh() {
 func (p *proc) alive(ctx context.Context, after string) error {
 	select {
 	case <-p.Done():
-		return found(after, "the process ended: %v", p.Exit())
+		return found(after, "%v", p.Exit())
 	default:
 	}
 	if _, err := p.info(ctx); err != nil {

@@ -4,6 +4,7 @@ package drivertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,26 +27,63 @@ type proc struct {
 }
 
 func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return call(ctx)
+	reply, err := call(limited)
+	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil && limited.Err() != nil {
+		err = &late{error: err, limit: limit}
+	}
+	return reply, err
+}
+
+// late is the error of a call that was not answered within its limit.
+type late struct {
+	error
+	limit time.Duration
+}
+
+func (l *late) Unwrap() error { return l.error }
+
+// gone is the error of a call during which the process ended.
+type gone struct {
+	error
+	exit error
+}
+
+func (g *gone) Unwrap() error { return g.error }
+
+// ask is within, and sees whether the process ended during the call, which gRPC calls a connection that broke.
+func ask[T any](ctx context.Context, p *proc, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	reply, err := within(ctx, limit, call)
+	if status.Code(err) != codes.Unavailable {
+		return reply, err
+	}
+	reaped := time.NewTimer(300 * time.Millisecond) // the connection breaks a little before the process can be waited for
+	defer reaped.Stop()
+	select {
+	case <-p.Done():
+		err = &gone{error: err, exit: p.Exit()}
+	case <-reaped.C:
+	case <-ctx.Done():
+	}
+	return reply, err
 }
 
 func (p *proc) info(ctx context.Context) (*driverv1.InfoResponse, error) {
-	return within(ctx, p.limits.Info, func(ctx context.Context) (*driverv1.InfoResponse, error) {
+	return ask(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.InfoResponse, error) {
 		return p.Plugin().Info(ctx, &driverv1.InfoRequest{})
 	})
 }
 
 func (p *proc) schema(ctx context.Context) ([]byte, error) {
-	reply, err := within(ctx, p.limits.Info, func(ctx context.Context) (*driverv1.ConfigSchemaResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.ConfigSchemaResponse, error) {
 		return p.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{})
 	})
 	return reply.GetJsonSchema(), err
 }
 
 func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
-	reply, err := within(ctx, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
 		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: hostName, StateDir: stateDir}})
 	})
 	if err == nil {
@@ -55,21 +93,21 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 }
 
 func (p *proc) health(ctx context.Context) (string, error) {
-	reply, err := within(ctx, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
 		return p.Plugin().Health(ctx, &driverv1.HealthRequest{})
 	})
 	return reply.GetProblem(), err
 }
 
 func (p *proc) shutdown(ctx context.Context) error {
-	_, err := within(ctx, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
+	_, err := ask(ctx, p, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
 		return p.Plugin().Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: (p.limits.Stop - p.limits.Stop/10).Milliseconds()})
 	})
 	return err
 }
 
 func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
-	reply, err := within(ctx, p.limits.Nodes, func(ctx context.Context) (*driverv1.AvailableNodesResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.AvailableNodesResponse, error) {
 		return p.Driver().AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
 	})
 	var nodes []plugins.Node
@@ -80,7 +118,7 @@ func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
 }
 
 func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
-	return within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
+	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 		return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
 			Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
 		})
@@ -88,7 +126,7 @@ func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string,
 }
 
 func (p *proc) step(ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations) (*driverv1.ReshapeStepResponse, error) {
-	return within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
+	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
 		return p.Driver().ReshapeStep(ctx, &driverv1.ReshapeStepRequest{
 			Tree: wire.FromTree(tree), Node: node, FromShape: from, Allocations: wire.FromAllocations(allocations),
 		})
@@ -96,14 +134,14 @@ func (p *proc) step(ctx context.Context, tree *providertree.Tree, node string, f
 }
 
 func (p *proc) guests(ctx context.Context, tree *providertree.Tree, node string) ([]*driverv1.Guest, error) {
-	reply, err := within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
 		return p.Driver().Guests(ctx, &driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: node})
 	})
 	return reply.GetGuests(), err
 }
 
 func (p *proc) nodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
-	reply, err := within(ctx, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
 		return p.Driver().NodeDeleted(ctx, &driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
 	})
 	return reply.GetDeleted(), err
@@ -141,6 +179,10 @@ func counted(n int, what string) string {
 
 // said is an error of a call in words: the typed answer if it is one.
 func said(err error) string {
+	var dead *gone
+	if errors.As(err, &dead) {
+		return dead.exit.Error()
+	}
 	f := wire.FailureOf(err)
 	name := map[wire.Kind]string{
 		wire.KindReshapeNeeded: "ReshapeNeeded", wire.KindReshapeFailed: "ReshapeFailed", wire.KindNotReady: "NotReady",
@@ -150,6 +192,10 @@ func said(err error) string {
 	if name == "" {
 		switch code := status.Code(err); code {
 		case codes.DeadlineExceeded:
+			var l *late
+			if errors.As(err, &l) {
+				return fmt.Sprintf("no answer within %v, which is as long as an agent waits", l.limit)
+			}
 			return "no answer within the deadline"
 		case codes.Unknown:
 			name = "an error"

@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const seeReshape = "docs/drivers.md, Reshapes; plugins.Moves, plugins.Distribution"
+const seeReshape = "docs/drivers.md, Reshapes and Shapes with numbers; plugins.Moves, plugins.Distribution"
 
 var reshapeChecks = []Check{
 	{
@@ -30,7 +30,7 @@ var reshapeChecks = []Check{
 	{
 		ID: "reshape/done", Title: "makes the reshape when it has the allocations",
 		Protects: "a node that would never start again",
-		Rule:     "With allocations the answer is the tree and the allocations, or ReshapeFailed that names every consumer that cannot be moved; ReshapeNeeded is none.",
+		Rule:     "With allocations the answer is the tree and the allocations, or ReshapeFailed that names every consumer that cannot be moved; ReshapeNeeded is none. A driver whose shapes have numbers calls its own steps for that.",
 		See:      seeReshape, run: checkReshapeDone,
 	},
 	{

@@ -45,7 +45,7 @@ var treeChecks = []Check{
 	{
 		ID: "tree/inventories", Title: "reports inventories that Placement takes",
 		Protects: "a whole provider that Placement refuses for one bad number",
-		Rule:     "Classes are of A-Z, 0-9 and _; totals 1 to 2147483647; reserved at most the total; units and steps at most 2147483647; ratios finite and above 0. What there is none of is left out.",
+		Rule:     "Classes are of A-Z, 0-9 and _; totals 1 to 2147483647; reserved at most the total; units and steps at most 2147483647, min_unit at most max_unit; ratios finite and above 0. What there is none of is left out.",
 		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawInventories),
 	},
 	{
@@ -197,6 +197,9 @@ func rawUnique(tree *driverv1.ProviderTree) []string {
 	return out
 }
 
+// customPrefix begins the names of custom classes and traits, and is none by itself.
+const customPrefix = "CUSTOM_"
+
 func rawInventories(tree *driverv1.ProviderTree) []string {
 	var out []string
 	for _, p := range tree.GetProviders() {
@@ -212,6 +215,12 @@ func rawInventories(tree *driverv1.ProviderTree) []string {
 			if i.GetReserved() > i.GetTotal() {
 				out = append(out, fmt.Sprintf("%s: %s: reserved is %d, and the total %d", p.GetName(), class, i.GetReserved(), i.GetTotal()))
 			}
+			if n := one[class].Normalize(); n.MinUnit > n.MaxUnit {
+				out = append(out, fmt.Sprintf("%s: %s: min_unit is %d, and max_unit %d: nobody could allocate anything", p.GetName(), class, n.MinUnit, n.MaxUnit))
+			}
+			if class == customPrefix {
+				out = append(out, fmt.Sprintf("%s: %s: a custom resource class has something behind CUSTOM_", p.GetName(), class))
+			}
 		}
 	}
 	return out
@@ -223,6 +232,9 @@ func rawTraits(tree *driverv1.ProviderTree) []string {
 		for i, trait := range p.GetTraits() {
 			if err := providertree.ValidateTrait(trait); err != nil {
 				out = append(out, p.GetName()+": "+err.Error())
+			}
+			if trait == customPrefix {
+				out = append(out, p.GetName()+": "+trait+": a custom trait has something behind CUSTOM_")
 			}
 			if slices.Contains(p.GetTraits()[:i], trait) {
 				out = append(out, p.GetName()+" has the trait "+trait+" twice")

@@ -33,28 +33,28 @@ type InstanceTemplate struct {
 var tiny = plugins.Flavor{Name: "drivertest", VCPUs: 1, MemoryMB: 128, RootGB: 1}
 
 func (p *proc) list(ctx context.Context, node string) ([]*driverv1.Instance, error) {
-	reply, err := within(ctx, p.limits.Update, func(ctx context.Context) (*driverv1.ListInstancesResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ListInstancesResponse, error) {
 		return p.Instances().List(ctx, &driverv1.ListInstancesRequest{Node: node})
 	})
 	return reply.GetInstances(), err
 }
 
 func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
-	reply, err := within(ctx, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
 		return p.Instances().Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: wire.FromTree(m.tree)})
 	})
 	return reply.GetInstance(), err
 }
 
 func (p *proc) destroy(ctx context.Context, node, id string) error {
-	_, err := within(ctx, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
+	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
 		return p.Instances().Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: id})
 	})
 	return err
 }
 
 func (p *proc) power(ctx context.Context, node, id string, to driverv1.PowerState, hard bool) (*driverv1.Instance, error) {
-	reply, err := within(ctx, p.limits.Instance, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
+	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
 		return p.Instances().SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: node, Uuid: id, PowerState: to, Hard: hard})
 	})
 	return reply.GetInstance(), err

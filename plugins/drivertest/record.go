@@ -32,6 +32,7 @@ type recorder struct {
 	mu      sync.Mutex
 	check   string
 	records []record
+	copy    func(line []byte) // or nil
 }
 
 func (r *recorder) begin(check string) {
@@ -58,6 +59,9 @@ func (r *recorder) Write(line []byte) (int, error) {
 	const kept, width = 100_000, 2000
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.copy != nil {
+		r.copy(line)
+	}
 	if len(r.records) < kept {
 		text := fields.Message
 		if len(text) > width {

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -19,6 +22,8 @@ type Pass struct {
 	Nodes []NodePass
 	// Health is the problem that the driver reports of itself, or "".
 	Health string
+	// Gone are nodes of the pass before that the driver names no more. An agent leaves what Placement says of them.
+	Gone []string
 	// Watch says why changes are not noticed any more, or never are, once: "" if they are, and with a single pass.
 	Watch string
 }
@@ -104,9 +109,9 @@ func Rehearse(ctx context.Context, opts Options, again bool, interval time.Durat
 	case again:
 		watch = fmt.Sprintf("the plugin does not announce the capability %q", wire.CapabilityWatch)
 	}
-	trees := map[string]*providertree.Tree{}
+	trees, named := map[string]*providertree.Tree{}, []string(nil)
 	for {
-		pass := p.pass(ctx, trees)
+		pass := p.pass(ctx, trees, &named)
 		if again && ctx.Err() != nil { // what was under way was cancelled, which is no news
 			return nil
 		}
@@ -153,8 +158,8 @@ func (p *proc) notice(ctx context.Context, changed chan<- struct{}) string {
 	}
 }
 
-// pass asks for the nodes and their trees, and keeps these by node.
-func (p *proc) pass(ctx context.Context, trees map[string]*providertree.Tree) Pass {
+// pass asks for the nodes and their trees, and keeps both: the trees by node, the names of the last answer in named.
+func (p *proc) pass(ctx context.Context, trees map[string]*providertree.Tree, named *[]string) Pass {
 	var out Pass
 	var err error
 	if out.Health, err = p.health(ctx); err != nil {
@@ -164,9 +169,21 @@ func (p *proc) pass(ctx context.Context, trees map[string]*providertree.Tree) Pa
 	if err != nil {
 		return Pass{Health: out.Health, Nodes: []NodePass{{Problem: "AvailableNodes: " + said(err)}}}
 	}
+	for _, name := range *named {
+		if !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name }) {
+			out.Gone = append(out.Gone, name)
+		}
+	}
+	*named = nil
+	called := map[string]string{}
 	for _, n := range nodes {
 		np := NodePass{Node: n.Name, UUID: rootOf(n)}
-		if trees[n.Name] == nil {
+		*named = append(*named, n.Name)
+		if other, taken := called[np.UUID]; taken {
+			np.Problem = fmt.Sprintf("AvailableNodes: it has the uuid of the node %s, and an agent refuses both: a driver with several nodes gives each its own (plugins.Node)", other)
+		}
+		called[np.UUID] = n.Name
+		if np.Problem == "" && trees[n.Name] == nil {
 			if trees[n.Name], err = bareTree(np.UUID, n.Name); err != nil {
 				np.Problem = err.Error()
 			}
@@ -192,6 +209,9 @@ func (p *proc) passNode(ctx context.Context, np NodePass, before *providertree.T
 		return np
 	}
 	after, err := wire.ToTree(reply.GetTree())
+	if wrong := append(rawInventories(reply.GetTree()), rawTraits(reply.GetTree())...); err == nil && len(wrong) > 0 {
+		err = errors.New(strings.Join(wrong, "; "))
+	}
 	if err == nil {
 		err = capable(after, np.UUID, reply.GetCapabilityTraits())
 	}

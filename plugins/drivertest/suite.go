@@ -34,6 +34,9 @@ type Options struct {
 	Limits host.Timeouts
 	// Each, if set, is told of every result as it comes.
 	Each func(Result)
+	// Log, if set, is given every line that the plugin's processes write, as the JSON that it would be in an agent's log, one at a time. It
+	// must not block, nor keep the line.
+	Log func(line []byte)
 }
 
 // Suite is all checks, in the order in which they run.

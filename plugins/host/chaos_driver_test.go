@@ -42,7 +42,8 @@ func orders(t *testing.T, start string, config map[string]string) Spec {
 	}
 	spec := Spec{
 		Name: "chaos", Path: path, Config: raw,
-		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond},
+		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond,
+			Handshake: patience / 2, Info: patience / 2}, // on a busy machine
 		Restart: Restart{
 			HealthInterval: 20 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000,
 		},

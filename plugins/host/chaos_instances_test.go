@@ -28,6 +28,7 @@ func instanceOrders(t *testing.T, stateDir string, config map[string]string, has
 	if !hasty {
 		spec.Timeouts.Instance, spec.Timeouts.Update, spec.Timeouts.Health = patience/2, patience/2, patience/2
 	}
+	spec.Timeouts.Configure = patience / 2
 	spec.HostInfo = plugins.HostInfo{StateDir: stateDir}
 	return spec
 }

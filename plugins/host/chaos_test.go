@@ -138,6 +138,14 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		os.Exit(7)
 	case "panic":
 		panic("a defect of the driver")
+	case "own-deadline":
+		return nil, fmt.Errorf("the hypervisor: %w", context.DeadlineExceeded)
+	case "elsewhere": // leaves its process group itself, for that of the agent
+		group, err := syscall.Getpgid(os.Getppid())
+		if err != nil {
+			return nil, err
+		}
+		return nil, errors.Join(errors.New("moved"), syscall.Setpgid(0, group))
 	case "reshape":
 		if allocations == nil {
 			return nil, fmt.Errorf("VGPU moves to a child: %w", plugins.ErrReshapeNeeded)
@@ -166,6 +174,9 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		_ = tree.SetGeneration(root.UUID, root.Generation+5)
 	case "environment":
 		return nil, errors.New(strings.Join(os.Environ(), "\n"))
+	case "child-environment":
+		out, err := exec.Command("env").Output()
+		return nil, errors.Join(errors.New(string(out)), err)
 	case "descriptors":
 		entries, _ := os.ReadDir("/proc/self/fd")
 		var names []string

@@ -145,6 +145,10 @@ func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 	})
 }
 
+// eventsASecond are taken from a stream; more have to wait in it, and then in the plugin: nobody needs to know so often, and a driver
+// that tells without end would keep a processor of ours busy.
+const eventsASecond = 1000
+
 // listen reads a stream of events with heartbeats until it breaks or falls silent, which is an error.
 func listen[E any](ctx context.Context, p *process, call string,
 	open func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[E], error), each func(*E)) error {
@@ -157,7 +161,21 @@ func listen[E any](ctx context.Context, p *process, call string,
 	if err != nil {
 		return p.callError(ctx, call, silence, err)
 	}
-	for {
+	pace := time.NewTicker(time.Second)
+	defer pace.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-pace.C:
+			n = 0
+		default:
+			if n >= eventsASecond {
+				select {
+				case <-pace.C:
+				case <-ctx.Done():
+				}
+				n = 0
+			}
+		}
 		event, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -197,7 +215,7 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	switch code := status.Code(err); {
 	case code == codes.Canceled && ctx.Err() != nil:
 		return p.failed(call, context.Cause(ctx))
-	case code == codes.DeadlineExceeded:
+	case code == codes.DeadlineExceeded && over(ctx): // else the driver says so, of something else
 		return p.failed(call, &tooLate{limit: limit, words: clip(f.Message, 2000)})
 	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
@@ -208,6 +226,12 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	default:
 		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
 	}
+}
+
+// over tells whether the deadline of a call has passed. The context may say so a moment later than the other side's answer to it arrives.
+func over(ctx context.Context) bool {
+	deadline, has := ctx.Deadline()
+	return ctx.Err() != nil || has && !time.Now().Before(deadline)
 }
 
 // driverError is the typed answer as the driver gave it, with what it wrapped around it.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -53,9 +54,10 @@ type Host struct {
 	spawn   *spawner
 	uid     int
 
-	mu      sync.Mutex
-	plugins map[string]*Plugin
-	closed  bool
+	mu       sync.Mutex
+	plugins  map[string]*Plugin
+	sessions map[*Session]struct{} // that have not ended
+	closed   bool
 }
 
 // New prepares the runtime directory and removes what a former agent left there.
@@ -68,7 +70,7 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), plugins: map[string]*Plugin{}}
+	h := &Host{opts: opts, uid: os.Geteuid(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
 	}
@@ -156,8 +158,10 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 	return p, nil
 }
 
-// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: a driver of that name may then be made anew.
+// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: a driver of that name may then be made anew. This one cannot be started
+// any more.
 func (h *Host) Remove(ctx context.Context, p *Plugin) error {
+	p.forbid(errRemoved)
 	err := p.Stop(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,9 +196,14 @@ func (h *Host) Close() error {
 	for _, p := range h.plugins {
 		all = append(all, p)
 	}
+	sessions := slices.Collect(maps.Keys(h.sessions))
 	h.mu.Unlock()
 	for _, p := range all {
+		p.forbid(errHostClosed)
 		p.abandon()
+	}
+	for _, s := range sessions {
+		s.Kill()
 	}
 	h.spawn.close()
 	_ = os.Remove(h.sockets)

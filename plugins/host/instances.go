@@ -24,11 +24,13 @@ type instanceCalls struct {
 	telling sync.Mutex  // held while Spec.InstanceChanged runs
 	turns   turns.ByKey // by uuid, whichever process is asked
 
-	mu sync.Mutex
+	mu sync.Mutex // also of the management of every seat
 	// open has the processes that were asked about an instance and did not answer, by uuid: they may still be at it.
 	open map[string]*seat
-	// The rest is about the process that serves.
-	serving  *seat
+}
+
+// management is what is kept of the calls of one process about its instances; instanceCalls.mu is held.
+type management struct {
 	underWay int
 	missed   int       // calls in a row without an answer, of those that ran side by side one
 	lastMiss time.Time // the last one of them
@@ -116,7 +118,7 @@ func (p *Plugin) manage(ctx context.Context, call, id string, ask func(*seat) er
 	silent := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
 	missed := p.managing.end(s, uuid, begun, silent, ctx.Err() == nil && reachedLimit(err, begun))
 	err = p.heardOfInstance(s, missed, err)
-	if err == nil || nothingBegun(err) {
+	if err == nil || nothingBegun(call, err) {
 		return err
 	}
 	return &unsure{err}
@@ -163,7 +165,7 @@ func (p *Plugin) heardOfInstance(s *seat, missed int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seat == s && missed >= p.spec.Restart.Misses {
-		p.managing.forgive()
+		p.managing.forgive(s)
 		select {
 		case p.silent <- err:
 		default:
@@ -201,10 +203,7 @@ func (s *seat) announces(capability string) bool {
 func (c *instanceCalls) begin(s *seat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.serving != s {
-		c.serving, c.underWay, c.missed, c.lastMiss = s, 0, 0, time.Time{}
-	}
-	c.underWay++
+	s.management.underWay++
 }
 
 // end notes how that ended: silent, if the process may still be at it; late, if it had all the time that such a call has. It returns how
@@ -221,32 +220,30 @@ func (c *instanceCalls) end(s *seat, uuid string, begun time.Time, silent, late 
 		}
 		c.open[uuid] = s
 	}
-	if c.serving != s {
-		return 0
-	}
-	c.underWay--
+	m := &s.management
+	m.underWay--
 	switch {
-	case late && !begun.Before(c.lastMiss):
-		c.missed++
-		c.lastMiss = time.Now()
-		return c.missed
+	case late && !begun.Before(m.lastMiss):
+		m.missed++
+		m.lastMiss = time.Now()
+		return m.missed
 	case !silent:
-		c.missed = 0
+		m.missed = 0
 	}
 	return 0
 }
 
-func (c *instanceCalls) forgive() {
+func (c *instanceCalls) forgive(s *seat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.missed = 0
+	s.management.missed = 0
 }
 
 // busy reports whether the process is at work on an instance.
 func (c *instanceCalls) busy(s *seat) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.serving == s && c.underWay > 0
+	return s.management.underWay > 0
 }
 
 // openElsewhere returns a process other than this one that may still be at work on an instance.
@@ -269,12 +266,16 @@ func (s *seat) ended() bool {
 	}
 }
 
-// nothingBegun reports whether an error promises that things are as they were.
-func nothingBegun(err error) bool {
-	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported, plugins.ErrInstanceNotFound} {
+// nothingBegun reports whether an error promises that things are as they were. That there is no such instance is such a promise of SetPower
+// alone: what Spawn misses is its own half-made one, and Destroy succeeds without one.
+func nothingBegun(call string, err error) bool {
+	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
 		if errors.Is(err, kind) {
 			return true
 		}
+	}
+	if call == "SetPower" && errors.Is(err, plugins.ErrInstanceNotFound) {
+		return true
 	}
 	var fault *plugins.InstanceFault
 	return errors.As(err, &fault)

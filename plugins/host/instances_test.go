@@ -199,6 +199,7 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		{"fault", spawn("fault"), nil, false, "making a disk"},
 		{"fault of destroy", k.Destroy(ctx, "fault", oneInstance), nil, false, "instance " + oneInstance + ": it is somebody else's"},
 		{"not found", power("not-found"), plugins.ErrInstanceNotFound, false, "looking it up"},
+		{"not found, at the making", spawn("not-found"), plugins.ErrInstanceNotFound, true, "looking at what was made"},
 		{"not ready", spawn("not-ready"), plugins.ErrNotReady, false, "it sleeps"},
 		{"unsupported", spawn("unsupported"), plugins.ErrUnsupported, false, "this hypervisor"},
 		{"error", spawn("error"), ErrOutcomeUnknown, true, "something went wrong"},

@@ -65,6 +65,8 @@ func (k *keeper) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 		return made, &plugins.NotReady{Reason: "it sleeps"}
 	case "unsupported":
 		return made, fmt.Errorf("this hypervisor: %w", plugins.ErrUnsupported)
+	case "not-found":
+		return made, fmt.Errorf("looking at what was made: %w", plugins.ErrInstanceNotFound)
 	case "error":
 		return made, errors.New("something went wrong")
 	case "own-deadline":

@@ -25,6 +25,7 @@ const (
 	tailLines    = 20       // kept for start errors
 	tailWidth    = 400      // bytes of each
 	linesASecond = 1000     // logged; more are counted and dropped
+	bytesASecond = 4 << 20  // of them
 )
 
 // output is what a plugin process writes: the handshake on one side, log lines on the other. Whatever it is, it ends as
@@ -37,6 +38,7 @@ type output struct {
 	handshake   string   // the first line of standard output
 	windowStart time.Time
 	windowLines int
+	windowBytes int
 	dropped     int
 	inPanic     bool // raw lines are a stack trace
 }
@@ -119,7 +121,7 @@ func (o *output) write(line []byte, cut bool) {
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]
 	}
-	if !o.admit() {
+	if !o.admit(len(text)) {
 		return
 	}
 	if !cut && o.structured(text) {
@@ -128,14 +130,15 @@ func (o *output) write(line []byte, cut bool) {
 	o.raw(text, cut)
 }
 
-// admit bounds the lines per second.
-func (o *output) admit() bool {
+// admit bounds the lines, and their bytes, per second.
+func (o *output) admit(size int) bool {
 	if now := time.Now(); now.Sub(o.windowStart) >= time.Second {
 		o.reportDropped()
-		o.windowStart, o.windowLines = now, 0
+		o.windowStart, o.windowLines, o.windowBytes = now, 0, 0
 	}
 	o.windowLines++
-	if o.windowLines > linesASecond {
+	o.windowBytes += size
+	if o.windowLines > linesASecond || o.windowBytes > bytesASecond {
 		o.dropped++
 		return false
 	}
@@ -150,7 +153,7 @@ func (o *output) flushDropped() {
 
 func (o *output) reportDropped() {
 	if o.dropped > 0 {
-		o.log.Warn().Int("dropped", o.dropped).Int("lines_a_second", linesASecond).
+		o.log.Warn().Int("dropped", o.dropped).Int("lines_a_second", linesASecond).Int("bytes_a_second", bytesASecond).
 			Msg("The plugin writes more log lines than are taken. The surplus was dropped.")
 		o.dropped = 0
 	}

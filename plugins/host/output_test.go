@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/rs/zerolog"
@@ -83,6 +84,21 @@ func TestFloodIsCountedNotKept(t *testing.T) {
 	if n := len(o.tail()); n != tailLines {
 		t.Errorf("%d lines kept", n)
 	}
+}
+
+// TestFloodOfLongLines: the lines are few enough, but there is much in each.
+func TestFloodOfLongLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf syncBuffer
+		o := newOutput(zerolog.New(&buf))
+		o.readLog(io.LimitReader(endless(strings.Repeat("x", maxLogLine-2)+"\n"), linesASecond/2*maxLogLine))
+		if n := len(buf.String()); n < bytesASecond/2 || n > 2*bytesASecond {
+			t.Errorf("%d bytes are logged of one second, at most about %d are to be", n, bytesASecond)
+		}
+		if !strings.Contains(buf.String(), `"dropped":`) {
+			t.Error("nothing is said of what was dropped")
+		}
+	})
 }
 
 type endless string

@@ -5,6 +5,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -28,12 +29,15 @@ type Plugin struct {
 	mu     sync.Mutex
 	spec   Spec
 	status Status
-	cause  error         // why there is no seat
-	seat   *seat         // the process that serves calls, or nil
-	mute   silence       // calls without an answer
-	moved  chan struct{} // closed and replaced at every transition
-	tried  bool          // the first attempt to start has ended
-	run    *running      // the supervisor, or nil
+	cause  error // why there is no seat
+	seat   *seat // the process that serves calls, or nil
+	// leaving is the state to come, of a plugin that has just lost its seat.
+	leaving State
+	over    error         // why it cannot be started any more, or nil
+	mute    silence       // calls without an answer
+	moved   chan struct{} // closed and replaced at every transition
+	tried   bool          // the first attempt to start has ended
+	run     *running      // the supervisor, or nil
 
 	managing instanceCalls
 
@@ -62,7 +66,8 @@ type running struct {
 // seat is a process that serves calls, and how many it is serving: one that is replaced ends after them.
 type seat struct {
 	instance
-	calls sync.WaitGroup
+	calls      sync.WaitGroup
+	management management
 }
 
 // ErrRunning says that the plugin has a supervisor already.
@@ -83,7 +88,11 @@ func (p *Plugin) Name() string { return p.status.Name }
 func (p *Plugin) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status
+	status := p.status
+	if status.State.serving() && p.seat == nil {
+		status.State = p.leaving
+	}
+	return status
 }
 
 // Start lets the plugin run until [Plugin.Stop], and waits for the outcome of the first attempt: nil, or why the driver
@@ -115,6 +124,9 @@ func (p *Plugin) Run(ctx context.Context) error {
 func (p *Plugin) begin(cancel context.CancelFunc) (*running, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over != nil {
+		return nil, fmt.Errorf("driver %s cannot be started: %w", p.status.Name, p.over)
+	}
 	if p.run != nil {
 		return nil, ErrRunning
 	}
@@ -163,6 +175,13 @@ func (p *Plugin) Stop(ctx context.Context) error {
 	r.abort()
 	<-r.done
 	return ctx.Err()
+}
+
+// forbid lets the plugin not be started any more.
+func (p *Plugin) forbid(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = why
 }
 
 // abandon ends the plugin without asking its process.
@@ -241,8 +260,11 @@ func (p *Plugin) unavailable() error { return p.unavailableFor(p.cause) }
 
 func (p *Plugin) unavailableFor(cause error) error {
 	e := &UnavailableError{Driver: p.status.Name, State: p.status.State, Since: p.status.Since, Cause: cause}
-	if e.State.serving() { // it has just failed, and the supervisor is about to say so
+	if e.State.serving() { // it is about to be said by the supervisor, or it is the process' end that the caller noticed first
 		e.State, e.Since = Backoff, time.Now()
+		if p.seat == nil {
+			e.State = p.leaving
+		}
 	}
 	return e
 }

@@ -170,7 +170,7 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
-		if err != nil {
+		if err != nil && !p.runner.wasKilled() { // else that was why
 			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down in an orderly way. It is ended anyway.")
 		}
 		select { // the plugin is done with them, but a large answer may still be on its way

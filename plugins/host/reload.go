@@ -22,8 +22,9 @@ type order struct {
 //
 // If only the driver's own configuration may differ, the running process is configured again. If the executable, its
 // arguments or environment changed, or the process does not answer to its new configuration, a second process is started and
-// configured first, takes over the calls, and the old one ends when it has finished its own. A plugin that is down is tried at once. An error means that things are as they were: the
-// former process goes on with the former configuration.
+// configured first, takes over the calls, and the old one ends when it has finished its own. An error means that the former process goes on,
+// with the former configuration as far as its driver keeps to its word. A plugin that is down takes the new configuration in any case and is
+// tried at once; an error says how that ended.
 //
 // Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [ErrUntrusted] and all else that can go wrong with
 // a start. If ctx ends before, the order may still be carried out.

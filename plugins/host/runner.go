@@ -148,6 +148,7 @@ func (r *runner) kill() {
 	r.killed = true
 	if r.process != nil && !r.reaped {
 		_ = syscall.Kill(-r.process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(r.process.Pid, syscall.SIGKILL) // it may have left its group itself
 	}
 }
 
@@ -161,6 +162,13 @@ func (r *runner) Kill(context.Context) error {
 func (r *runner) Wait(context.Context) error {
 	<-r.done
 	return nil // how it ended is told by us, in better words
+}
+
+// wasKilled reports whether somebody here has ordered its end.
+func (r *runner) wasKilled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.killed
 }
 
 // started reports whether there ever was a process.

@@ -18,7 +18,10 @@ var ErrKilled = errors.New("it did not end by itself and was killed")
 
 // Session is one plugin process that nobody supervises: started just as the agent starts it, and then left alone. Its services are
 // called as they are, without checks of what it answers. It is for tools that examine plugins.
-type Session struct{ p *process }
+type Session struct {
+	p    *process
+	host *Host
+}
 
 // Open starts a plugin process and makes the connection; nothing is asked of it. Of spec, only what is about starting counts. The
 // process is gone when the session ends, the host is closed or this process dies.
@@ -41,7 +44,29 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{p}, nil
+	s := &Session{p, h}
+	if !h.enter(s) {
+		p.kill()
+		return nil, errHostClosed
+	}
+	return s, nil
+}
+
+// enter notes a session; false if the host is closed.
+func (h *Host) enter(s *Session) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.sessions[s] = struct{}{}
+	return true
+}
+
+func (h *Host) leave(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s)
 }
 
 // openOwn opens an executable for a session.
@@ -91,15 +116,14 @@ func (s *Session) Output() []string { return s.p.runner.out.tail() }
 //
 // Errors: [ErrKilled]. Nothing of the process is left in any case.
 func (s *Session) End() error {
+	defer s.host.leave(s)
 	var killed bool
 	s.p.ending.Do(func() {
 		const exitTime = 2 * time.Second
 		watch := time.AfterFunc(exitTime, s.p.runner.kill)
 		s.p.client.Kill()
 		watch.Stop()
-		s.p.runner.mu.Lock()
-		killed = s.p.runner.killed
-		s.p.runner.mu.Unlock()
+		killed = s.p.runner.wasKilled()
 		s.p.cleanUp()
 	})
 	if killed {
@@ -109,4 +133,7 @@ func (s *Session) End() error {
 }
 
 // Kill ends the process at once.
-func (s *Session) Kill() { s.p.kill() }
+func (s *Session) Kill() {
+	defer s.host.leave(s)
+	s.p.kill()
+}

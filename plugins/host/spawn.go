@@ -26,7 +26,10 @@ type spawned struct {
 	err     error
 }
 
-var errHostClosed = errors.New("the plugin host is closed")
+var (
+	errHostClosed = errors.New("the plugin host is closed")
+	errRemoved    = errors.New("it was removed")
+)
 
 func newSpawner() *spawner {
 	s := &spawner{jobs: make(chan spawnJob), stop: make(chan struct{}), done: make(chan struct{})}
@@ -60,7 +63,8 @@ func (s *spawner) do(start func() (*os.Process, error)) (*os.Process, error) {
 	}
 }
 
-// close ends the thread, and with it every process that is still running.
+// close ends the thread, and with it every process that is still running, unless it minds the death of the agent itself, as one of the SDK
+// does: such a process must have been killed before.
 func (s *spawner) close() {
 	close(s.stop)
 	<-s.done

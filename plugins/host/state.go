@@ -29,7 +29,7 @@ const (
 	Incompatible State = "incompatible"
 	// Disabled: the configuration says so.
 	Disabled State = "disabled"
-	// Stopped: its supervisor has ended.
+	// Stopped: its supervisor has ended, or no call is served any more and the process, if there is one yet, is being ended.
 	Stopped State = "stopped"
 )
 
@@ -41,7 +41,7 @@ type Status struct {
 	Name  string    `json:"name"`
 	State State     `json:"state"`
 	Since time.Time `json:"since"`
-	// PID is 0 while there is no process.
+	// PID is 0 while there is no process, or only one that is being killed.
 	PID int `json:"pid,omitempty"`
 	// Restarts counts the processes after the first one.
 	Restarts int `json:"restarts"`

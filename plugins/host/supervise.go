@@ -31,10 +31,10 @@ func (p *Plugin) supervise(ctx context.Context, r *running) {
 		close(r.done)
 	}()
 	s := &supervisor{Plugin: p, hurry: r.hurry, breaker: breaker{policy: p.currentSpec().Restart, jitter: p.jitter}}
-	defer s.draining.Wait()
 	for ctx.Err() == nil {
 		s.once(ctx)
 	}
+	s.draining.Wait()
 	s.to(Stopped, nil)
 }
 
@@ -134,7 +134,7 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 		var failure error
 		select {
 		case <-ctx.Done():
-			s.rise(nil)
+			s.rise(Stopped, nil)
 			s.end(serving, s.idle(serving), spec.Timeouts.Stop)
 			return nil
 		case <-serving.Done():
@@ -148,7 +148,7 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 		case o := <-s.orders:
 			next, err := s.obey(ctx, serving, o)
 			if next == nil { // disabled
-				s.rise(nil)
+				s.rise(Disabled, nil)
 				s.end(serving, s.idle(serving), spec.Timeouts.Stop)
 				o.reply <- nil
 				return nil
@@ -164,7 +164,7 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 			o.reply <- err
 		}
 		if failure != nil {
-			s.rise(failure)
+			s.rise(Backoff, failure)
 			serving.Kill()
 			return failure
 		}
@@ -175,13 +175,15 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, misses int) (int, error) {
 	err := serving.Health(ctx)
 	var calm *unwell
+	var call *CallError
 	switch {
 	case ctx.Err() != nil:
 		return misses, nil //nolint:nilerr // the end of the supervisor is no failure of the plugin
 	case err == nil:
 		s.to(Healthy, nil)
 		return 0, nil
-	case errors.As(err, &calm):
+	case errors.As(err, &calm),
+		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable): // an error is an answer, too
 		s.to(Degraded, err)
 		return 0, nil
 	}

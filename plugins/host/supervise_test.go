@@ -31,6 +31,7 @@ type puppet struct {
 	configure func(Spec) error
 	update    func(node string) error
 	done      chan struct{}
+	lingers   chan struct{} // if not nil, Kill returns when it is closed
 
 	mu    sync.Mutex
 	ended string // how
@@ -75,7 +76,12 @@ func (p *puppet) Stop(_ time.Duration, idle <-chan struct{}) {
 	<-idle
 	p.end("stopped")
 }
-func (p *puppet) Kill()  { p.end("killed") }
+func (p *puppet) Kill() {
+	p.end("killed")
+	if p.lingers != nil {
+		<-p.lingers
+	}
+}
 func (p *puppet) Abort() { p.end("aborted") }
 func (p *puppet) how() string {
 	p.mu.Lock()
@@ -247,6 +253,23 @@ func TestCalmProblemsAreTold(t *testing.T) {
 		s.wait(5*time.Minute + 5*time.Second)
 		if s.Status().Restarts != 0 {
 			t.Error("it was restarted")
+		}
+		s.set(func() { s.health = func() error { return nil } })
+		s.wait(10 * time.Second)
+	})
+}
+
+// TestErrorsOfHealthAreAnswers: a process whose health check panics or is not written at all is alive.
+func TestErrorsOfHealthAreAnswers(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
+		s.set(func() {
+			s.health = func() error {
+				return &CallError{Driver: "puppet", Call: "Health", Err: errors.New("the driver panicked in Health")}
+			}
+		})
+		s.wait(5*time.Minute + 5*time.Second)
+		if got := s.Status(); got.Restarts != 0 || !strings.Contains(got.LastError, "panicked in Health") {
+			t.Errorf("status: %+v", got)
 		}
 		s.set(func() { s.health = func() error { return nil } })
 		s.wait(10 * time.Second)

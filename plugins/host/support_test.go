@@ -134,6 +134,11 @@ func chaosSpec(mode string, config map[string]string) Spec {
 // start makes a plugin and waits for its first attempt.
 func (r *rig) start(spec Spec) (*Plugin, error) {
 	r.t.Helper()
+	for _, limit := range []*time.Duration{&spec.Timeouts.Handshake, &spec.Timeouts.Info, &spec.Timeouts.Configure} {
+		if *limit == 0 { // the default is not for a machine that is busy with tests
+			*limit = patience / 2
+		}
+	}
 	p, err := r.Plugin(spec)
 	if err != nil {
 		r.t.Fatal(err)

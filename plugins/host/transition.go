@@ -49,8 +49,10 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 		p.status.NextAttempt = now.Add(delay)
 	}
 	switch state {
-	case Healthy, Degraded, Backoff, Quarantined, Incompatible, Disabled, Stopped:
+	case Healthy, Degraded:
 		p.tried = true
+	case Backoff, Quarantined, Incompatible, Disabled, Stopped:
+		p.tried, p.status.PID = true, 0
 	case Discovered, Verified, Starting, Configured:
 	}
 	if state == Disabled {
@@ -99,11 +101,11 @@ func (s State) level() zerolog.Level {
 func (s *supervisor) sit(inst instance) *seat {
 	id := inst.Identity()
 	next := &seat{instance: inst}
+	s.mu.Lock()
 	select {
-	case <-s.silent: //nolint:errcheck // what callers said about a former process
+	case <-s.silent: //nolint:errcheck // what callers said about a former process; the lock is held when they do
 	default:
 	}
-	s.mu.Lock()
 	s.seat, s.mute, s.cause = next, silence{}, nil
 	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
 	s.status.SHA256, s.status.Capabilities = id.SHA256, id.Capabilities
@@ -113,11 +115,15 @@ func (s *supervisor) sit(inst instance) *seat {
 	return next
 }
 
-// rise lets no new calls through.
-func (s *supervisor) rise(cause error) {
+// rise lets no new calls through. next is the state to come, when the process has ended; for a cause it is killed.
+func (s *supervisor) rise(next State, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seat, s.cause, s.status.PID = nil, cause, 0
+	s.seat, s.cause, s.leaving, s.status.Since = nil, cause, next, time.Now()
+	if cause != nil {
+		s.status.PID = 0
+		s.status.LastError, s.status.LastErrorAt = clip(cause.Error(), 4000), s.status.Since
+	}
 }
 
 // retire ends a process that was replaced, when it has finished its calls; sooner if the plugin is to stop.

@@ -24,19 +24,9 @@ func Parse(s string) ([]int, error) {
 	}
 	var set []bool
 	for part := range strings.SplitSeq(s, ",") {
-		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		first, err := number(from)
+		first, last, err := ParseItem(part)
 		if err != nil {
 			return nil, fmt.Errorf("CPU list %.60q: %w", s, err)
-		}
-		last := first
-		if isRange {
-			if last, err = number(to); err != nil {
-				return nil, fmt.Errorf("CPU list %.60q: %w", s, err)
-			}
-		}
-		if last < first {
-			return nil, fmt.Errorf("CPU list %.60q: the range %d-%d goes backwards", s, first, last)
 		}
 		if last >= len(set) {
 			set = append(set, make([]bool, last+1-len(set))...)
@@ -52,6 +42,24 @@ func Parse(s string) ([]int, error) {
 		}
 	}
 	return cpus, nil
+}
+
+// ParseItem reads what is between two commas: one CPU, or a range.
+func ParseItem(item string) (first, last int, err error) {
+	from, to, isRange := strings.Cut(strings.TrimSpace(item), "-")
+	if first, err = number(from); err != nil {
+		return 0, 0, err
+	}
+	last = first
+	if isRange {
+		if last, err = number(to); err != nil {
+			return 0, 0, err
+		}
+	}
+	if last < first {
+		return 0, 0, fmt.Errorf("the range %d-%d goes backwards", first, last)
+	}
+	return first, last, nil
 }
 
 func number(s string) (int, error) {

@@ -12,11 +12,16 @@
 // A released version of this file does not change. What is added later is announced by a capability
 // (InfoResponse.capabilities) and gets its own methods or fields; what would break somebody gets a new package.
 //
-// Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
+// Limits: a message has at most 64 MiB in both directions, the headers and trailers of a reply, error details among them, at most
+// 4 MiB. Every call but a Watch carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. A method of a
-// capability that the plugin does not have, altogether or with its present configuration, answers UNIMPLEMENTED.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. Without one the code
+// counts: UNIMPLEMENTED of a method whose capability the plugin does not have, altogether or with its present configuration, promises that
+// nothing was begun; UNAVAILABLE says that the plugin is going away; DEADLINE_EXCEEDED and CANCELLED are about this very call. A
+// plugin that asks others must not hand their statuses on: the right code for all else that goes wrong is UNKNOWN, with words.
+//
+// Amounts of resources are those of Placement: 1 to 2147483647, whatever the type of their field.
 
 package driverv1
 
@@ -35,7 +40,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// PowerState is Nova's, with its numbers.
+// PowerState is Nova's, with its numbers. No others are added in this version of the protocol: an answer with another is refused.
 type PowerState int32
 
 const (
@@ -2372,7 +2377,7 @@ func (x *ListInstancesRequest) GetNode() string {
 
 type ListInstancesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 100,000.
+	// At most 100,000, with names of at most 255 characters.
 	Instances     []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3124,7 +3129,7 @@ func (x *InstanceEvent) GetUuid() string {
 	return ""
 }
 
-// InstanceNotFound is an error detail: there is no such instance that Spawn made.
+// InstanceNotFound is an error detail, of SetPower only: there is no such instance that Spawn made.
 type InstanceNotFound struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`

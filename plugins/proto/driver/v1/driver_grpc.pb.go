@@ -12,11 +12,16 @@
 // A released version of this file does not change. What is added later is announced by a capability
 // (InfoResponse.capabilities) and gets its own methods or fields; what would break somebody gets a new package.
 //
-// Limits: a message has at most 64 MiB in both directions. Every call carries a deadline.
+// Limits: a message has at most 64 MiB in both directions, the headers and trailers of a reply, error details among them, at most
+// 4 MiB. Every call but a Watch carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
-// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. A method of a
-// capability that the plugin does not have, altogether or with its present configuration, answers UNIMPLEMENTED.
+// decides, not the code: ReshapeNeeded, ReshapeFailed, NotReady, ConfigError, InstanceNotFound, InstanceFault. Without one the code
+// counts: UNIMPLEMENTED of a method whose capability the plugin does not have, altogether or with its present configuration, promises that
+// nothing was begun; UNAVAILABLE says that the plugin is going away; DEADLINE_EXCEEDED and CANCELLED are about this very call. A
+// plugin that asks others must not hand their statuses on: the right code for all else that goes wrong is UNKNOWN, with words.
+//
+// Amounts of resources are those of Placement: 1 to 2147483647, whatever the type of their field.
 
 package driverv1
 
@@ -643,7 +648,8 @@ const (
 type InstancesClient interface {
 	// List lists the instances of a node that Spawn made, running or not: all of them, never a part.
 	List(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
-	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. On one that is there and running it changes nothing.
+	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. One that is there it leaves as it is, even if it
+	// was made of another spec, but starts it if it never ran.
 	// Detail: InstanceFault.
 	Spawn(ctx context.Context, in *SpawnInstanceRequest, opts ...grpc.CallOption) (*SpawnInstanceResponse, error)
 	// Destroy ends an instance and removes all that Spawn made for it, also the parts of one that was never completed. It succeeds if there
@@ -735,7 +741,8 @@ type Instances_WatchClient = grpc.ServerStreamingClient[WatchInstancesResponse]
 type InstancesServer interface {
 	// List lists the instances of a node that Spawn made, running or not: all of them, never a part.
 	List(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
-	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. On one that is there and running it changes nothing.
+	// Spawn makes an instance and starts it, or completes what an interrupted Spawn began. One that is there it leaves as it is, even if it
+	// was made of another spec, but starts it if it never ran.
 	// Detail: InstanceFault.
 	Spawn(context.Context, *SpawnInstanceRequest) (*SpawnInstanceResponse, error)
 	// Destroy ends an instance and removes all that Spawn made for it, also the parts of one that was never completed. It succeeds if there

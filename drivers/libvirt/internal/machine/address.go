@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Address is where a PCI device is.
+type Address struct {
+	Domain         uint32
+	Bus            uint8
+	Slot, Function uint8
+}
+
+var (
+	addressText = regexp.MustCompile(`^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])$`)
+	addressName = regexp.MustCompile(`^pci_([0-9a-f]{4,8})_([0-9a-f]{2})_([01][0-9a-f])_([0-7])$`)
+)
+
+// ParseAddress reads the kernel's form, 0000:82:00.0.
+func ParseAddress(text string) (Address, error) {
+	m := addressText.FindStringSubmatch(text)
+	if m == nil {
+		return Address{}, fmt.Errorf("%q is no PCI address such as 0000:82:00.0", text)
+	}
+	return addressOf(m), nil
+}
+
+// ParseDeviceName reads libvirt's form, pci_0000_82_00_0.
+func ParseDeviceName(name string) (Address, error) {
+	m := addressName.FindStringSubmatch(name)
+	if m == nil {
+		return Address{}, fmt.Errorf("%q is no name of a PCI device such as pci_0000_82_00_0", name)
+	}
+	return addressOf(m), nil
+}
+
+func addressOf(m []string) Address {
+	number := func(text string, bits int) uint64 {
+		n, _ := strconv.ParseUint(text, 16, bits) // the expression allows nothing else
+		return n
+	}
+	return Address{
+		Domain: uint32(number(m[1], 32)), Bus: uint8(number(m[2], 8)), Slot: uint8(number(m[3], 8)), Function: uint8(number(m[4], 8)),
+	}
+}
+
+// String is the kernel's form, 0000:82:00.0.
+func (a Address) String() string {
+	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Slot, a.Function)
+}
+
+// DeviceName is libvirt's form, pci_0000_82_00_0.
+func (a Address) DeviceName() string {
+	return "pci_" + strings.NewReplacer(":", "_", ".", "_").Replace(a.String())
+}
+
+// Compare orders addresses by domain, bus, slot and function.
+func (a Address) Compare(b Address) int {
+	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Bus, b.Bus), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Function, b.Function))
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine is what a hypervisor's host is made of, as a value: processors, NUMA cells, devices. It knows neither where that was
+// learnt (libvirt, /sys) nor what is made of it (a provider tree), and does no I/O.
+package machine
+
+// Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts are equal values.
+type Machine struct {
+	// Arch is the kernel's word for it: x86_64, aarch64.
+	Arch string
+	CPUs []CPU
+	// Cells are the NUMA cells; a host without NUMA has one, number 0.
+	Cells   []Cell
+	Devices []Device
+	// Parents are the devices that mediated devices are made of, by name.
+	Parents []MdevParent
+}
+
+// CPU is one logical processor, a hardware thread.
+type CPU struct {
+	ID     int
+	Online bool
+	// Isolated processors are kept from the kernel's scheduler (isolcpus).
+	Isolated bool
+	// Cell, Package and Core say where it is; those of an offline processor are -1. A core's number is unique within its package.
+	Cell, Package, Core int
+}
+
+// Cell is a NUMA cell.
+type Cell struct {
+	ID int
+	// CPUs are the online ones; none in a cell that has only memory.
+	CPUs      []int
+	MemoryKiB uint64
+	// Pages are the kinds of huge pages that the cell may have, the smallest first. The common size is not among them.
+	Pages []Pages
+	// Distances to all cells, by number of the cell; 10 to itself.
+	Distances map[int]int
+}
+
+// Pages are the huge pages of a size in a cell.
+type Pages struct {
+	SizeKiB     uint64
+	Total, Free uint64
+}
+
+// NoCell says that a device belongs to no NUMA cell, or that nobody knows to which.
+const NoCell = -1
+
+// Device is a PCI device.
+type Device struct {
+	Address Address
+	// Class has 24 bits: base class, subclass, programming interface.
+	Class           uint32
+	Vendor, Product uint16
+	// Driver is the kernel module that has the device, or "".
+	Driver string
+	// Cell is where it is plugged in, or NoCell.
+	Cell int
+	// Physical is the address of the physical function that this virtual function is one of; nil for others.
+	Physical *Address
+	// Virtual are the virtual functions that are switched on; MaxVirtual is how many there could be, 0 for a device without SR-IOV.
+	Virtual    []Address
+	MaxVirtual int
+	// Interfaces are the names of its network interfaces.
+	Interfaces []string
+}
+
+// MdevParent is a device that mediated devices are made of: a PCI device (a virtual function too), or a virtual one such as mtty.
+type MdevParent struct {
+	// Name is libvirt's name of the device: pci_0000_82_00_0, mtty_mtty.
+	Name string
+	// Address is that of a PCI device, nil for others.
+	Address *Address
+	Cell    int
+	Types   []MdevType
+	Mdevs   []Mdev
+}
+
+// MdevType is a kind of mediated device that a parent can make.
+type MdevType struct {
+	// ID is nvidia-222 and the like, Name what the vendor calls it, or "".
+	ID, Name string
+	// API is vfio-pci and the like.
+	API string
+	// Available is how many more can be made now.
+	Available int
+}
+
+// Mdev is a mediated device that exists.
+type Mdev struct {
+	UUID string
+	Type string
+	// Active ones are there; others are only defined, and take nothing.
+	Active bool
+}

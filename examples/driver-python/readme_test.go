@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driverpython_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+)
+
+// TestADriverOfOnesOwn does what README.md tells the author of another driver to do, and puts the suite to what comes of it.
+func TestADriverOfOnesOwn(t *testing.T) {
+	need(t)
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(readme), "\n## One of your own\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	before, rest, _ := strings.Cut(section, "```python\n")
+	source, after, ok := strings.Cut(rest, "```\n")
+	if !ok {
+		t.Fatal("README.md has no such section")
+	}
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, dir := t.TempDir(), t.TempDir()
+	if err := os.Symlink(checkout, filepath.Join(home, "compute-agent")); err != nil {
+		t.Fatal(err)
+	}
+	typed := func(text string) {
+		t.Helper()
+		script := "set -e\n"
+		for line := range strings.Lines(text) {
+			if command, is := strings.CutPrefix(line, "    "); is && !strings.HasPrefix(command, "compute-agent ") { // no agent is installed here
+				script += command
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+home)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	typed(before)
+	if err := os.WriteFile(filepath.Join(dir, "src/rack/driver.py"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	typed(after)
+	drivertest.Run(t, drivertest.Options{Path: filepath.Join(dir, "compute-driver-rack"), Config: []byte(`{"cpus": 8}`)})
+}

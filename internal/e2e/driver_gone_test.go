@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+)
+
+const (
+	disabledTrait = "COMPUTE_STATUS_DISABLED"
+	guestOfCN1    = "99999999-0000-4000-8000-000000000001"
+)
+
+// TestDriverGone: a driver that stays away, in whatever way, has the root of its node disabled after its grace, by one write, and enabled
+// when it is back, by another. The inventory, its guests, and the node of another driver stand throughout, in the bundled Placement and in
+// OpenStack's own. What an operator said stays.
+func TestDriverGone(t *testing.T) {
+	for kind, empty := range placements(t) {
+		t.Run(kind, func(t *testing.T) {
+			g := &goneWorld{world: newWorld(t, empty(t))}
+			g.orders("")
+			g.agent = g.run()
+			for _, node := range []string{"cn1", "cn2"} {
+				g.agent.await(0, told, `"node":"`+node+`"`, "set the traits of "+node)
+			}
+			g.agent.stop()
+			g.claim(holding{guestOfCN1: {"cn1": {"VCPU": 2}}})
+			g.before = g.look().timeless()
+			g.agent = g.run() // it reads the generations that the claim has changed
+			g.agent.await(0, inStep, `"node":"cn1"`)
+			g.agent.await(0, inStep, `"node":"cn2"`)
+			for _, fault := range []string{"crash", "hang", "stop", "not-ready"} {
+				t.Run(fault, func(t *testing.T) {
+					defer g.within(t)()
+					g.goes(fault, 1)
+					g.agent.await(g.agent.mark(), `"driver":"chaos"`) // it is tried again and again
+					g.returns(1, false)
+				})
+			}
+			t.Run("an operator's word", func(t *testing.T) {
+				defer g.within(t)()
+				g.operator("disable", "--reason", "a fan is broken")
+				g.goes("crash", 0)
+				g.returns(0, true)
+				g.operator("enable")
+				g.checkPicture(false, false)
+			})
+			g.agent.stop()
+		})
+	}
+}
+
+// goneWorld is a host with a driver that is told how to fail, of node cn1, and one that works, of cn2.
+type goneWorld struct {
+	*world
+	agent  *process
+	before picture
+	writes int64 // so far
+}
+
+// orders writes the configuration: what the chaos driver does in its next passes.
+func (g *goneWorld) orders(update string) {
+	g.t.Helper()
+	check(g.t, os.WriteFile(g.config, []byte(fmt.Sprintf(`
+[agent]
+host = "cn1"
+state_dir = %q
+runtime_dir = %q
+[placement_client]
+url = %q
+[tracker]
+update_resources_interval = "100ms"
+retry_backoff_min = "20ms"
+retry_backoff_max = "100ms"
+[plugins]
+dir = %q
+backoff_min = "50ms"
+backoff_max = "100ms"
+crash_limit = 1000
+[log]
+format = "json"
+[drivers.chaos]
+unavailable_grace = "1s"
+timeouts = {nodes = "300ms", update = "300ms", health = "300ms", configure = "2s", stop = "300ms"}
+restart = {health_interval = "500ms"}
+[drivers.chaos.config]
+update = %q
+[drivers.fake]
+unavailable_grace = "1s"
+[drivers.fake.config]
+nodes = [{name = "cn2", uuid = "22222222-0000-4000-8000-000000000002", inventories = {VCPU = {total = 8}}}]
+`, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries, update)), 0o600))
+}
+
+// goes has the driver fail, and checks what becomes of its node by so many writes.
+func (g *goneWorld) goes(fault string, writes int64) {
+	g.t.Helper()
+	mark := g.agent.mark()
+	g.writes = g.status().Placement.Writes
+	g.orders(fault)
+	g.agent.signal(syscall.SIGHUP)
+	g.agent.await(mark, `"condition":"driver-gone"`, `"driver":"chaos"`, `"details":["cn1"]`)
+	if writes > 0 {
+		g.agent.await(mark, told, `"node":"cn1"`, "+"+disabledTrait)
+	}
+	g.checkWrites(writes)
+	g.checkPicture(true, writes == 0)
+	status := g.status()
+	if !slices.ContainsFunc(status.Conditions, func(c health.Condition) bool {
+		return c.Code == health.DriverGone && c.Subject == health.Driver("chaos") && strings.Contains(c.Text, "unavailable_grace of 1s")
+	}) {
+		g.t.Errorf("the status does not say so: %+v", status.Conditions)
+	}
+	text, code := command(g.t, "status", "--config", g.config)
+	if code != 1 && code != 0 || !strings.Contains(text, "driver chaos (node cn1, since ") || !strings.Contains(text, "its nodes are disabled until it is back") {
+		g.t.Errorf("status (%d):\n%s", code, text)
+	}
+}
+
+// returns mends the driver, and checks that its node is as it was before.
+func (g *goneWorld) returns(writes int64, stays bool) {
+	g.t.Helper()
+	g.checkWrites(writes) // the failed passes since have cost none
+	mark := g.agent.mark()
+	g.writes = g.status().Placement.Writes
+	g.orders("")
+	g.agent.signal(syscall.SIGHUP)
+	g.agent.await(mark, "no longer so", `"condition":"driver-gone"`)
+	if writes > 0 {
+		g.agent.await(mark, told, `"node":"cn1"`, "-"+disabledTrait)
+	}
+	g.agent.await(mark, "The node is reported again", `"node":"cn1"`)
+	g.checkWrites(writes)
+	g.checkPicture(stays, stays)
+	if text, _ := command(g.t, "status", "--config", g.config); strings.Contains(text, "driver chaos (node") {
+		g.t.Errorf("status:\n%s", text)
+	}
+}
+
+// operator says something about the host, and waits for Placement to have it.
+func (g *goneWorld) operator(args ...string) {
+	g.t.Helper()
+	if text, code := command(g.t, append(args, "--config", g.config)...); code != 0 {
+		g.t.Fatalf("%v (%d):\n%s", args, code, text)
+	}
+}
+
+func (g *goneWorld) checkWrites(want int64) {
+	g.t.Helper()
+	if n := g.status().Placement.Writes - g.writes; n != want {
+		g.t.Errorf("%d writes, not %d", n, want)
+	}
+}
+
+// checkPicture: Placement says what it said before, but for which of the nodes are disabled.
+func (g *goneWorld) checkPicture(cn1, cn2 bool) {
+	g.t.Helper()
+	now := g.look().timeless()
+	for node, want := range map[string]bool{"cn1": cn1, "cn2": cn2} {
+		if has := slices.Contains(now.Traits[node], disabledTrait); has != want {
+			g.t.Errorf("%s is disabled: %t, not %t", node, has, want)
+		}
+		now.Traits[node] = slices.DeleteFunc(now.Traits[node], func(trait string) bool { return trait == disabledTrait })
+	}
+	if diff := cmp.Diff(g.before, now); diff != "" {
+		g.t.Errorf("what else Placement says has changed: %s", diff)
+	}
+}
