@@ -95,7 +95,7 @@ var sections = []section{
 		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME].",
 			text[Config]{at: func(c *Config) *string { return &c.Plugins.Dir }, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path", check: absolutePathRequired}},
 		{"handshake_timeout", live, "How long a plugin may take from its start to its handshake.",
-			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HandshakeTimeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HandshakeTimeout }, def: 30 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
 		{"call_timeout", live, "How long a driver may take to answer one call.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.CallTimeout }, def: time.Minute, min: 100 * time.Millisecond, max: time.Hour}},
 		{"health_interval", live, "Time between two health checks of a plugin.",

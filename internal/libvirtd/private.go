@@ -46,7 +46,9 @@ type Options struct {
 	RuntimeDir string
 	// SearchPath is the PATH of the daemon, where it looks for emulators; "" is ours.
 	SearchPath string
-	Logger     zerolog.Logger
+	// Environment are more variables for the daemon and what it starts, as NAME=value.
+	Environment []string
+	Logger      zerolog.Logger
 }
 
 // StartPrivate starts a daemon of our own and waits until it answers. It lives until Stop, or until this process ends,
@@ -74,7 +76,7 @@ func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
 		d.release()
 		return nil, err
 	}
-	if err := d.start(context.WithoutCancel(ctx), binary, o.SearchPath); err != nil {
+	if err := d.start(context.WithoutCancel(ctx), binary, o); err != nil {
 		d.release()
 		return nil, err
 	}
@@ -128,28 +130,28 @@ func takeLock(path string) (*os.File, error) {
 // start launches the daemon. In a mount namespace of its own if that is possible; where it is refused (root in a
 // container without CAP_SYS_ADMIN) on the container's own directories. The daemon lives as long as ctx, which is not the
 // context of the start.
-func (d *Daemon) start(ctx context.Context, binary, searchPath string) error {
+func (d *Daemon) start(ctx context.Context, binary string, o Options) error {
 	if !d.layout.privileged {
-		return d.launch(d.command(ctx, binary, searchPath, nil))
+		return d.launch(d.command(ctx, binary, o, nil))
 	}
 	targets, err := mountPoints(d.layout.binds())
 	d.mountPoints = targets
 	if err != nil {
 		return fmt.Errorf("private libvirt daemon: %w", err)
 	}
-	err = d.launch(d.command(ctx, binary, searchPath, d.layout.binds()))
+	err = d.launch(d.command(ctx, binary, o, d.layout.binds()))
 	if errors.Is(err, syscall.EPERM) {
 		d.logger.Warn().Err(err).Msg("This user may not make a mount namespace (CAP_SYS_ADMIN). " +
 			"The libvirt daemon works with /run/libvirt, /var/lib/libvirt and /etc/libvirt of this machine itself. " +
 			"Give the container that capability, or run as another user than root, to keep them apart.")
-		err = d.launch(d.command(ctx, binary, searchPath, nil))
+		err = d.launch(d.command(ctx, binary, o, nil))
 	}
 	return err
 }
 
 // command builds the daemon's command line. With binds it goes through a shell that mounts them in the new namespace and
 // then becomes the daemon, so that the process is the same and the signal of our death reaches it.
-func (d *Daemon) command(ctx context.Context, binary, searchPath string, binds [][2]string) *exec.Cmd {
+func (d *Daemon) command(ctx context.Context, binary string, o Options, binds [][2]string) *exec.Cmd {
 	args := []string{"--config", d.layout.config(), "--pid-file", d.layout.pidFile()}
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var cmd *exec.Cmd
@@ -166,7 +168,7 @@ func (d *Daemon) command(ctx context.Context, binary, searchPath string, binds [
 	}
 	cmd.SysProcAttr = attr
 	cmd.Dir = "/"
-	cmd.Env = d.environment(searchPath)
+	cmd.Env = append(d.environment(o.SearchPath), o.Environment...)
 	return cmd
 }
 

@@ -92,8 +92,6 @@ func (w *writer) netif(device string, d *Device, i int, n Interface) {
 	if d.Virtio {
 		at = fmt.Sprintf("%s/virtio%d", device, i)
 		w.file(at+"/uevent", "DRIVER=virtio_net\n")
-		w.link(at+"/subsystem", "sys/bus/virtio")
-		w.link("sys/bus/virtio/devices/"+at[strings.LastIndexByte(at, '/')+1:]+"-"+d.Address, at)
 	}
 	parent := at
 	at += "/net/" + n.Name

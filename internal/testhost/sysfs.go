@@ -4,13 +4,15 @@ package testhost
 
 import (
 	"fmt"
+	"os"
+	"path"
 	"slices"
 	"strings"
 )
 
 // Sysfs writes the host's sys and proc below a directory, which should be empty. About 10 files for each CPU and device.
 func (h Host) Sysfs(dir string) (Tree, error) {
-	w := writer{tree: Tree(dir)}
+	w := writer{tree: Tree(dir), made: map[string]bool{}}
 	w.cpus(h)
 	if !h.NoNUMA {
 		w.cells(h)
@@ -35,27 +37,29 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	return w.tree, w.err
 }
 
-// writer writes until the first error and keeps it.
+// writer writes until the first error and keeps it. Nobody reads yet, so it need not replace files in one step.
 type writer struct {
 	tree Tree
+	made map[string]bool // directories
 	err  error
 }
 
 func (w *writer) file(name, format string, args ...any) {
-	if w.err == nil {
-		w.err = w.tree.Write(name, fmt.Sprintf(format, args...))
+	if w.mkdir(path.Dir(name)); w.err == nil {
+		w.err = os.WriteFile(w.tree.Path(name), fmt.Appendf(nil, format, args...), 0o644)
 	}
 }
 
 func (w *writer) mkdir(name string) {
-	if w.err == nil {
+	if w.err == nil && !w.made[name] {
 		w.err = w.tree.Mkdir(name)
+		w.made[name] = true
 	}
 }
 
 func (w *writer) link(name, target string) {
-	if w.err == nil {
-		w.err = w.tree.Link(name, target)
+	if w.mkdir(path.Dir(name)); w.err == nil {
+		w.err = os.Symlink(relative(path.Dir(name), target), w.tree.Path(name))
 	}
 }
 
@@ -70,7 +74,8 @@ func list(ids []int) string {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		if b.WriteString(fmt.Sprint(first)); ids[i] > first {
+		fmt.Fprint(&b, first)
+		if ids[i] > first {
 			fmt.Fprintf(&b, "-%d", ids[i])
 		}
 	}

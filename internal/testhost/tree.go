@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +16,20 @@ import (
 // Tree is a rendered host: the directory that has sys and proc in it. Its methods take paths from there and change what
 // the kernel shows, while readers look on.
 type Tree string
+
+// Scratch makes a directory for a tree that is not kept: in memory if this machine has /dev/shm, because a tree is
+// thousands of small files. The caller removes it.
+func Scratch() (string, error) {
+	dir := ""
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		dir = "/dev/shm"
+	}
+	made, err := os.MkdirTemp(dir, "th")
+	if err != nil && dir != "" {
+		return os.MkdirTemp("", "th")
+	}
+	return made, err
+}
 
 // Path is where a file of the tree is.
 func (t Tree) Path(name string) string { return filepath.Join(string(t), filepath.FromSlash(name)) }
@@ -45,11 +60,16 @@ func (t Tree) Link(name, target string) error {
 	if err := t.Mkdir(filepath.Dir(name)); err != nil {
 		return err
 	}
-	relative, err := filepath.Rel(filepath.Dir(t.Path(name)), t.Path(target))
-	if err != nil {
-		return err
+	return os.Symlink(relative(path.Dir(name), target), t.Path(name))
+}
+
+// relative is the way from one directory of the tree to something in it.
+func relative(from, to string) string {
+	a, b := strings.Split(path.Clean(from), "/"), strings.Split(path.Clean(to), "/")
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	return os.Symlink(relative, t.Path(name))
+	return strings.Repeat("../", len(a)) + strings.Join(b, "/")
 }
 
 // Remove takes a file, a link or a whole directory away. What is not there is an error.
@@ -99,7 +119,7 @@ func (t Tree) AddMdev(parent, mdevType, uuid string, iommuGroup int) (string, er
 	if err := t.take(at+"/mdev_supported_types/"+mdevType, -1); err != nil {
 		return "", err
 	}
-	w := writer{tree: t}
+	w := writer{tree: t, made: map[string]bool{}}
 	w.mdev(at, Mdev{UUID: uuid, Type: mdevType, IOMMUGroup: iommuGroup})
 	return at + "/" + uuid, w.err
 }

@@ -52,7 +52,7 @@ type Spec struct {
 
 // Timeouts are the deadlines of everything that a plugin can keep us waiting for.
 type Timeouts struct {
-	Handshake time.Duration // from exec to the connection; default 10 s
+	Handshake time.Duration // from exec to the connection; default 30 s: a hypervisor that boots is busy
 	Info      time.Duration // default 5 s
 	Configure time.Duration // default 30 s
 	Nodes     time.Duration // AvailableNodes, NodeDeleted; default 30 s
@@ -75,7 +75,7 @@ type Restart struct {
 }
 
 func (t Timeouts) withDefaults() Timeouts {
-	fill(&t.Handshake, 10*time.Second)
+	fill(&t.Handshake, 30*time.Second)
 	fill(&t.Info, 5*time.Second)
 	fill(&t.Configure, 30*time.Second)
 	fill(&t.Nodes, 30*time.Second)

@@ -9,7 +9,6 @@ package hostfs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -21,31 +20,22 @@ import (
 
 	"github.com/jaypipes/ghw"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
 )
-
-// maxFile is more than any single file of sysfs or procfs that is read here holds.
-const maxFile = 8 << 20
 
 // Root is the directory that has sys and proc in it: "/", or another one in tests and demonstrations.
 type Root string
 
 func (r Root) path(p string) string { return filepath.Join("/", string(r), p) }
 
-func (r Root) read(p string) (string, error) {
-	f, err := os.Open(r.path(p))
+func (r Root) read(p string) (text string, err error) {
+	d, err := chroot.Open(string(r))
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", r.path(p), err)
-	}
-	if len(text) > maxFile {
-		return "", fmt.Errorf("%s is larger than %d bytes", r.path(p), maxFile)
-	}
-	return string(text), nil
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return d.Text(p)
 }
 
 func (r Root) cpuList(p string) ([]int, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jaypipes/ghw/pkg/snapshot"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
 )
@@ -79,7 +80,7 @@ func TestDamagedFiles(t *testing.T) {
 		{"sys/devices/system/cpu/online", "\n", online, "names no CPU"},
 		{"sys/devices/system/cpu/online", "0-x\n", online, "no CPU number"},
 		{"sys/devices/system/cpu/online", "0-99999999\n", online, "above"},
-		{"sys/devices/system/cpu/online", strings.Repeat("0,", maxFile), online, "larger than"},
+		{"sys/devices/system/cpu/online", strings.Repeat("0,", chroot.MaxFile), online, "larger than"},
 		{"sys/devices/system/cpu/cpu5/topology/thread_siblings_list", "5-\n", threads, "cpu5"},
 		{"sys/devices/system/cpu/online", "-", threads, "no such file"},
 		{"proc/meminfo", "-", memory, "no such file"},

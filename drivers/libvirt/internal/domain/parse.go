@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxVCPUs is how many virtual processors a domain may have here.
+const MaxVCPUs = 4096
+
+// Bounds of what is read. libvirt makes nothing near them; metadata and descriptions are free text of other programs.
+const (
+	maxBytes    = 4 << 20 // libvirt's own limit of a string in one message
+	maxDepth    = 64
+	maxElements = 100_000
+	maxDevices  = 4096
+	maxCells    = 1024
+	maxNumbers  = 1 << 20 // of all sets of processors and cells together
+)
+
+// Parse reads the XML of a domain, as libvirt gives it out. Elements that it does not know are passed over; it errs where identity,
+// placement or devices cannot be told.
+//
+// Cost: O(len(text)), most of it in encoding/xml; see BenchmarkParse.
+func Parse(text []byte) (Domain, error) {
+	if len(text) > maxBytes {
+		return Domain{}, fmt.Errorf("the XML of a domain has %d bytes, more than %d", len(text), maxBytes)
+	}
+	tokens := &bounded{from: xml.NewDecoder(bytes.NewReader(text))}
+	decoder := xml.NewTokenDecoder(tokens)
+	var x domainXML
+	if err := decoder.Decode(&x); err != nil {
+		return Domain{}, fmt.Errorf("the XML of a domain: %w", err)
+	}
+	if err := rest(decoder); err != nil {
+		return Domain{}, fmt.Errorf("the XML of a domain: %w", err)
+	}
+	d, err := x.read()
+	switch {
+	case err != nil && d.UUID != "":
+		return Domain{}, fmt.Errorf("domain %s: %w", d.UUID, err)
+	case err != nil:
+		return Domain{}, fmt.Errorf("the XML of a domain: %w", err)
+	}
+	return d, nil
+}
+
+// rest makes sure that nothing follows but space and comments.
+func rest(decoder *xml.Decoder) error {
+	for {
+		token, err := decoder.Token()
+		switch token := token.(type) {
+		case xml.StartElement:
+			return fmt.Errorf("<%.60s> follows the end", token.Name.Local)
+		case xml.CharData:
+			if len(bytes.TrimSpace(token)) > 0 {
+				return errors.New("text follows the end")
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// bounded is the raw tokens of a document that is neither too deep nor too large nor has definitions of its own. It leaves out elements that
+// are not looked at, which are most.
+type bounded struct {
+	from            *xml.Decoder
+	depth, elements int
+	inDevices       bool
+}
+
+// Token implements [xml.TokenReader].
+func (b *bounded) Token() (xml.Token, error) {
+	for {
+		token, err := b.next()
+		start, isStart := token.(xml.StartElement)
+		if err != nil || !isStart || !b.isIdle(start.Name) {
+			return token, err
+		}
+		for outside := b.depth; b.depth >= outside; {
+			if _, err := b.next(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// next is any token.
+func (b *bounded) next() (xml.Token, error) {
+	token, err := b.from.RawToken()
+	switch token.(type) {
+	case xml.StartElement:
+		b.depth++
+		b.elements++
+		if b.depth > maxDepth {
+			return nil, fmt.Errorf("elements are nested deeper than %d", maxDepth)
+		}
+		if b.elements > maxElements {
+			return nil, fmt.Errorf("there are more than %d elements", maxElements)
+		}
+	case xml.EndElement:
+		b.depth--
+	case xml.Directive:
+		return nil, errors.New("there is a document type declaration")
+	}
+	return token, err
+}
+
+// isIdle tells an element that is of no use: what nobody looks at of a domain, and of its devices.
+func (b *bounded) isIdle(name xml.Name) bool {
+	switch b.depth {
+	case 2:
+		b.inDevices = name.Local == "devices"
+		return name.Space != "" || !looked[name.Local]
+	case 3:
+		return b.inDevices && !lookedDevices[name.Local]
+	}
+	return false
+}
+
+var (
+	looked = map[string]bool{
+		"uuid": true, "name": true, "title": true, "metadata": true, "memory": true, "currentMemory": true, "vcpu": true, "cputune": true,
+		"numatune": true, "cpu": true, "memoryBacking": true, "devices": true, "launchSecurity": true,
+	}
+	lookedDevices = map[string]bool{"hostdev": true, "interface": true, "disk": true}
+)
+
+// domainXML is what is looked at. What there must be once is a list, so that a second one is noticed.
+type domainXML struct {
+	XMLName       xml.Name      `xml:"domain"`
+	Type          string        `xml:"type,attr"`
+	UUID          []string      `xml:"uuid"`
+	Name          []string      `xml:"name"`
+	Title         string        `xml:"title"`
+	Metadata      metadataXML   `xml:"metadata"`
+	Memory        []sizeXML     `xml:"memory"`
+	CurrentMemory []sizeXML     `xml:"currentMemory"`
+	VCPU          []vcpuXML     `xml:"vcpu"`
+	CPUTune       cputuneXML    `xml:"cputune"`
+	NUMATune      numatuneXML   `xml:"numatune"`
+	Cells         []cellXML     `xml:"cpu>numa>cell"`
+	HugePages     *hugepagesXML `xml:"memoryBacking>hugepages"`
+	Devices       devicesXML    `xml:"devices"`
+	Security      *securityXML  `xml:"launchSecurity"`
+}
+
+type sizeXML struct {
+	Unit  string `xml:"unit,attr"`
+	Value string `xml:",chardata"`
+}
+
+type vcpuXML struct {
+	CPUSet  string `xml:"cpuset,attr"`
+	Current string `xml:"current,attr"`
+	Count   string `xml:",chardata"`
+}
+
+type cputuneXML struct {
+	VCPU []struct {
+		VCPU   string `xml:"vcpu,attr"`
+		CPUSet string `xml:"cpuset,attr"`
+	} `xml:"vcpupin"`
+	Emulator []struct {
+		CPUSet string `xml:"cpuset,attr"`
+	} `xml:"emulatorpin"`
+}
+
+type numatuneXML struct {
+	Memory []struct {
+		Mode    string `xml:"mode,attr"`
+		NodeSet string `xml:"nodeset,attr"`
+	} `xml:"memory"`
+	Cells []struct {
+		Cell    string `xml:"cellid,attr"`
+		Mode    string `xml:"mode,attr"`
+		NodeSet string `xml:"nodeset,attr"`
+	} `xml:"memnode"`
+}
+
+type cellXML struct {
+	ID     string `xml:"id,attr"`
+	CPUs   string `xml:"cpus,attr"`
+	Memory string `xml:"memory,attr"`
+	Unit   string `xml:"unit,attr"`
+}
+
+type hugepagesXML struct {
+	Pages []struct {
+		Size    string `xml:"size,attr"`
+		Unit    string `xml:"unit,attr"`
+		NodeSet string `xml:"nodeset,attr"`
+	} `xml:"page"`
+}
+
+type devicesXML struct {
+	Hostdevs   []deviceXML `xml:"hostdev"`
+	Interfaces []deviceXML `xml:"interface"`
+	Disks      []deviceXML `xml:"disk"`
+}
+
+type deviceXML struct {
+	Type   string `xml:"type,attr"`
+	Source struct {
+		Address []addressXML `xml:"address"`
+	} `xml:"source"`
+}
+
+type addressXML struct {
+	UUID     string `xml:"uuid,attr"`
+	Domain   string `xml:"domain,attr"`
+	Bus      string `xml:"bus,attr"`
+	Slot     string `xml:"slot,attr"`
+	Function string `xml:"function,attr"`
+}
+
+type securityXML struct {
+	Type   string `xml:"type,attr"`
+	Policy string `xml:"policy"`
+}

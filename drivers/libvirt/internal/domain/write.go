@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Spec is a domain to be written.
+type Spec struct {
+	// Node is the name of the compute node.
+	Node string
+	// Instance is what was asked for. Its sizes are those of the flavor; of its image properties hw_machine_type, hw_firmware_type and
+	// hw_disk_bus are heeded.
+	Instance plugins.InstanceSpec
+	// Decision is which hardware it gets.
+	Decision Decision
+	// Type is kvm or qemu, Arch the kernel's word for the architecture.
+	Type, Arch string
+	// Emulator is the path of QEMU, or "" for libvirt's own choice.
+	Emulator string
+	// Disks are the guest's, the one that it boots from first.
+	Disks []Disk
+	// ConsoleLog is the path of the file that the serial console is written to, or "".
+	ConsoleLog string
+}
+
+// Disk is a disk of a guest, a file of the host.
+type Disk struct {
+	Path string
+	// Format is raw or qcow2.
+	Format string
+	// Cache is none, writeback and the like, or "" for QEMU's own choice.
+	Cache string
+	// ReadOnly is for the disk with user data.
+	ReadOnly bool
+}
+
+// Name is what the domain of an instance is called. It holds the whole uuid, so that no other can have the same, and none of Nova's
+// (instance-0000002a) either.
+func Name(uuid string) string { return "instance-" + uuid }
+
+const maxDisks = 26 // vda to vdz
+
+var (
+	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
+	machines = map[string]string{"x86_64": "q35", "aarch64": "virt", "riscv64": "virt", "ppc64le": "pseries", "s390x": "s390-ccw-virtio"}
+	targets  = map[string]string{"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
+)
+
+// Write makes the XML of a domain. It takes what the owner says (names, metadata, image properties) for hostile.
+//
+// Errors: an [*plugins.InstanceFault] for what the owner could change; others are the caller's.
+//
+// Cost: O(processors + devices), some hundred allocations; see BenchmarkWrite.
+func Write(s Spec) ([]byte, error) {
+	uuid := s.Instance.UUID
+	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid {
+		return nil, fmt.Errorf("write a domain: %.60q is not a uuid in lower case with hyphens", uuid)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
+	}
+	choices, err := s.choices()
+	if err != nil {
+		return nil, err
+	}
+	x, err := s.domain(choices)
+	if err != nil {
+		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
+	}
+	text, err := x.Marshal()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
+	case len(text) > maxBytes:
+		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt takes", uuid, len(text))
+	}
+	return []byte(text), nil
+}
+
+// choices are what an image may choose.
+type choices struct {
+	machine, firmware, bus string
+}
+
+func (s Spec) choices() (choices, error) {
+	c := choices{machine: machines[s.Arch], bus: "virtio"}
+	fault := func(format string, args ...any) (choices, error) {
+		return choices{}, &plugins.InstanceFault{UUID: s.Instance.UUID, Reason: fmt.Sprintf(format, args...)}
+	}
+	flavor := s.Instance.Flavor
+	if flavor.VCPUs < 1 || flavor.VCPUs > MaxVCPUs {
+		return fault("its flavor has %d VCPUs; 1 to %d can be", flavor.VCPUs, MaxVCPUs)
+	}
+	if flavor.MemoryMB < 1 || flavor.MemoryMB > maxMemoryMB {
+		return fault("its flavor has %d MB of memory; 1 to %d can be", flavor.MemoryMB, int64(maxMemoryMB))
+	}
+	if m, given := s.Instance.ImageProperties["hw_machine_type"]; given {
+		if !word.MatchString(m) {
+			return fault("its image asks for the machine type %.60q", m)
+		}
+		c.machine = m
+	}
+	if s.Arch == "aarch64" || s.Arch == "riscv64" {
+		c.firmware = "efi" // there is no other
+	}
+	switch f := s.Instance.ImageProperties["hw_firmware_type"]; f {
+	case "":
+	case "bios":
+		if c.firmware != "" {
+			return fault("its image asks for the firmware bios, which %s does not have", s.Arch)
+		}
+	case "uefi":
+		c.firmware = "efi"
+	default:
+		return fault("its image asks for the firmware %.60q; bios and uefi can be", f)
+	}
+	if bus, given := s.Instance.ImageProperties["hw_disk_bus"]; given {
+		if targets[bus] == "" {
+			return fault("its image asks for the disk bus %.60q; virtio, scsi, sata and usb can be", bus)
+		}
+		c.bus = bus
+	}
+	return c, nil
+}
+
+const maxMemoryMB = 1 << 30
+
+// check finds what the caller did wrong.
+func (s Spec) check() error {
+	d := s.Decision
+	switch {
+	case s.Type != "kvm" && s.Type != "qemu":
+		return fmt.Errorf("%.30q is no type of domain; kvm and qemu are", s.Type)
+	case !word.MatchString(s.Arch):
+		return fmt.Errorf("%.30q is no architecture", s.Arch)
+	case len(s.Disks) > maxDisks:
+		return fmt.Errorf("%d disks are more than %d", len(s.Disks), maxDisks)
+	case len(d.PCI)+len(d.Mdevs) > maxDevices:
+		return fmt.Errorf("%d devices are more than %d", len(d.PCI)+len(d.Mdevs), maxDevices)
+	case d.VCPUs != nil && int64(len(d.VCPUs)) != s.Instance.Flavor.VCPUs:
+		return fmt.Errorf("%d virtual processors are placed, the flavor has %d", len(d.VCPUs), s.Instance.Flavor.VCPUs)
+	case d.Emulator != nil && len(d.Emulator) == 0, slices.ContainsFunc(d.VCPUs, func(set []int) bool { return len(set) == 0 }):
+		return errors.New("a virtual processor or the emulator is placed nowhere")
+	case d.PageKiB > 0 && len(d.Cells) == 0:
+		return errors.New("huge pages are of a NUMA cell, and none is chosen")
+	}
+	paths := []string{s.ConsoleLog, s.Emulator}
+	for _, disk := range s.Disks {
+		if disk.Format != "raw" && disk.Format != "qcow2" {
+			return fmt.Errorf("%.30q is no format of a disk; raw and qcow2 are", disk.Format)
+		}
+		if disk.Cache != "" && !word.MatchString(disk.Cache) {
+			return fmt.Errorf("%.30q is no cache mode of a disk", disk.Cache)
+		}
+		if disk.Path == "" {
+			return errors.New("a disk has no path")
+		}
+		paths = append(paths, disk.Path)
+	}
+	for _, path := range paths {
+		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || !isPlain(path)) {
+			return fmt.Errorf("%.60q is no plain absolute path", path)
+		}
+	}
+	for _, m := range d.Mdevs {
+		if uuid, err := providertree.CanonicalUUID(m.UUID); err != nil || uuid != m.UUID || !word.MatchString(m.API) || !isPlain(m.Parent+m.Type) {
+			return fmt.Errorf("%.60q, by %.30q, is no mediated device", m.UUID, m.API)
+		}
+	}
+	return s.checkCells()
+}
+
+// checkCells makes sure that the parts are the whole.
+func (s Spec) checkCells() error {
+	if len(s.Decision.Cells) > maxCells {
+		return fmt.Errorf("%d NUMA cells are more than %d", len(s.Decision.Cells), maxCells)
+	}
+	if len(s.Decision.Cells) == 0 {
+		return nil
+	}
+	var memory uint64
+	seen := map[int]bool{}
+	for _, cell := range s.Decision.Cells {
+		if cell.Host < 0 || cell.MemoryKiB == 0 || len(cell.VCPUs) == 0 || !slices.IsSorted(cell.VCPUs) {
+			return fmt.Errorf("the share of cell %d is no share: %d KiB, virtual processors %v", cell.Host, cell.MemoryKiB, cell.VCPUs)
+		}
+		memory += cell.MemoryKiB
+		for _, vcpu := range cell.VCPUs {
+			if seen[vcpu] || vcpu < 0 || int64(vcpu) >= s.Instance.Flavor.VCPUs {
+				return fmt.Errorf("virtual processor %d is in two NUMA cells, or there is none", vcpu)
+			}
+			seen[vcpu] = true
+		}
+	}
+	if want := s.memoryKiB(); memory != want {
+		return fmt.Errorf("its NUMA cells have %d KiB together, the flavor %d", memory, want)
+	}
+	if int64(len(seen)) != s.Instance.Flavor.VCPUs {
+		return fmt.Errorf("its NUMA cells have %d virtual processors, the flavor %d", len(seen), s.Instance.Flavor.VCPUs)
+	}
+	return nil
+}
+
+func (s Spec) memoryKiB() uint64 { return uint64(max(s.Instance.Flavor.MemoryMB, 0)) * 1024 }
+
+func (s Spec) domain(c choices) (*libvirtxml.Domain, error) {
+	instance, d := s.Instance, s.Decision
+	mark, err := Mark{
+		Node: s.Node, Name: instance.Name, ProjectID: instance.ProjectID, UserID: instance.UserID, Flavor: instance.Flavor.Name,
+		Isolated: d.Isolated, Mdevs: d.Mdevs,
+	}.xml()
+	if err != nil {
+		return nil, err
+	}
+	x := &libvirtxml.Domain{
+		Type: s.Type, Name: Name(instance.UUID), UUID: instance.UUID,
+		Metadata: &libvirtxml.DomainMetadata{XML: "\n" + mark + "\n  "},
+		Memory:   &libvirtxml.DomainMemory{Value: uint(s.memoryKiB()), Unit: "KiB"},
+		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: uint(instance.Flavor.VCPUs)},
+		OS:       &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: s.Arch, Machine: c.machine, Type: "hvm"}, Firmware: c.firmware},
+		CPU:      &libvirtxml.DomainCPU{Mode: "host-model"},
+		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
+		CPUTune:  d.tune(), OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
+		Devices: s.devices(c),
+	}
+	if isPlain(instance.Name) && len(instance.Name) <= 255 {
+		x.Title = instance.Name
+	}
+	if s.Type == "qemu" { // emulated: what the emulator can do, not what the host is
+		x.CPU.Mode = "maximum"
+	}
+	switch s.Arch {
+	case "x86_64":
+		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
+		x.Clock.Timer = []libvirtxml.DomainTimer{
+			{Name: "pit", TickPolicy: "delay"}, {Name: "rtc", TickPolicy: "catchup"}, {Name: "hpet", Present: "no"},
+		}
+	case "aarch64":
+		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}}
+	}
+	d.bind(x)
+	return x, nil
+}
+
+// tune pins the virtual processors and the emulator.
+func (d Decision) tune() *libvirtxml.DomainCPUTune {
+	if d.VCPUs == nil && d.Emulator == nil {
+		return nil
+	}
+	tune := &libvirtxml.DomainCPUTune{}
+	for vcpu, set := range d.VCPUs {
+		tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(vcpu), CPUSet: cpulist.Format(set)})
+	}
+	if d.Emulator != nil {
+		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: cpulist.Format(d.Emulator)}
+	}
+	return tune
+}
+
+// bind says where the memory comes from.
+func (d Decision) bind(x *libvirtxml.Domain) {
+	if d.PageKiB > 0 {
+		x.MemoryBacking = &libvirtxml.DomainMemoryBacking{MemoryHugePages: &libvirtxml.DomainMemoryHugepages{
+			Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(d.PageKiB), Unit: "KiB"}},
+		}}
+	}
+	if len(d.Cells) == 0 {
+		return
+	}
+	var nodes []int
+	for _, cell := range d.Cells {
+		nodes = append(nodes, cell.Host)
+	}
+	x.NUMATune = &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: cpulist.Format(nodes)}}
+	if len(d.Cells) == 1 {
+		return
+	}
+	x.CPU.Numa = &libvirtxml.DomainNuma{}
+	for i, cell := range d.Cells {
+		id := uint(i)
+		x.CPU.Numa.Cell = append(x.CPU.Numa.Cell, libvirtxml.DomainCell{
+			ID: &id, CPUs: cpulist.Format(cell.VCPUs), Memory: uint(cell.MemoryKiB), Unit: "KiB",
+		})
+		x.NUMATune.MemNodes = append(x.NUMATune.MemNodes, libvirtxml.DomainNUMATuneMemNode{
+			CellID: id, Mode: "strict", Nodeset: cpulist.Format([]int{cell.Host}),
+		})
+	}
+}
+
+func (s Spec) devices(c choices) *libvirtxml.DomainDeviceList {
+	out := &libvirtxml.DomainDeviceList{
+		Emulator:   s.Emulator,
+		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "virtio", Stats: &libvirtxml.DomainMemBalloonStats{Period: 10}},
+		RNGs: []libvirtxml.DomainRNG{{
+			Model: "virtio", Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
+		}},
+	}
+	if !strings.HasPrefix(s.Arch, "s390") && c.bus != "usb" {
+		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: "usb", Model: "none"})
+	}
+	if c.bus == "scsi" {
+		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"})
+	}
+	for i, disk := range s.Disks {
+		x := libvirtxml.DomainDisk{
+			Device: "disk",
+			Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, Cache: disk.Cache},
+			Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
+			Target: &libvirtxml.DomainDiskTarget{Dev: targets[c.bus] + string(rune('a'+i)), Bus: c.bus},
+		}
+		if i == 0 {
+			x.Boot = &libvirtxml.DomainDeviceBoot{Order: 1}
+		}
+		if disk.ReadOnly {
+			x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+		} else {
+			x.Driver.Discard = "unmap"
+		}
+		out.Disks = append(out.Disks, x)
+	}
+	serial := libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}
+	if s.ConsoleLog != "" {
+		serial.Log = &libvirtxml.DomainChardevLog{File: s.ConsoleLog, Append: "on"}
+	}
+	out.Serials = []libvirtxml.DomainSerial{serial}
+	for _, a := range s.Decision.PCI {
+		domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
+		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{
+			Managed: yes, SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
+				Address: &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function},
+			}},
+		})
+	}
+	for _, m := range s.Decision.Mdevs {
+		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
+			Model: m.API, Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: m.UUID}},
+		}})
+	}
+	return out
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"errors"
+	"flag"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// specs are three typical instances, by the name of their golden file.
+func specs() map[string]domain.Spec {
+	instance := func(vcpus, memory int64) plugins.InstanceSpec {
+		return plugins.InstanceSpec{
+			UUID: uuid, Name: "web", ProjectID: "p-1", UserID: "u-1", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: vcpus, MemoryMB: memory},
+		}
+	}
+	root := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/root", Format: "qcow2", Cache: "none"}
+	seed := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/seed.iso", Format: "raw", ReadOnly: true}
+
+	floating := domain.Spec{
+		Node: "cn1", Instance: instance(2, 512), Type: "qemu", Arch: "x86_64", Disks: []domain.Disk{root},
+		Decision: domain.Decision{VCPUs: [][]int{{0, 1, 2, 3}, {0, 1, 2, 3}}, Emulator: []int{0, 1, 2, 3}},
+	}
+	pinned := domain.Spec{
+		Node: "cn1", Instance: instance(4, 4096), Type: "kvm", Arch: "x86_64", Emulator: "/usr/bin/qemu-system-x86_64",
+		Disks: []domain.Disk{root, seed}, ConsoleLog: "/var/lib/compute-agent/instances/" + uuid + "/console.log",
+		Decision: domain.Decision{
+			VCPUs: [][]int{{4}, {6}, {12}, {14}}, Emulator: []int{0, 1}, Isolated: true, PageKiB: 2048,
+			Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 2 << 20}, {Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},
+			Mdevs: []domain.Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Parent: "pci_0000_82_00_0", Type: "nvidia-222", API: "vfio-pci", Made: true}},
+			PCI:   []machine.Address{{Bus: 6, Function: 2}},
+		},
+	}
+	pinned.Instance.Name = `<"web" & mail>`
+	arm := domain.Spec{
+		Node: "cn1", Instance: instance(1, 1024), Type: "kvm", Arch: "aarch64", Disks: []domain.Disk{root},
+		Decision: domain.Decision{
+			VCPUs: [][]int{{3}}, Emulator: []int{3}, Cells: []domain.Share{{Host: 8, VCPUs: []int{0}, MemoryKiB: 1 << 20}},
+		},
+	}
+	arm.Instance.ImageProperties = map[string]string{"hw_disk_bus": "scsi", "hw_machine_type": "virt-7.2", "os_distro": "debian"}
+	arm.Instance.Name = "two\nlines"
+	return map[string]domain.Spec{"floating": floating, "pinned": pinned, "aarch64": arm}
+}
+
+func TestGolden(t *testing.T) {
+	for name, spec := range specs() {
+		got, err := domain.Write(spec)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		golden := filepath.Join("testdata", name+".xml")
+		if *update {
+			if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// libvirt's own schema accepts what is written. virsh validates in its own process, by the library's test driver.
+func TestSchema(t *testing.T) {
+	virsh, err := exec.LookPath("virsh")
+	if err != nil {
+		t.Skip("NOT CHECKED: whether libvirt's schema accepts the XML of instances; virsh (Debian's libvirt-clients) is not installed")
+	}
+	define := func(text []byte) (string, error) {
+		name := filepath.Join(t.TempDir(), "domain.xml")
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// The test driver takes a definition of any machine type and device, once it is valid.
+		out, err := exec.CommandContext(t.Context(), virsh, "-c", "test:///default", "define", "--validate", name).CombinedOutput()
+		return string(out), err
+	}
+	for name, spec := range specs() {
+		text, err := domain.Write(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := define(text); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if out, err := define([]byte(strings.Replace(string(text), "<vcpu ", "<vcpus ", 1))); err == nil {
+			t.Errorf("%s: libvirt takes anything: %s", name, out)
+		}
+	}
+}
+
+// any is text that is hard on XML.
+func anyText() *rapid.Generator[string] {
+	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+		"", " ", "a ", "]]>", "<!--", "</domain>", "&amp;", "\x00", "a\r\nb", `"'`, "\u2028", "\ufffe", "<?xml?>", "&#0;", "é", strings.Repeat("x", 300),
+	}))
+}
+
+// anySpec is a spec as the agent might have it, with an owner who might be hostile.
+func anySpec(t *rapid.T) domain.Spec {
+	vcpus := rapid.IntRange(1, 6).Draw(t, "vcpus")
+	set := func(label string) []int {
+		return slices.Sorted(maps.Keys(rapid.MapOfN(rapid.IntRange(0, 300), rapid.Just(true), 1, 8).Draw(t, label)))
+	}
+	s := domain.Spec{
+		Node: anyText().Draw(t, "node"), Type: rapid.SampledFrom([]string{"kvm", "qemu"}).Draw(t, "type"),
+		Arch: rapid.SampledFrom([]string{"x86_64", "aarch64", "s390x", "ppc64le", "riscv64", "loongarch64"}).Draw(t, "arch"),
+		Instance: plugins.InstanceSpec{
+			UUID: uuid, Name: anyText().Draw(t, "name"), ProjectID: anyText().Draw(t, "project"), UserID: anyText().Draw(t, "user"),
+			Flavor:   plugins.Flavor{Name: anyText().Draw(t, "flavor"), VCPUs: int64(vcpus), MemoryMB: rapid.Int64Range(1, 1<<20).Draw(t, "memory")},
+			Metadata: map[string]string{"</metadata>": "</domain>"},
+		},
+		Disks:      []domain.Disk{{Path: "/var/lib/a & b/'root'", Format: "raw"}},
+		ConsoleLog: rapid.SampledFrom([]string{"", `/tmp/"console"`}).Draw(t, "log"),
+	}
+	d := &s.Decision
+	if rapid.Bool().Draw(t, "pinned") {
+		for range vcpus {
+			d.VCPUs = append(d.VCPUs, set("pin"))
+		}
+		d.Emulator = set("emulator")
+	}
+	d.Isolated = rapid.Bool().Draw(t, "isolated")
+	if cells := rapid.IntRange(0, vcpus).Draw(t, "cells"); cells > 0 {
+		rest := uint64(s.Instance.Flavor.MemoryMB) * 1024
+		for i := range cells {
+			share := domain.Share{Host: rapid.IntRange(0, 12).Draw(t, "host"), VCPUs: []int{i}, MemoryKiB: rest / uint64(cells)}
+			if i == cells-1 {
+				share.MemoryKiB = rest - uint64(i)*(rest/uint64(cells))
+				for v := cells; v < vcpus; v++ {
+					share.VCPUs = append(share.VCPUs, v)
+				}
+			}
+			d.Cells = append(d.Cells, share)
+		}
+		d.PageKiB = rapid.SampledFrom([]uint64{0, 2048, 1 << 20}).Draw(t, "pages")
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "mdevs") {
+		d.Mdevs = append(d.Mdevs, domain.Mdev{
+			UUID:   "b7c7d4b0-0c1e-4a3d-8a3e-00000000000" + string(rune('0'+i)),
+			Parent: rapid.SampledFrom([]string{"pci_0000_82_00_0", "mtty_mtty", "<x>"}).Draw(t, "parent"),
+			Type:   "nvidia-222", API: "vfio-pci", Made: rapid.Bool().Draw(t, "made"),
+		})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "pci") {
+		d.PCI = append(d.PCI, machine.Address{
+			Domain: rapid.Uint32().Draw(t, "domain"), Bus: rapid.Uint8().Draw(t, "bus"),
+			Slot: rapid.Uint8Range(0, 31).Draw(t, "slot"), Function: rapid.Uint8Range(0, 7).Draw(t, "function"),
+		})
+	}
+	return s
+}
+
+// What is written is read again, whatever the owner called it.
+func TestWrittenIsRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anySpec(t)
+		text, err := domain.Write(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := domain.Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		got, ours := d.Decision()
+		if diff := cmp.Diff(s.Decision, got); diff != "" || !ours {
+			t.Fatalf("%t %s\n%s", ours, diff, text)
+		}
+		mark := &domain.Mark{
+			Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID, Flavor: s.Instance.Flavor.Name,
+			Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
+		}
+		if diff := cmp.Diff(mark, d.Mark); diff != "" {
+			t.Fatalf("%s\n%s", diff, text)
+		}
+		want := []any{s.Type, uuid, domain.Name(uuid), int(s.Instance.Flavor.VCPUs), uint64(s.Instance.Flavor.MemoryMB) * 1024}
+		if diff := cmp.Diff(want, []any{d.Type, d.UUID, d.Name, d.VCPUs, d.MemoryKiB}); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// No text of the owner's can add an element: the elements are the same whatever it is.
+func FuzzTextsAddNothing(f *testing.F) {
+	for _, text := range []string{"a", "</agent:name></agent:instance></metadata><devices/>", "]]>", "\x00\xff", "<!--", "&lt;", "\"/>"} {
+		f.Add(text)
+	}
+	shape := func(t *testing.T, owner string) string {
+		s := specs()["pinned"]
+		s.Instance.Name, s.Instance.ProjectID, s.Instance.UserID, s.Instance.Flavor.Name = owner, owner, owner, owner
+		s.Instance.Metadata = map[string]string{owner: owner}
+		text, err := domain.Write(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var x libvirtxml.Domain
+		if err := x.Unmarshal(string(text)); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		x.Title = ""
+		d, err := domain.Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		mark := *d.Mark
+		mark.Name, mark.ProjectID, mark.UserID, mark.Flavor = "", "", "", ""
+		x.Metadata = nil
+		out, err := x.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out + cmp.Diff(domain.Mark{}, mark)
+	}
+	f.Fuzz(func(t *testing.T, owner string) {
+		if diff := cmp.Diff(shape(t, "web"), shape(t, owner)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestWhatIsNotWritten(t *testing.T) {
+	for want, change := range map[string]func(*domain.Spec){
+		"not a uuid":                  func(s *domain.Spec) { s.Instance.UUID = strings.ToUpper(uuid) },
+		"no type of domain":           func(s *domain.Spec) { s.Type = "xen" },
+		"no architecture":             func(s *domain.Spec) { s.Arch = "" },
+		"27 disks":                    func(s *domain.Spec) { s.Disks = make([]domain.Disk, 27) },
+		"no format":                   func(s *domain.Spec) { s.Disks[0].Format = "vmdk" },
+		"no cache mode":               func(s *domain.Spec) { s.Disks[0].Cache = "a b" },
+		"a disk has no path":          func(s *domain.Spec) { s.Disks[0].Path = "" },
+		"no plain absolute path":      func(s *domain.Spec) { s.ConsoleLog = "/tmp/../etc" },
+		`"disk" is no plain absolute`: func(s *domain.Spec) { s.Disks[0].Path = "disk" },
+		"5 virtual processors":        func(s *domain.Spec) { s.Decision.VCPUs = append(s.Decision.VCPUs, []int{1}) },
+		"placed nowhere":              func(s *domain.Spec) { s.Decision.VCPUs[1] = nil },
+		"and none is chosen":          func(s *domain.Spec) { s.Decision.Cells = nil },
+		"no share":                    func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = nil },
+		"in two NUMA cells":           func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0, 2} },
+		"KiB together":                func(s *domain.Spec) { s.Decision.Cells[0].MemoryKiB++ },
+		"virtual processors, the":     func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0} },
+		"no mediated device":          func(s *domain.Spec) { s.Decision.Mdevs[0].UUID = "x" },
+	} {
+		s := specs()["pinned"]
+		change(&s)
+		_, err := domain.Write(s)
+		var fault *plugins.InstanceFault
+		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, &fault) {
+			t.Errorf("got %v, want %s, and no fault of the owner's", err, want)
+		}
+	}
+}
+
+func TestWhatTheOwnerCannotHave(t *testing.T) {
+	property := func(key, value string) func(*domain.Spec) {
+		return func(s *domain.Spec) { s.Instance.ImageProperties = map[string]string{key: value} }
+	}
+	for want, change := range map[string]func(*domain.Spec){
+		"machine type":  property("hw_machine_type", "q35'/><x"),
+		"firmware bios": property("hw_firmware_type", "bios"),
+		"firmware \"x":  property("hw_firmware_type", "x"),
+		"disk bus":      property("hw_disk_bus", "floppy"),
+		"0 VCPUs":       func(s *domain.Spec) { s.Instance.Flavor.VCPUs, s.Decision = 0, domain.Decision{} },
+		"-1 MB":         func(s *domain.Spec) { s.Instance.Flavor.MemoryMB, s.Decision = -1, domain.Decision{} },
+	} {
+		s := specs()["aarch64"]
+		change(&s)
+		_, err := domain.Write(s)
+		var fault *plugins.InstanceFault
+		if !errors.As(err, &fault) || !strings.Contains(fault.Reason, want) || fault.UUID != uuid {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// A domain whose placement somebody changed by hand is still known as the agent's, but its decision is not.
+func TestADecisionThatSomebodyChanged(t *testing.T) {
+	text, err := domain.Write(specs()["pinned"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := domain.Parse([]byte(strings.Replace(string(text), `cellid="1"`, `cellid="7"`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, known := d.Decision(); known || d.Mark == nil {
+		t.Error(known, d.Mark)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := []byte(novaXML(4))
+	b.Run("ours", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := domain.Parse(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("libvirtxml", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var x libvirtxml.Domain
+			if err := x.Unmarshal(string(text)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkWrite(b *testing.B) {
+	spec := specs()["pinned"]
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := domain.Write(spec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placing_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+)
+
+func TestPlace(t *testing.T) {
+	type held = map[string]int64
+	type at = map[int]map[string]int64
+	room := func(vcpu, memory int64) placing.Room {
+		return placing.Room{0: {"VCPU": vcpu, "MEMORY_MB": memory}, 1: {"VCPU": vcpu, "MEMORY_MB": memory}}
+	}
+	for name, c := range map[string]struct {
+		guests    []placing.Guest
+		room      placing.Room
+		rule      placing.Rule
+		want      placing.Shares
+		offenders []placing.Offender
+	}{
+		"equals alternate, the lowest cell first": {
+			[]placing.Guest{{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}, {UUID: "a", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}, {UUID: "c", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}},
+			room(4, 16), placing.Whole,
+			placing.Shares{"a": at{0: {"VCPU": 1, "MEMORY_MB": 4}}, "b": at{1: {"VCPU": 1, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1, "MEMORY_MB": 4}}}, nil,
+		},
+		"the largest come first": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 2}}, {UUID: "b", Amounts: held{"VCPU": 2}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
+			room(4, 1), placing.Whole,
+			placing.Shares{"a": at{1: {"VCPU": 2}}, "b": at{1: {"VCPU": 2}}, "c": at{0: {"VCPU": 4}}}, nil,
+		},
+		"what is bound comes before, and what is not follows it": {
+			[]placing.Guest{
+				{UUID: "a", Amounts: held{"VCPU": 3}},
+				{UUID: "b", Amounts: held{"VCPU": 2, "MEMORY_MB": 4}, Fixed: map[string]map[int]int64{"MEMORY_MB": {0: 4}}},
+				{UUID: "c", Amounts: held{"VCPU": 2}, Fixed: map[string]map[int]int64{"VCPU": {0: 1, 1: 1}}},
+			},
+			room(4, 16), placing.Whole,
+			placing.Shares{"a": at{1: {"VCPU": 3}}, "b": at{0: {"VCPU": 2, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1}, 1: {"VCPU": 1}}}, nil,
+		},
+		"too large for a cell": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, room(4, 16), placing.Whole, nil,
+			[]placing.Offender{{UUID: "a", Reason: "no NUMA cell has room for 4 of MEMORY_MB and 6 of VCPU"}},
+		},
+		"too large for a cell, and split": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, room(4, 16), placing.Split,
+			placing.Shares{"a": at{0: {"VCPU": 4, "MEMORY_MB": 4}, 1: {"VCPU": 2}}}, nil,
+		},
+		"too large for the host": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 9}}, {UUID: "b", Amounts: held{"VCPU": 8}}}, room(4, 16), placing.Split,
+			placing.Shares{"b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}},
+			[]placing.Offender{{UUID: "a", Reason: "all NUMA cells together have no room for 9 of VCPU"}},
+		},
+		"bound to where there is no room": {
+			[]placing.Guest{
+				{UUID: "a", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}},
+				{UUID: "b", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {7: 1}}},
+				{UUID: "c", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {0: 2}}},
+				{UUID: "d", Amounts: held{"VCPU": 1}}, {UUID: "d", Amounts: held{"VCPU": 2}},
+			},
+			room(4, 16), placing.Split, nil,
+			[]placing.Offender{
+				{UUID: "a", Reason: "5 of VCPU are bound to NUMA cell 0, which has room for 4 more"},
+				{UUID: "b", Reason: "1 of VCPU are bound to NUMA cell 7, which has room for 0 more"},
+				{UUID: "c", Reason: "2 of VCPU are bound to NUMA cell 0, and it holds 1"},
+				{UUID: "d", Reason: "it is there more than once"}, {UUID: "d", Reason: "it is there more than once"},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shares, offenders := placing.Place(c.guests, c.room, c.rule)
+			if diff := cmp.Diff(c.want, shares, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(c.offenders, offenders); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func anyGuests(t *rapid.T) ([]placing.Guest, placing.Room) {
+	classes := []string{"VCPU", "PCPU", "MEMORY_MB"}
+	room := placing.Room{}
+	for cell := range rapid.IntRange(1, 4).Draw(t, "cells") {
+		room[cell] = map[string]int64{}
+		for _, class := range classes {
+			room[cell][class] = rapid.Int64Range(0, 20).Draw(t, "room")
+		}
+	}
+	var guests []placing.Guest
+	for i := range rapid.IntRange(0, 12).Draw(t, "guests") {
+		g := placing.Guest{UUID: fmt.Sprint("guest", i), Amounts: map[string]int64{}, Fixed: map[string]map[int]int64{}}
+		for _, class := range classes {
+			amount := rapid.Int64Range(0, 8).Draw(t, class)
+			if amount == 0 {
+				continue
+			}
+			g.Amounts[class] = amount
+			if fixed := rapid.Int64Range(0, amount).Draw(t, "fixed"); fixed > 0 && rapid.Bool().Draw(t, "bound") {
+				g.Fixed[class] = map[int]int64{rapid.IntRange(0, len(room)-1).Draw(t, "cell"): fixed}
+			}
+		}
+		guests = append(guests, g)
+	}
+	return guests, room
+}
+
+func TestPlaceProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		guests, room := anyGuests(t)
+		rule := rapid.SampledFrom([]placing.Rule{placing.Whole, placing.Split}).Draw(t, "rule")
+		shares, offenders := placing.Place(guests, room, rule)
+		offends := map[string]bool{}
+		for _, o := range offenders {
+			offends[o.UUID] = true
+		}
+
+		used := placing.Room{}
+		for cell := range room {
+			used[cell] = map[string]int64{}
+		}
+		for _, g := range guests {
+			if _, placed := shares[g.UUID]; placed == offends[g.UUID] {
+				t.Fatalf("%s: placed %t, offends %t", g.UUID, placed, offends[g.UUID])
+			} else if !placed {
+				continue
+			}
+			sums, loose := map[string]int64{}, map[string]int{}
+			for cell, classes := range shares[g.UUID] {
+				for class, amount := range classes {
+					if amount < max(1, g.Fixed[class][cell]) {
+						t.Fatalf("%s: %d of %s in cell %d; fixed are %v", g.UUID, amount, class, cell, g.Fixed)
+					}
+					if amount > g.Fixed[class][cell] {
+						loose[class]++
+					}
+					sums[class] += amount
+					used[cell][class] += amount
+				}
+			}
+			if diff := cmp.Diff(g.Amounts, sums, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("%s: %s", g.UUID, diff)
+			}
+			for class, cells := range g.Fixed {
+				for cell, amount := range cells {
+					if shares[g.UUID][cell][class] < amount {
+						t.Fatalf("%s: %v is not where %v says", g.UUID, shares[g.UUID], g.Fixed)
+					}
+				}
+			}
+			for class, cells := range loose {
+				if rule == placing.Whole && cells > 1 {
+					t.Fatalf("%s: %s is split: %v", g.UUID, class, shares[g.UUID])
+				}
+			}
+		}
+		for cell, classes := range used {
+			for class, amount := range classes {
+				if amount > room[cell][class] {
+					t.Fatalf("cell %d: %d of %s, and there is room for %d", cell, amount, class, room[cell][class])
+				}
+			}
+		}
+
+		shuffled := slices.Clone(guests)
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		again, offendersAgain := placing.Place(shuffled, room, rule)
+		if diff := cmp.Diff(shares, again) + cmp.Diff(offenders, offendersAgain); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// If everything together has room, no guest that may be split and is bound to nothing is left out.
+func TestSplitFillsTheHost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		guests, room := anyGuests(t)
+		need, have := map[string]int64{}, map[string]int64{}
+		for i := range guests {
+			guests[i].Fixed = nil
+			for class, amount := range guests[i].Amounts {
+				need[class] += amount
+			}
+		}
+		for _, classes := range room {
+			for class, amount := range classes {
+				have[class] += amount
+			}
+		}
+		fits := true
+		for class, amount := range need {
+			fits = fits && amount <= have[class]
+		}
+		if _, offenders := placing.Place(guests, room, placing.Split); fits && len(offenders) > 0 {
+			t.Fatalf("%v", offenders)
+		}
+	})
+}
+
+func BenchmarkPlace(b *testing.B) {
+	var guests []placing.Guest
+	for i := range 200 {
+		guests = append(guests, placing.Guest{UUID: id(i), Amounts: map[string]int64{"VCPU": 2, "MEMORY_MB": 2048}})
+	}
+	room := placing.Room{}
+	for cell := range 8 {
+		room[cell] = map[string]int64{"VCPU": 512, "MEMORY_MB": 1 << 20}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, offenders := placing.Place(guests, room, placing.Whole); len(offenders) > 0 {
+			b.Fatal(offenders)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
+)
+
+// None stands for a number that something does not have: a device without NUMA cell, a package that firmware does not number.
+const None = -1
+
+// Host is everything. Lists are in the order of numbers, addresses or names.
+type Host struct {
+	Topology
+	Devices    []Device
+	Parents    []MdevParent
+	KVM        KVM
+	Namespaces []Namespace
+}
+
+// Reader reads below a directory. It keeps nothing from one call to the next.
+type Reader struct{ root *chroot.Dir }
+
+// Open opens the directory that has sys in it: "/", or another one in tests and demonstrations.
+func Open(dir string) (*Reader, error) {
+	root, err := chroot.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the host's hardware: %w", err)
+	}
+	return &Reader{root}, nil
+}
+
+// Close ends the reading.
+func (r *Reader) Close() error { return r.root.Close() }
+
+// Files is how many files and directories the reader has read so far.
+func (r *Reader) Files() int { return r.root.Files() }
+
+// Read reads everything, and checks that the parts agree.
+func Read(dir string) (h Host, err error) {
+	r, err := Open(dir)
+	if err != nil {
+		return Host{}, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return r.Read()
+}
+
+// Read reads everything, and checks that the parts agree: each device belongs to a cell that there is.
+func (r *Reader) Read() (Host, error) {
+	var h Host
+	for _, part := range []func() error{
+		func() (err error) { h.Topology, err = r.Topology(); return err },
+		func() (err error) { h.Devices, err = r.Devices(); return err },
+		func() error { return r.checkCells(h) },
+		func() (err error) { h.Parents, err = r.MdevParents(nil); return err },
+		func() (err error) { h.KVM, err = r.KVM(); return err },
+		func() (err error) { h.Namespaces, err = r.Namespaces(); return err },
+	} {
+		if err := part(); err != nil {
+			return Host{}, err
+		}
+	}
+	return h, nil
+}
+
+// checkCells sees to it that devices are in cells that are online. A kernel without NUMA numbers none.
+func (r *Reader) checkCells(h Host) error {
+	for _, d := range h.Devices {
+		if d.Cell != None && h.Cell(d.Cell) == nil {
+			return fmt.Errorf("%s: %d is not among the cells that are online", r.root.Path(pciDevices+"/"+d.Address.String()+"/numa_node"), d.Cell)
+		}
+	}
+	return nil
+}
+
+// in opens a directory, reads from it, and closes it.
+func in(d *chroot.Dir, name string, read func(*chroot.Dir) error) error {
+	sub, err := d.Sub(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(sub), sub.Close())
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysfs
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
+)
+
+// KVM is what the kernel's hypervisor can do.
+type KVM struct {
+	// Modules are its parts for the processors: kvm_intel, kvm_amd. Both can be there in a kernel that has them built in.
+	Modules []Module
+	// SEV is nil if the kernel does not know of it.
+	SEV *SEV
+}
+
+// Module is KVM for a kind of processor.
+type Module struct {
+	Name string
+	// Nested says whether guests may be hypervisors.
+	Nested bool
+}
+
+// SEV is what kvm_amd was allowed to do, and how many encrypted guests can run at once, which is 0 if the misc cgroup controller
+// does not say: libvirt's domain capabilities then do.
+type SEV struct {
+	SEV, ES, SNP     bool
+	Guests, ESGuests int
+}
+
+// KVM reads it.
+func (r *Reader) KVM() (k KVM, err error) {
+	for _, name := range []string{"kvm_amd", "kvm_intel"} {
+		err := in(r.root, "sys/module/"+name+"/parameters", func(d *chroot.Dir) error {
+			nested, err := value(d, "nested", yesNo)
+			if err != nil {
+				return err
+			}
+			k.Modules = append(k.Modules, Module{name, nested})
+			if name == "kvm_amd" {
+				return k.readSEV(r, d)
+			}
+			return nil
+		})
+		if absent(err) && !r.exists("sys/module/"+name) {
+			continue
+		}
+		if err != nil {
+			return KVM{}, err
+		}
+	}
+	return k, nil
+}
+
+func (k *KVM) readSEV(r *Reader, d *chroot.Dir) error {
+	var s SEV
+	for name, to := range map[string]*bool{"sev": &s.SEV, "sev_es": &s.ES, "sev_snp": &s.SNP} {
+		on, err := value(d, name, yesNo)
+		switch {
+		case absent(err) && name == "sev":
+			return nil
+		case absent(err): // kernels before 5.11 and 6.11
+		case err != nil:
+			return err
+		}
+		*to = on
+	}
+	k.SEV = &s
+	const file = "sys/fs/cgroup/misc.capacity"
+	text, err := r.root.Text(file)
+	if absent(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for resource, to := range map[string]*int{"sev": &s.Guests, "sev_es": &s.ESGuests} {
+		if *to, err = capacity(text, resource); err != nil {
+			return malformed(r.root, file, text, "%v", err)
+		}
+	}
+	return nil
+}
+
+// Namespace is a piece of persistent memory.
+type Namespace struct {
+	// Name is the kernel's (namespace0.0), Label the operator's, UUID its identity; both "" for memory without labels.
+	Name, Label, UUID string
+	// Mode is fsdax, devdax, sector or raw.
+	Mode  string
+	Bytes uint64
+	Cell  int
+}
+
+// Namespaces reads persistent memory; namespaces without size are places for new ones, and left out.
+func (r *Reader) Namespaces() ([]Namespace, error) {
+	const at = "sys/bus/nd/devices"
+	names, err := r.root.Names(at)
+	if absent(err) && !r.exists("sys/bus/nd") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []Namespace
+	for _, name := range names {
+		if !strings.HasPrefix(name, "namespace") {
+			continue
+		}
+		n := Namespace{Name: name, Cell: None}
+		if err := in(r.root, at+"/"+name, func(d *chroot.Dir) error { return n.read(d) }); err != nil {
+			return nil, err
+		}
+		if n.Bytes > 0 {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+func (n *Namespace) read(d *chroot.Dir) (err error) {
+	names, err := d.Names(".")
+	if err != nil {
+		return err
+	}
+	there := func(name string) bool { _, found := slices.BinarySearch(names, name); return found }
+	if n.Bytes, err = value(d, "size", count); err != nil || n.Bytes == 0 {
+		return err
+	}
+	if n.Mode, err = line(d, "mode"); err != nil {
+		return err
+	}
+	for name, to := range map[string]*string{"alt_name": &n.Label, "uuid": &n.UUID} {
+		if !there(name) {
+			continue
+		}
+		if *to, err = line(d, name); err != nil {
+			return err
+		}
+	}
+	if there("numa_node") {
+		n.Cell, err = value(d, "numa_node", ordinal)
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testhost
+
+import (
+	"encoding/xml"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTheKernelsNotations(t *testing.T) {
+	for _, tc := range []struct {
+		ids        []int
+		list, mask string
+	}{
+		{nil, "", "00000000,00000000"},
+		{[]int{0}, "0", "00000000,00000001"},
+		{[]int{0, 1, 2, 8, 40, 41}, "0-2,8,40-41", "00000300,00000107"},
+	} {
+		if got := list(tc.ids); got != tc.list {
+			t.Errorf("%v is %q, want %q", tc.ids, got, tc.list)
+		}
+		if got := mask(tc.ids, 63); got != tc.mask {
+			t.Errorf("%v is %q, want %q", tc.ids, got, tc.mask)
+		}
+	}
+}
+
+func TestGrid(t *testing.T) {
+	cpus, cells := Grid{Packages: 2, CellsPerPackage: 2, CoresPerDie: 2, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 5}.Build()
+	h := Host{CPUs: cpus, Cells: cells}.sort()
+	if len(h.CPUs) != 16 || len(h.Cells) != 4 {
+		t.Fatal(len(h.CPUs), len(h.Cells))
+	}
+	if diff := cmp.Diff([]int{10, 12, 21, 21}, h.Cells[0].Distances); diff != "" {
+		t.Error(diff)
+	}
+	if got := h.CellCPUs(1); !slices.Equal(got, []int{2, 3, 10, 11}) {
+		t.Errorf("cell 1 has %v", got)
+	}
+	if got := h.Siblings(h.CPUs[3]); !slices.Equal(got, []int{3, 11}) {
+		t.Errorf("siblings of CPU 3: %v", got)
+	}
+	h.CPUs[11].Offline = true
+	if got := h.Siblings(h.CPUs[3]); !slices.Equal(got, []int{3}) {
+		t.Errorf("siblings of CPU 3 when 11 is offline: %v", got)
+	}
+}
+
+// Links lead where they should: none dangles in a tree that is whole.
+func TestNoLinkDangles(t *testing.T) {
+	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {
+		dir, err := Scratch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if _, err := h.Sysfs(dir); err != nil {
+			t.Fatal(err)
+		}
+		links := 0
+		err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.Type()&fs.ModeSymlink == 0 {
+				return err
+			}
+			links++
+			_, err = os.Stat(p)
+			return err
+		})
+		if err != nil || links == 0 {
+			t.Errorf("%s: %v (%d links)", name, err, links)
+		}
+	}
+}
+
+func TestMediatedDevicesComeAndGo(t *testing.T) {
+	tree, err := Sample().Sysfs(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gpu, id = "0000:82:00.0", "c0ffee00-0000-4000-8000-000000000002"
+	available := func() string {
+		t.Helper()
+		text, err := tree.Read("sys/class/mdev_bus/" + gpu + "/mdev_supported_types/nvidia-222/available_instances")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(text)
+	}
+	at, err := tree.AddMdev(gpu, "nvidia-222", id, 7)
+	if err != nil || at != "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/"+id || available() != "15" {
+		t.Errorf("%s, %v, %s", at, err, available())
+	}
+	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("made twice: %v", err)
+	}
+	if removed, err := tree.RemoveMdev(id); err != nil || removed != at || available() != "16" {
+		t.Errorf("%s, %v, %s", removed, err, available())
+	}
+	if _, err := tree.RemoveMdev(id); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if err := tree.Write("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, ErrNoInstance) {
+		t.Errorf("made without instance: %v", err)
+	}
+}
+
+func TestXMLIsWellFormed(t *testing.T) {
+	h := ManyCells()
+	h.Device("10000:01:00.4").Types[0].Name = `GRID <"T4"> & co`
+	texts := []string{h.Capabilities("x86_64"), h.NodeXML(Domain{Name: "a<b", Metadata: "<x:y xmlns:x='z'/>"}, Domain{Name: "off", Off: true}), Domain{Name: "q", GuestCells: []GuestCell{{VCPUs: []int{0}}}}.XML("qemu")}
+	for _, d := range h.NodeDevices() {
+		texts = append(texts, d.XML)
+	}
+	for _, text := range texts {
+		if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+}
+
+func TestCloneSharesNothing(t *testing.T) {
+	h := Sample()
+	c := h.Clone()
+	c.CPUs[0].Offline, c.Cells[0].HugePages[0].Total = true, 1
+	d := c.Device("0000:06:00.0")
+	d.VFs[0], c.Device("0000:05:00.0").Types[0].Available = "x", 99
+	if diff := cmp.Diff(Sample(), h); diff != "" {
+		t.Error(diff)
+	}
+}
