@@ -40,11 +40,25 @@ type Cell struct {
 	ID        int
 	MemoryKiB uint64
 	CPUs      []CPU
+	// Pages are the pages of each size, the common one too.
+	Pages []Pages
+	// Distances to other cells and to itself, by number of the cell; nil where libvirt tells none.
+	Distances map[int]int
 }
+
+// Pages are the pages of a size.
+type Pages struct {
+	SizeKiB, Count uint64
+}
+
+// Unknown stands for a number that libvirt does not tell.
+const Unknown = -1
 
 // CPU is a host CPU (a hardware thread).
 type CPU struct {
 	ID int
+	// Socket and Core are Unknown for a CPU that is offline.
+	Socket, Core int
 	// Siblings are the CPUs of the same core, itself among them; empty where libvirt does not know (CPUs that are offline).
 	Siblings []int
 }
@@ -76,8 +90,19 @@ type capsXML struct {
 				Unit string `xml:"unit,attr"`
 				Size uint64 `xml:",chardata"`
 			} `xml:"memory"`
+			Pages []struct {
+				Unit  string `xml:"unit,attr"`
+				Size  uint64 `xml:"size,attr"`
+				Count uint64 `xml:",chardata"`
+			} `xml:"pages"`
+			Distances []struct {
+				ID    int `xml:"id,attr"`
+				Value int `xml:"value,attr"`
+			} `xml:"distances>sibling"`
 			CPUs []struct {
 				ID       int    `xml:"id,attr"`
+				Socket   *int   `xml:"socket_id,attr"`
+				Core     *int   `xml:"core_id,attr"`
 				Siblings string `xml:"siblings,attr"`
 			} `xml:"cpus>cpu"`
 		} `xml:"topology>cells>cell"`
@@ -121,7 +146,19 @@ func Parse(text string) (Host, error) {
 			if err != nil {
 				return Host{}, fmt.Errorf("libvirt's capabilities: siblings of CPU %d: %w", p.ID, err)
 			}
-			cell.CPUs = append(cell.CPUs, CPU{ID: p.ID, Siblings: siblings})
+			cell.CPUs = append(cell.CPUs, CPU{ID: p.ID, Socket: known(p.Socket), Core: known(p.Core), Siblings: siblings})
+		}
+		for _, p := range c.Pages {
+			if p.Unit != "" && p.Unit != "KiB" {
+				return Host{}, fmt.Errorf("libvirt's capabilities: the pages of NUMA cell %d are in %q, expected KiB", c.ID, p.Unit)
+			}
+			cell.Pages = append(cell.Pages, Pages{p.Size, p.Count})
+		}
+		for _, d := range c.Distances {
+			if cell.Distances == nil {
+				cell.Distances = map[int]int{}
+			}
+			cell.Distances[d.ID] = d.Value
 		}
 		h.Cells = append(h.Cells, cell)
 	}
@@ -133,6 +170,13 @@ func Parse(text string) (Host, error) {
 	slices.Sort(h.GuestArches)
 	h.GuestArches = slices.Compact(h.GuestArches)
 	return h, nil
+}
+
+func known(number *int) int {
+	if number == nil {
+		return Unknown
+	}
+	return *number
 }
 
 // ParseCPU reads the features of a guest's <cpu> element, as virConnectBaselineCPU returns it; disabled ones are left out.

@@ -32,6 +32,8 @@ const real = `<capabilities>
         <cell id='0'>
           <memory unit='KiB'>5859540</memory>
           <pages unit='KiB' size='4'>1464885</pages>
+          <pages unit='KiB' size='2048'>16</pages>
+          <distances><sibling id='0' value='10'/><sibling id='1' value='21'/></distances>
           <cpus num='3'>
             <cpu id='0' socket_id='0' die_id='0' core_id='0' siblings='0'/>
             <cpu id='1' socket_id='0' die_id='0' core_id='1' siblings='1-2'/>
@@ -59,7 +61,10 @@ func TestParseOfARealHost(t *testing.T) {
 	h.CPU = ""
 	want := Host{
 		Arch: "x86_64", Model: "EPYC-Rome", Features: []string{"ht", "vaes"}, GuestArches: []string{"i686", "x86_64"},
-		Cells: []Cell{{ID: 0, MemoryKiB: 5859540, CPUs: []CPU{{0, []int{0}}, {1, []int{1, 2}}, {2, nil}}}},
+		Cells: []Cell{{
+			ID: 0, MemoryKiB: 5859540, CPUs: []CPU{{0, 0, 0, []int{0}}, {1, 0, 1, []int{1, 2}}, {2, Unknown, Unknown, nil}},
+			Pages: []Pages{{4, 1464885}, {2048, 16}}, Distances: map[int]int{0: 10, 1: 21},
+		}},
 	}
 	if diff := cmp.Diff(want, h); diff != "" {
 		t.Error(diff)
