@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime/debug"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -83,8 +82,7 @@ func (s *server) guarded(ctx context.Context, op string, call func(context.Conte
 	log := s.log.With().Str("call", op).Logger()
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error().Str("panic", fmt.Sprint(p)).Str("stack", string(debug.Stack())).
-				Msg("the driver panicked; this call fails and the plugin goes on. It is a defect of the driver: report it with this stack")
+			s.panics.told(log, op, p)
 			err = status.Errorf(codes.Internal, "the driver panicked in %s: %v (its stack is in the log)", op, p)
 		}
 	}()

@@ -18,7 +18,7 @@ import (
 //
 // Calls: Configure comes before all that are about nodes (AvailableNodes, UpdateProviderTree, and of the optional interfaces
 // ShapeVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted), and none of these ever runs beside another: each waits for
-// the one before. Info, ConfigSchema, Watch and Health may be called at any time and beside anything. Every context ends with the deadline of the call; a driver that goes on afterwards holds up the next
+// the one before. Info, ConfigSchema, Watch, Health and Warnings may be called at any time and beside anything. Every context ends with the deadline of the call; a driver that goes on afterwards holds up the next
 // call, and the agent ends a process that has stopped answering. A panic becomes an error of that call.
 //
 // Logging: [Logger] gives a logger from any of these contexts. Whatever is written to standard output or standard error
@@ -98,9 +98,9 @@ type Info struct {
 type HostInfo struct {
 	// Name is the host's name as the agent is configured: the usual name of the only node.
 	Name string
-	// StateDir is a directory that the driver may write to and that outlives it, or "". It is the agent's own, and all drivers have the same:
-	// keep what is yours in a directory below it that is called after your driver. While one process of the driver replaces another,
-	// both have it: a lock in it that lasts as long as the process would keep the new one from ever being configured.
+	// StateDir is a directory that the driver may write to and that outlives it, or "" where there is none. It is there, and the driver's own:
+	// nobody else keeps anything in it. While one process of the driver replaces another, both have it: a lock in it that lasts as long as the
+	// process would keep the new one from ever being configured.
 	StateDir string
 }
 

@@ -114,6 +114,8 @@ func capabilities(d Driver) []string {
 	add(wire.CapabilityShapes, shapes)
 	_, tidies := d.(Shutdowner)
 	add(wire.CapabilityShutdown, tidies)
+	_, warns := d.(Warner)
+	add(wire.CapabilityWarnings, warns)
 	_, watches := d.(Watcher)
 	add(wire.CapabilityWatch, watches)
 	return out

@@ -23,6 +23,7 @@ type server struct {
 	driver Driver
 	log    zerolog.Logger
 	gate   *gate
+	panics panics
 	turn   turn // one call at a time of those that are about nodes
 	trees  wire.Memory
 
@@ -71,18 +72,23 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 
 // Health answers how the driver is.
 func (s *server) Health(ctx context.Context, _ *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
+	return &driverv1.HealthResponse{Problem: s.problem(ctx), Warnings: s.warnings()}, nil
+}
+
+// problem is what keeps the driver from working, "" if nothing does.
+func (s *server) problem(ctx context.Context) string {
 	checker, ok := s.driver.(HealthChecker)
 	if !ok {
-		return &driverv1.HealthResponse{}, nil
+		return ""
 	}
 	err := checker.Health(ctx)
 	switch {
 	case err == nil:
-		return &driverv1.HealthResponse{}, nil
+		return ""
 	case err.Error() == "":
-		return &driverv1.HealthResponse{Problem: "the driver reports a problem without saying which"}, nil
+		return "the driver reports a problem without saying which"
 	}
-	return &driverv1.HealthResponse{Problem: err.Error()}, nil
+	return utf8(err.Error())
 }
 
 // Shutdown drains: new calls are refused, those under way are awaited, then the driver may tidy up.

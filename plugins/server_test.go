@@ -326,3 +326,49 @@ func TestBadTreeOfTheAgentIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestPanicsDoNotBuryTheLog: a driver that panics at every call logs each place once with its stack, and then how often it was.
+func TestPanicsDoNotBuryTheLog(t *testing.T) {
+	other := false
+	d := &testDriver{nodes: func(context.Context) ([]Node, error) {
+		if other {
+			panic("elsewhere")
+		}
+		panic(fmt.Sprintf("oh no, at %v", time.Now())) // the same place, in other words
+	}}
+	d.update = func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+		panic("oh no")
+	}
+	c := serve(t, d)
+	ctx := context.Background()
+	for range 1000 {
+		if _, err := c.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{}); status.Code(err) != codes.Internal {
+			t.Fatal(err)
+		}
+	}
+	stacks, lines := strings.Count(c.log.String(), `"stack":`), strings.Count(c.log.String(), "\n")
+	if stacks != 1 || lines != 10 || !strings.Contains(c.log.String(), `"times":512`) {
+		t.Errorf("%d stacks in %d lines:\n%s", stacks, lines, c.log)
+	}
+	_, _ = c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: wire.FromTree(oneNode(t)), Node: "cn1"})
+	other = true
+	_, _ = c.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
+	if stacks := strings.Count(c.log.String(), `"stack":`); stacks != 3 {
+		t.Errorf("%d stacks of three places:\n%s", stacks, c.log)
+	}
+}
+
+// TestPanicsEverywhereAreBounded: what panics at more places than are told apart is counted together.
+func TestPanicsEverywhereAreBounded(t *testing.T) {
+	var log strings.Builder
+	var p panics
+	for i := range 10 * maxPanics {
+		func() {
+			defer func() { p.told(zerolog.New(&log), fmt.Sprint(i), recover()) }()
+			panic("oh no")
+		}()
+	}
+	if stacks := strings.Count(log.String(), `"stack":`); stacks != maxPanics+1 || len(p.count) != maxPanics+1 {
+		t.Errorf("%d stacks, %d places", stacks, len(p.count))
+	}
+}

@@ -363,6 +363,9 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 || s.logged("somebody else has changed it") > 0 || s.writes() != 1 {
 			t.Errorf("%d writes, drift %q, logged %d times", s.writes(), n.Drift, s.logged("somebody else has changed it"))
 		}
+		if changes := strings.Join(s.tracker.Status().Nodes[0].Changes, "; "); s.logged(future) > 0 || strings.Contains(changes, future) || !strings.Contains(changes, "+HW_CPU_X86_AVX") {
+			t.Errorf("Placement did not take it, and was told, they say: %s", changes)
+		}
 		record, err := s.records.Load(nodeUUID)
 		must(s, err)
 		if traits := record.Providers[nodeUUID].Traits; traits[future] != "" || traits["HW_CPU_X86_AVX"] != ownership.Driver {

@@ -236,7 +236,7 @@ func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
 	defer t.mu.Unlock()
 	n.LastChange, n.Changes = time.Now(), nil
 	n.Writes += int64(len(done))
-	for _, op := range done {
+	for _, op := range t.accepted(done) {
 		n.Changes = append(n.Changes, op.String())
 		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg("Placement was told: " + op.String() + ".")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -26,7 +27,15 @@ type guest struct {
 	Resources map[string]map[string]int64 `json:"resources" toml:"resources"`
 }
 
-// checkAbilities checks what a configuration says about capabilities, guests and nodes that are gone.
+// Bounds of warnings, which are those of the protocol.
+const (
+	maxWarnings    = 100
+	maxWarningText = 2000
+)
+
+var warningName = regexp.MustCompile(`^[a-z0-9][a-z0-9._:-]{0,79}$`)
+
+// checkAbilities checks what a configuration says about warnings, capabilities, guests and nodes that are gone.
 func (c *config) checkAbilities() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
@@ -34,6 +43,17 @@ func (c *config) checkAbilities() error {
 	for _, trait := range slices.Sorted(maps.Keys(c.Capabilities)) {
 		if err := providertree.ValidateTrait(trait); err != nil {
 			return wrong("capabilities."+trait, "%v", err)
+		}
+	}
+	if len(c.Warnings) > maxWarnings {
+		return wrong("warnings", "%d: must be %d or less", len(c.Warnings), maxWarnings)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Warnings)) {
+		switch n := len([]rune(c.Warnings[name])); {
+		case !warningName.MatchString(name):
+			return wrong("warnings."+name, "must be 1 to 80 of a-z, 0-9, -, _, . and :, with a letter or a digit first")
+		case n < 1 || n > maxWarningText:
+			return wrong("warnings."+name, "has %d characters, must have 1 to %d", n, maxWarningText)
 		}
 	}
 	nodes := map[string]bool{}
@@ -80,6 +100,18 @@ func (c *config) checkAbilities() error {
 		}
 	}
 	return nil
+}
+
+// Warnings are those that are configured, and play on with the scenario.
+func (d *Driver) Warnings() []plugins.Warning {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.follow()
+	out := make([]plugins.Warning, 0, len(d.cfg.Warnings))
+	for name, text := range d.cfg.Warnings {
+		out = append(out, plugins.Warning{Name: name, Text: text})
+	}
+	return out
 }
 
 // Capabilities are those that are configured, of every node.

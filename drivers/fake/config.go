@@ -48,6 +48,8 @@ type config struct {
 	NotReady string `json:"not_ready" toml:"not_ready"`
 	// Health is a problem to report; the driver works on regardless.
 	Health string `json:"health" toml:"health"`
+	// Warnings are what the driver warns of, by name.
+	Warnings map[string]string `json:"warnings" toml:"warnings"`
 	// Scenario is the path of a file that says all of this instead, see scenario.
 	Scenario string `json:"scenario" toml:"scenario"`
 

@@ -33,6 +33,8 @@
 //	guest_list = [{ uuid = "6c6a...", name = "web", resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
 //	guests_error = "the daemon does not answer"    # what the agent must not take for "no guests"
 //	deleted_nodes = ["cn7"]
+//	health = "the daemon does not answer"          # what keeps it from working, so that it is degraded
+//	warnings = { "gpu-clock" = "GPU 0 is slow" }   # what does not
 //
 // It makes guests too, when it is told to by the agent. They are files in its state directory, and survive the driver; whoever edits or
 // removes one is a hypervisor's other administrator:

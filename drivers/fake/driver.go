@@ -40,6 +40,7 @@ var (
 	_ plugins.NodeChecker        = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.Warner             = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)
 )
 
@@ -69,7 +70,10 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	}
 	dir := ""
 	if host.StateDir != "" {
-		dir = filepath.Join(host.StateDir, "machines")
+		dir = filepath.Join(host.StateDir, machinesDir)
+		if err := adoptMachines(host.StateDir, cfg.names()); err != nil {
+			return err
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

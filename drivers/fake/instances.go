@@ -42,6 +42,15 @@ func (d *Driver) manager(node string) (config, *hypervisor, error) {
 	return cfg, d.hypervisor(), nil
 }
 
+// names are those of all nodes.
+func (c config) names() []string {
+	out := make([]string, 0, len(c.Nodes))
+	for _, n := range c.Nodes {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
 func (c config) has(node string) bool { return c.node(node).Name != "" }
 
 // node is that of the name, or the zero provider.

@@ -11,6 +11,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -42,18 +49,45 @@ type config struct {
 	InitialRAMRatio  float64 `json:"initial_ram_allocation_ratio"`
 	InitialDiskRatio float64 `json:"initial_disk_allocation_ratio"`
 
+	// NUMA is flat or nested; Unplaced is refuse or guess.
+	NUMA       string `json:"numa"`
+	Unplaced   string `json:"unplaced_consumers"`
+	SharedDisk bool   `json:"shared_disk"`
+	cpusets.CPUConfig
+	hugepages.PagesConfig
+	mdevs.MdevConfig
+	pcispec.PCIConfig
+	pmem.NamespacesConfig
+	encryption.MemoryEncryptionConfig
+	hosttraits.Config
+
 	Chroot         string `json:"chroot"`
 	ConnectTimeout string `json:"connect_timeout"`
 	CallTimeout    string `json:"call_timeout"`
 
 	connectTimeout, callTimeout time.Duration
+
+	sets  cpusets.Sets
+	pages hugepages.Reserved
+	types mdevs.Types
+	specs pcispec.Specs
+	pmem  pmem.Labels
+	sev   encryption.Limit
 }
+
+// The words for NUMA and Unplaced.
+const (
+	flat   = "flat"
+	nested = "nested"
+	refuse = "refuse"
+	guess  = "guess"
+)
 
 func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	cfg := config{
 		URI: "qemu:///system", Host: host.Name, ReservedMemoryMB: 512,
 		InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-		Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
+		NUMA: flat, Unplaced: refuse, Config: hosttraits.Config{Service: hosttraits.Keep, More: hosttraits.Keep}, Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
 	}
 	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
 		return config{}, err
@@ -80,6 +114,12 @@ func (c *config) check() error {
 			return bad("host", "%v", err)
 		}
 	}
+	if c.NUMA != flat && c.NUMA != nested {
+		return bad("numa", "%q must be \"flat\" or \"nested\"", c.NUMA)
+	}
+	if c.Unplaced != refuse && c.Unplaced != guess {
+		return bad("unplaced_consumers", "%q must be \"refuse\" or \"guess\"", c.Unplaced)
+	}
 	if c.InstancesPath != "" && !filepath.IsAbs(c.InstancesPath) {
 		return bad("instances_path", "%q is no absolute path", c.InstancesPath)
 	}
@@ -89,7 +129,7 @@ func (c *config) check() error {
 	for key, v := range map[string]int64{
 		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB, "reserved_host_disk_mb": c.ReservedDiskMB,
 	} {
-		if v < 0 || v > providertree.MaxUnit*int64(mibPerGiB) {
+		if v < 0 || v > providertree.MaxUnit*1024 {
 			return bad(key, "%d must be 0 or more, and an amount that exists", v)
 		}
 	}
@@ -117,5 +157,28 @@ func (c *config) check() error {
 		}
 		*d.into = v
 	}
-	return nil
+	return c.parse()
+}
+
+// parse reads the keys that have a grammar of their own.
+func (c *config) parse() (err error) {
+	if c.sets, err = cpusets.Parse(c.CPUConfig); err != nil {
+		return err
+	}
+	if c.pages, err = hugepages.Parse(c.PagesConfig); err != nil {
+		return err
+	}
+	if c.types, err = mdevs.Parse(c.MdevConfig); err != nil {
+		return err
+	}
+	if c.specs, err = pcispec.Parse(c.PCIConfig); err != nil {
+		return err
+	}
+	if c.pmem, err = pmem.Parse(c.NamespacesConfig); err != nil {
+		return err
+	}
+	if c.sev, err = encryption.Parse(c.MemoryEncryptionConfig); err != nil {
+		return err
+	}
+	return c.Check()
 }

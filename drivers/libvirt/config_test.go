@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -22,9 +23,13 @@ func TestConfigDefaults(t *testing.T) {
 		}
 		want := config{
 			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
+			NUMA: "flat", Unplaced: "refuse", Config: hosttraits.Config{Service: "keep", More: "keep"},
 			Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
 		}
-		if got != want {
+		if err := want.parse(); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%q:\n%+v\nwant\n%+v", raw, got, want)
 		}
 	}
@@ -36,22 +41,35 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 		`{"uri": "/run/libvirt"}`:   "uri",
 		`{"uri": 5}`:                "uri",
 		`{"ury": "qemu:///system"}`: "ury",
-		`{"host": "` + strings.Repeat("x", 201) + `"}`:   "host",
-		`{"instances_path": "instances"}`:                "instances_path",
-		`{"chroot": "tmp"}`:                              "chroot",
-		`{"reserved_host_cpus": -1}`:                     "reserved_host_cpus",
-		`{"reserved_host_memory_mb": 1.5}`:               "reserved_host_memory_mb",
-		`{"reserved_host_memory_mb": "512"}`:             "reserved_host_memory_mb",
-		`{"reserved_host_disk_mb": 1e30}`:                "reserved_host_disk_mb",
-		`{"reserved_host_disk_mb": 9223372036854775807}`: "reserved_host_disk_mb",
-		`{"cpu_allocation_ratio": -0.1}`:                 "cpu_allocation_ratio",
-		`{"ram_allocation_ratio": 1e300}`:                "ram_allocation_ratio",
-		`{"initial_disk_allocation_ratio": 0}`:           "initial_disk_allocation_ratio",
-		`{"connect_timeout": "soon"}`:                    "connect_timeout",
-		`{"call_timeout": "1ms"}`:                        "call_timeout",
-		`{"call_timeout": 30}`:                           "call_timeout",
-		`[]`:                                             "",
-		`{`:                                              "",
+		`{"host": "` + strings.Repeat("x", 201) + `"}`:        "host",
+		`{"instances_path": "instances"}`:                     "instances_path",
+		`{"chroot": "tmp"}`:                                   "chroot",
+		`{"reserved_host_cpus": -1}`:                          "reserved_host_cpus",
+		`{"reserved_host_memory_mb": 1.5}`:                    "reserved_host_memory_mb",
+		`{"reserved_host_memory_mb": "512"}`:                  "reserved_host_memory_mb",
+		`{"reserved_host_disk_mb": 1e30}`:                     "reserved_host_disk_mb",
+		`{"reserved_host_disk_mb": 9223372036854775807}`:      "reserved_host_disk_mb",
+		`{"cpu_allocation_ratio": -0.1}`:                      "cpu_allocation_ratio",
+		`{"ram_allocation_ratio": 1e300}`:                     "ram_allocation_ratio",
+		`{"initial_disk_allocation_ratio": 0}`:                "initial_disk_allocation_ratio",
+		`{"connect_timeout": "soon"}`:                         "connect_timeout",
+		`{"call_timeout": "1ms"}`:                             "call_timeout",
+		`{"call_timeout": 30}`:                                "call_timeout",
+		`{"numa": "yes"}`:                                     "numa",
+		`{"unplaced_consumers": "drop"}`:                      "unplaced_consumers",
+		`{"cpu_shared_set": "4-"}`:                            "cpu_shared_set",
+		`{"cpu_dedicated_set": "1", "cpu_shared_set": "1-2"}`: "cpu_dedicated_set",
+		`{"reserved_huge_pages": [{"node": 0}]}`:              "reserved_huge_pages[0].count",
+		`{"enabled_mdev_types": [""]}`:                        "enabled_mdev_types[0]",
+		`{"mdev_types": {"x": {}}}`:                           `mdev_types."x"`,
+		`{"pci_device_spec": [{"vendor_id": "zz"}]}`:          "pci_device_spec[0].vendor_id",
+		`{"pmem_namespaces": ["SMALL"]}`:                      "pmem_namespaces[0]",
+		`{"num_memory_encrypted_guests": -1}`:                 "num_memory_encrypted_guests",
+		`{"compute_capabilities": "all"}`:                     "compute_capabilities",
+		`{"compute_capability_overrides": {"HW_X": true}}`:    "compute_capability_overrides",
+		`{"shared_disk": "yes"}`:                              "shared_disk",
+		`[]`:                                                  "",
+		`{`:                                                   "",
 	} {
 		_, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
 		var ce *plugins.ConfigError
@@ -81,9 +99,8 @@ func TestSchemaIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var keys []string
-	v := reflect.ValueOf(cfg)
-	for i := range v.NumField() {
-		key := v.Type().Field(i).Tag.Get("json")
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		key := field.Tag.Get("json")
 		if key == "" {
 			continue
 		}
@@ -93,11 +110,11 @@ func TestSchemaIsTrue(t *testing.T) {
 			t.Errorf("the schema does not describe %s", key)
 			continue
 		}
-		want, err := json.Marshal(v.Field(i).Interface())
+		want, err := json.Marshal(reflect.ValueOf(cfg).FieldByIndex(field.Index).Interface())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := json.Marshal(p.Default); string(got) != string(want) && (p.Default != nil || string(want) != `""`) {
+		if got, _ := json.Marshal(p.Default); string(got) != string(want) && (p.Default != nil || string(want) != `""` && string(want) != "null") {
 			t.Errorf("default of %s is %s in the schema, %s in truth", key, got, want)
 		}
 	}

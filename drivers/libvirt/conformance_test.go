@@ -9,10 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
@@ -21,13 +20,13 @@ import (
 func TestConformance(t *testing.T) {
 	path := builtPlugin(t)
 	t.Run("test driver", func(t *testing.T) {
-		h, dir := testhost.Sample(), t.TempDir()
-		if err := h.Sysfs(dir); err != nil {
+		h, dir := testhost.Sample(), scratch(t)
+		if _, err := h.Sysfs(dir); err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, "node.xml")
-		guest := `<domain type="test"><name>instance-00000001</name><uuid>` + guestUUID + `</uuid><metadata>` + novaInstance + `</metadata><memory>1024</memory><os><type>hvm</type></os></domain>`
-		if err := os.WriteFile(file, []byte(strings.Replace(h.TestDriverXML(), "</node>", guest+"</node>", 1)), 0o600); err != nil {
+		guest := testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1}
+		if err := os.WriteFile(file, []byte(h.NodeXML(guest)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		conform(t, path, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
 // doubts are the disagreements between libvirt and the kernel about the host, by name. Each is logged when it begins and when it ends,
@@ -26,6 +28,13 @@ func (d *doubts) judge(name string, holds bool, format string, args ...any) {
 		return
 	}
 	d.now[name] = fmt.Sprintf(format, args...)
+}
+
+// take notes those that hold now.
+func (d *doubts) take(list []machine.Doubt) {
+	for _, one := range list {
+		d.now[one.Key] = one.Text
+	}
 }
 
 // log tells what is new since the last pass. Every pass judges everything, so what was not judged to hold has ended.

@@ -9,44 +9,49 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// watchInterval is how often the kernel's list of online CPUs is read.
-const watchInterval = 10 * time.Second
-
-// Driver implements [plugins.Driver], and Watcher, HealthChecker, GuestLister and Shutdowner with it.
+// Driver implements [plugins.Driver], and of the optional interfaces those that are listed below.
 type Driver struct {
 	open hypervisor.Open
-	news chan struct{} // a connection was made; holds at most one
+	news *hypervisor.News
+	// stale says that a connection was made, and that what was remembered is of a former one.
+	stale atomic.Bool
 
-	// What UpdateProviderTree remembers from pass to pass.
-	known    expansion
+	// What is remembered from pass to pass.
+	known    remembered
+	witness  witness
+	roster   roster
 	doubts   doubts
 	disks    disks
 	toldDisk string
 
-	mu   sync.Mutex // for what Health, Watch and Shutdown see
-	cfg  config
-	link *hypervisor.Link
+	mu           sync.Mutex // for what may be called beside a pass
+	cfg          config
+	link         *hypervisor.Link
+	capabilities map[string]bool
+	renames      plugins.ClassRenames
 }
 
 var (
-	_ plugins.Driver        = (*Driver)(nil)
-	_ plugins.Watcher       = (*Driver)(nil)
-	_ plugins.HealthChecker = (*Driver)(nil)
-	_ plugins.GuestLister   = (*Driver)(nil)
-	_ plugins.Shutdowner    = (*Driver)(nil)
+	_ plugins.Driver             = (*Driver)(nil)
+	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.Renamer            = (*Driver)(nil)
+	_ plugins.CapabilityReporter = (*Driver)(nil)
+	_ plugins.Watcher            = (*Driver)(nil)
+	_ plugins.HealthChecker      = (*Driver)(nil)
+	_ plugins.GuestLister        = (*Driver)(nil)
+	_ plugins.Shutdowner         = (*Driver)(nil)
 )
 
 func newDriver(open hypervisor.Open) *Driver {
-	return &Driver{open: open, news: make(chan struct{}, 1), disks: disks{measure: measureDisk}}
+	return &Driver{open: open, news: hypervisor.NewNews(), disks: disks{measure: measureDisk}}
 }
 
 // Info names the driver.
@@ -68,7 +73,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if !same {
 		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
-			Explain: hypervisor.Explain, Up: d.connected,
+			Explain: hypervisor.Explain, Up: func() { d.stale.Store(true) }, News: d.news,
 		})
 	}
 	d.mu.Unlock()
@@ -79,13 +84,6 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 		}
 	}
 	return nil
-}
-
-func (d *Driver) connected() {
-	select {
-	case d.news <- struct{}{}:
-	default:
-	}
 }
 
 func (d *Driver) current() (config, *hypervisor.Link, error) {
@@ -114,47 +112,47 @@ func (d *Driver) nodeName(ctx context.Context) (string, error) {
 	return surveyHostname(ctx, link)
 }
 
-// UpdateProviderTree says on the root of the node what the machine has.
+// UpdateProviderTree says what the machine has: see package inventory for the tree. Inventory that is to be elsewhere than it is takes what is
+// allocated of it along, see reshape.go.
 //
-// Cost: four calls of libvirt (some 10 ms altogether, but seconds for the first, in which libvirt questions its
-// emulators), a few files of /sys and /proc per CPU, one statfs.
+// Cost: that of survey, and O(CPUs + devices + domains).
 func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
-	root, ok := tree.ProviderByName(node)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("the tree has no resource provider %q", node)
-	case root.ParentUUID != "":
-		return nil, fmt.Errorf("resource provider %q is not the root of a tree", node)
-	}
-	if name, err := d.nodeName(ctx); err != nil {
-		return nil, answer(err)
-	} else if name != node {
-		return nil, fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
-	}
-	cfg, link, err := d.current()
+	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
 	}
-	known := d.known
-	a, err := hypervisor.Call(ctx, link, "the host's inventory", func(c hypervisor.Conn) (answers, error) { return ask(c, known) })
+	f, err := d.survey(ctx, cfg, link, allocations != nil)
 	if err != nil {
 		return nil, answer(err)
 	}
-	d.known = expansion{cpu: a.caps.CPU, features: a.expanded}
-	disk, err := d.disks.survey(ctx, cfg.InstancesPath)
+	c, err := d.choose(cfg, f, tree, root, node)
 	if err != nil {
 		return nil, answer(err)
 	}
-	d.doubts.begin()
-	f, err := survey(a, disk, hostfs.Root(cfg.Chroot), &d.doubts)
+	after, err := d.shape(ctx, cfg, c, tree, root, cfg.NUMA == nested, allocations)
 	if err != nil {
-		return nil, answer(err)
-	}
-	d.tell(ctx, f)
-	if err := report(tree, root.UUID, f, cfg); err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
-	return allocations, nil
+	d.tell(ctx, f)
+	return after, nil
+}
+
+// nodeOf finds the root of a node in its tree.
+func (d *Driver) nodeOf(ctx context.Context, tree *providertree.Tree, node string) (config, *hypervisor.Link, string, error) {
+	root, ok := tree.ProviderByName(node)
+	switch {
+	case !ok:
+		return config{}, nil, "", fmt.Errorf("the tree has no resource provider %q", node)
+	case root.ParentUUID != "":
+		return config{}, nil, "", fmt.Errorf("resource provider %q is not the root of a tree", node)
+	}
+	if name, err := d.nodeName(ctx); err != nil {
+		return config{}, nil, "", answer(err)
+	} else if name != node {
+		return config{}, nil, "", fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
+	}
+	cfg, link, err := d.current()
+	return cfg, link, root.UUID, err
 }
 
 // tell logs what an operator may not expect, once.
@@ -191,38 +189,11 @@ func (d *Driver) Health(context.Context) error {
 	return link.State()
 }
 
-// Watch says to look again whenever a connection to libvirt was made, and when CPUs went online or offline.
-func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
-	tick := time.NewTicker(watchInterval)
-	defer tick.Stop()
-	cpus := d.onlineCPUs()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-d.news:
-			changed("")
-		case <-tick.C:
-			// A list that cannot be read now says nothing.
-			if now := d.onlineCPUs(); now != nil && !slices.Equal(now, cpus) {
-				if cpus != nil {
-					changed("")
-				}
-				cpus = now
-			}
-		}
-	}
-}
-
-func (d *Driver) onlineCPUs() []int {
+// Capabilities is what the service that runs the guests promises, as far as the configuration lets the driver say it.
+func (d *Driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
-	root := hostfs.Root(d.cfg.Chroot)
-	d.mu.Unlock()
-	cpus, err := root.OnlineCPUs()
-	if err != nil {
-		return nil
-	}
-	return cpus
+	defer d.mu.Unlock()
+	return d.capabilities
 }
 
 // Shutdown closes the connection.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -34,7 +34,7 @@ func TestANewNode(t *testing.T) {
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	root := r.mustPass(newTree(t))
 	diff(t, "inventories", providertree.Inventories{
-		"VCPU": inv(16, 0, 4), "MEMORY_MB": inv(32768, 512, 1), "DISK_GB": inv(df(t, r.chroot), 0, 1),
+		"VCPU": inv(16, 0, 4), "MEMORY_MB": inv(32768, 512, 1), "DISK_GB": inv(df(t, r.instances), 0, 1),
 	}, root.Inventories)
 	diff(t, "traits", []string{
 		"COMPUTE_ARCH_X86_64", "HW_ARCH_X86_64", "HW_CPU_HYPERTHREADING", "HW_CPU_X86_AESNI", "HW_CPU_X86_AVX", "HW_CPU_X86_AVX2",
@@ -72,7 +72,9 @@ func TestOthersPropertyIsLeftAlone(t *testing.T) {
 		t.Errorf("the child changed: %+v", after)
 	}
 	diff(t, "custom inventory", providertree.Inventory{Total: 3}.Normalize(), root.Inventories["CUSTOM_LICENCE"])
-	diff(t, "PCPU", providertree.Inventory{Total: 3}.Normalize(), root.Inventories["PCPU"])
+	if _, there := root.Inventories["PCPU"]; there {
+		t.Error("PCPU of the root is the driver's, and no CPU is dedicated")
+	}
 	diff(t, "aggregates", []string{child}, root.Aggregates)
 	for _, trait := range foreign {
 		if !root.HasTrait(trait) {
@@ -120,7 +122,7 @@ func TestRatiosAndReserved(t *testing.T) {
 			root := r.mustPass(tree)
 			diff(t, "VCPU", tc.vcpu, root.Inventories["VCPU"])
 			diff(t, "MEMORY_MB", inv(32768, tc.memory, 1), root.Inventories["MEMORY_MB"])
-			diff(t, "DISK_GB", inv(df(t, r.chroot), tc.diskReserved, 1), root.Inventories["DISK_GB"])
+			diff(t, "DISK_GB", inv(df(t, r.instances), tc.diskReserved, 1), root.Inventories["DISK_GB"])
 		})
 	}
 }
@@ -129,7 +131,7 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"reserved_host_cpus": 17, "reserved_host_memory_mb": 1 << 20})
 	_, err := r.pass(newTree(t))
-	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus: reserves 17 of VCPU, but the host has only 16") || !strings.Contains(err.Error(), "reserved_host_memory_mb") {
+	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus: reserves 17 of VCPU, but cn1 has only 16") || !strings.Contains(err.Error(), "reserved_host_memory_mb") {
 		t.Errorf("%v, want both keys in it", err)
 	}
 }
@@ -139,11 +141,10 @@ func TestADiskTooSmallToCountIsAbsent(t *testing.T) {
 	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5}); err != nil {
 		t.Fatal(err)
 	}
-	f := facts{cpus: []int{0}, memoryKiB: 1 << 20}
-	f.disk.Bytes = 1<<30 - 1
-	if err := report(tree, nodeUUID, f, config{}); err != nil {
-		t.Fatal(err)
-	}
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	r.disks.measure = func(string) (hostfs.Filesystem, error) { return hostfs.Filesystem{Bytes: 1<<30 - 1}, nil }
+	r.mustPass(tree)
 	if i, ok := tree.Inventory(nodeUUID, "DISK_GB"); ok {
 		t.Errorf("DISK_GB is %+v", i)
 	}
@@ -257,19 +258,19 @@ func TestAnswersThatCannotBeTrue(t *testing.T) {
 		"entities":          {func(d *daemon) { d.caps = `<!DOCTYPE x [<!ENTITY a "b">]><capabilities>&a;</capabilities>` }, "cannot be read"},
 		"huge XML":          {func(d *daemon) { d.caps = strings.Repeat("<a>", 6<<20) }, "more than"},
 		"deep XML":          {func(d *daemon) { d.caps = "<capabilities>" + strings.Repeat("<a>", 1<<20) }, "cannot be read"},
-		"odd siblings":      {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings="0,1"`, `siblings="0-"`, 1) }, "siblings of CPU"},
-		"endless siblings":  {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings="0,1"`, `siblings="0-4294967295"`, 1) }, "siblings of CPU"},
-		"memory in MiB":     {func(d *daemon) { d.caps = strings.Replace(d.caps, `unit="KiB"`, `unit="MiB"`, 1) }, "expected KiB"},
+		"odd siblings":      {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings='0,8'`, `siblings='0-'`, 1) }, "siblings of CPU"},
+		"endless siblings":  {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings='0,8'`, `siblings='0-4294967295'`, 1) }, "siblings of CPU"},
+		"memory in MiB":     {func(d *daemon) { d.caps = strings.Replace(d.caps, `<memory unit='KiB'`, `<memory unit='MiB'`, 1) }, "expected KiB"},
 		"a broken CPU":      {func(d *daemon) { d.expanded = "<cpu" }, "expanded CPU of libvirt"},
 		"a failing CPU":     {func(d *daemon) { d.noExpand = errors.New("boom") }, "features of the host's CPU: boom"},
 		"not a CPU at all":  {func(d *daemon) { d.expanded = "<domain/>" }, "expanded CPU of libvirt"},
-		"negative cell ids": {func(d *daemon) { d.caps = strings.Replace(d.caps, `<cell id="0"`, `<cell id="x"`, 1) }, "cannot be read"},
+		"negative cell ids": {func(d *daemon) { d.caps = strings.Replace(d.caps, `<cell id='0'`, `<cell id='x'`, 1) }, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, h)
 			before := d.caps
 			tc.break_(d)
-			if strings.Contains(name, "siblings") && d.caps == before {
+			if (strings.Contains(name, "siblings") || strings.Contains(name, "cell")) && d.caps == before {
 				t.Fatal("the test did not break anything")
 			}
 			r := newRig(t, h, d.open, nil)
@@ -288,9 +289,10 @@ func TestDoubtsAreToldOnce(t *testing.T) {
 	h := testhost.Sample()
 	for name, break_ := range map[string]func(*daemon, string){
 		"cpu-count":     func(d *daemon, _ string) { d.node.CPUs = 3 },
-		"cpu-sysfs":     func(_ *daemon, root string) { write(t, root, "sys/devices/system/cpu/online", "0-7\n") },
+		"numa-cpus":     func(d *daemon, _ string) { d.cpuMap[15], d.node.CPUs = false, 15 },
+		"pci-devices":   func(d *daemon, _ string) { d.devices = d.devices[2:] },
 		"memory":        func(_ *daemon, root string) { write(t, root, "proc/meminfo", "MemTotal: 1000000 kB\n") },
-		"threads":       func(d *daemon, _ string) { d.caps = unthreaded(t, h) },
+		"threads":       func(d *daemon, _ string) { d.caps = unthreaded(h) },
 		"cpu-features":  func(d *daemon, _ string) { d.expanded = cpuXML("aes", "sse") },
 		"cpu-flags":     func(_ *daemon, root string) { remove(t, root, "proc/cpuinfo") },
 		"cpu-expansion": func(d *daemon, _ string) { d.noExpand = hypervisor.ErrUnsupported },
@@ -305,10 +307,13 @@ func TestDoubtsAreToldOnce(t *testing.T) {
 				t.Errorf("told %d times: %s", n, r.log)
 			}
 			*d = *newDaemon(t, h)
-			if err := h.Sysfs(r.chroot); err != nil {
+			if err := errors.Join(os.RemoveAll(filepath.Join(r.chroot, "sys")), os.RemoveAll(filepath.Join(r.chroot, "proc"))); err != nil {
 				t.Fatal(err)
 			}
-			r.known = expansion{}
+			if _, err := h.Sysfs(r.chroot); err != nil {
+				t.Fatal(err)
+			}
+			r.stale.Store(true)
 			r.mustPass(tree)
 			if n := strings.Count(r.log.String(), "is gone"); n != 1 {
 				t.Errorf("its end is told %d times: %s", n, r.log)
@@ -331,20 +336,19 @@ func remove(t *testing.T, root, file string) {
 	}
 }
 
-func unthreaded(t *testing.T, h testhost.Host) string {
-	t.Helper()
-	h.ThreadsPerCore = 1
-	caps, err := h.Capabilities()
-	if err != nil {
-		t.Fatal(err)
+// unthreaded are a host's capabilities if each of its CPUs were a core.
+func unthreaded(h testhost.Host) string {
+	h = h.Clone()
+	for i := range h.CPUs {
+		h.CPUs[i].Core = h.CPUs[i].ID
 	}
-	return caps
+	return h.Capabilities("i686", "x86_64")
 }
 
 // Where libvirt cannot expand the CPU, or does not know it, the kernel's flags stand in for what the model's name hides.
 func TestACPUThatIsNotExpanded(t *testing.T) {
 	unknown := testhost.Sample()
-	unknown.Model = ""
+	unknown.Processor.Model = ""
 	for name, tc := range map[string]struct {
 		host testhost.Host
 		err  error
@@ -380,7 +384,7 @@ func TestTheCPUIsExpandedOnce(t *testing.T) {
 func TestTheInstancesDirectory(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
-	gone := filepath.Join(r.chroot, "not", "mounted")
+	gone := filepath.Join(r.instances, "not", "mounted")
 	if err := r.configure(map[string]any{"instances_path": gone}); err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +441,7 @@ func TestReloadChangesOnlyWhatChanged(t *testing.T) {
 	h := testhost.Sample()
 	opened := 0
 	d := newDaemon(t, h)
-	open := func(uri string, closed func(string)) (hypervisor.Conn, error) { opened++; return d.open(uri, closed) }
+	open := func(r hypervisor.Request) (hypervisor.Conn, error) { opened++; return d.open(r) }
 	r := newRig(t, h, open, nil)
 	tree := newTree(t)
 	r.mustPass(tree)
@@ -484,13 +488,13 @@ func TestWatchTellsWhenLibvirtIsThere(t *testing.T) {
 			t.Errorf("%d changes after libvirt came, want 1", n)
 		}
 		write(t, r.chroot, "sys/devices/system/cpu/online", "0-14\n")
-		time.Sleep(2 * watchInterval)
+		time.Sleep(2 * cpuInterval)
 		synctest.Wait()
 		if n := len(changes); n != 2 {
 			t.Errorf("%d changes after a CPU went offline, want 2", n)
 		}
 		remove(t, r.chroot, "sys/devices/system/cpu/online")
-		time.Sleep(2 * watchInterval)
+		time.Sleep(2 * cpuInterval)
 		synctest.Wait()
 		if n := len(changes); n != 2 {
 			t.Errorf("%d changes after the list could not be read, want 2", n)
@@ -509,29 +513,22 @@ func TestWatchTellsWhenLibvirtIsThere(t *testing.T) {
 func TestReportEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Sample()
-		h.Nodes = rapid.IntRange(1, 4).Draw(rt, "nodes")
-		h.ThreadsPerCore = rapid.IntRange(1, 4).Draw(rt, "threads")
-		h.CPUsPerNode = h.ThreadsPerCore * rapid.IntRange(1, 3).Draw(rt, "cores")
-		h.MemoryMiBPerNode = rapid.IntRange(1024, 1<<20).Draw(rt, "memory")
-		for cpu := range h.Nodes * h.CPUsPerNode {
-			if cpu > 0 && rapid.Bool().Draw(rt, "offline") {
-				h.Offline = append(h.Offline, cpu)
-			}
+		h.Devices = nil
+		h.CPUs, h.Cells = testhost.Grid{
+			Packages: rapid.IntRange(1, 4).Draw(rt, "nodes"), CoresPerDie: rapid.IntRange(1, 3).Draw(rt, "cores"), ThreadsPerCore: rapid.IntRange(1, 4).Draw(rt, "threads"),
+			Interleaved: rapid.Bool().Draw(rt, "interleaved"), MemoryKiB: uint64(rapid.IntRange(1024, 1<<20).Draw(rt, "memory")) << 10,
+		}.Build()
+		for i := range h.CPUs {
+			h.CPUs[i].Offline = i > 0 && rapid.Bool().Draw(rt, "offline")
 		}
-		threaded := false
-		for cpu := range h.CPUMap() {
-			mate := cpu + 1
-			for ; mate%h.ThreadsPerCore != 0; mate++ {
-				threaded = threaded || !slices.Contains(h.Offline, cpu) && !slices.Contains(h.Offline, mate)
-			}
-		}
+		threaded := slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return !c.Offline && len(h.Siblings(c)) > 1 })
 		r := newRig(t, h, newDaemon(t, h).open, nil)
 		root := r.mustPass(newTree(t))
 		_ = r.Shutdown(t.Context())
-		if got, want := root.Inventories["VCPU"].Total, int64(h.Nodes*h.CPUsPerNode-len(h.Offline)); got != want {
+		if got, want := root.Inventories["VCPU"].Total, int64(len(h.OnlineCPUs())); got != want {
 			rt.Fatalf("VCPU %d, want %d", got, want)
 		}
-		if got, want := root.Inventories["MEMORY_MB"].Total, int64(h.Nodes*h.MemoryMiBPerNode); got != want {
+		if got, want := root.Inventories["MEMORY_MB"].Total, int64(h.MemoryKiB()>>10); got != want {
 			rt.Fatalf("MEMORY_MB %d, want %d", got, want)
 		}
 		if got := root.HasTrait("HW_CPU_HYPERTHREADING"); got != threaded {
@@ -545,16 +542,12 @@ func TestReportEqualsTheModel(t *testing.T) {
 
 func BenchmarkPass(b *testing.B) {
 	h := testhost.Sample()
-	h.Nodes, h.CPUsPerNode = 8, 64
-	caps, err := h.Capabilities()
-	if err != nil {
+	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 16 << 20}.Build()
+	chroot := scratch(b)
+	if _, err := h.Sysfs(chroot); err != nil {
 		b.Fatal(err)
 	}
-	chroot := b.TempDir()
-	if err := h.Sysfs(chroot); err != nil {
-		b.Fatal(err)
-	}
-	d := &daemon{kind: "QEMU", caps: caps, cpuMap: h.CPUMap(), expanded: cpuXML(sampleFeatures...), node: hypervisor.NodeInfo{CPUs: uint(len(h.Online())), MemoryKiB: h.MemoryKiB()}}
+	d := &daemon{kind: "QEMU", caps: h.Capabilities("x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...), node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()}}
 	driver := newDriver(d.open)
 	raw := fmt.Sprintf(`{"chroot": %q, "instances_path": %q}`, chroot, chroot)
 	if err := driver.Configure(b.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {

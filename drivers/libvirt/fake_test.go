@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,13 +15,15 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // daemon is a libvirt that says whatever a test wants.
 type daemon struct {
+	hypervisor.Conn // what no test asks
+
 	mu       sync.Mutex
 	kind     string
 	hostname string
@@ -34,6 +37,12 @@ type daemon struct {
 	expands  int // calls of ExpandCPU
 	guests   []hypervisor.Guest
 	noGuests error
+
+	devices   []testhost.NodeDevice
+	domains   []testhost.Domain
+	lists     int // calls of Domains
+	dumps     int // XML that it asked for
+	guestCaps string
 }
 
 // features are those that stand behind the sample's CPU model, in libvirt's words.
@@ -41,14 +50,20 @@ var sampleFeatures = []string{"fpu", "sse", "sse2", "ssse3", "sse4.1", "sse4.2",
 
 func newDaemon(t *testing.T, h testhost.Host) *daemon {
 	t.Helper()
-	caps, err := h.Capabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &daemon{
-		kind: "QEMU", hostname: "lv1.example.org", caps: caps, cpuMap: h.CPUMap(), expanded: cpuXML(sampleFeatures...),
-		node: hypervisor.NodeInfo{CPUs: uint(len(h.Online())), MemoryKiB: h.MemoryKiB()},
+		kind: "QEMU", hostname: "lv1.example.org", devices: h.NodeDevices(), caps: h.Capabilities("i686", "x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...),
+		node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()},
 	}
+}
+
+// cpuMap is libvirt's map of a host's CPUs.
+func cpuMap(h testhost.Host) []bool {
+	present := h.PresentCPUs()
+	m := make([]bool, present[len(present)-1]+1)
+	for _, cpu := range h.OnlineCPUs() {
+		m[cpu] = true
+	}
+	return m
 }
 
 func cpuXML(features ...string) string {
@@ -60,7 +75,7 @@ func cpuXML(features ...string) string {
 	return b.String() + "</cpu>"
 }
 
-func (d *daemon) open(string, func(string)) (hypervisor.Conn, error) {
+func (d *daemon) open(hypervisor.Request) (hypervisor.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.away != nil {
@@ -76,8 +91,43 @@ func (d *daemon) CPUMap() ([]bool, error)                { return d.cpuMap, d.no
 func (d *daemon) Capabilities() (string, error)          { return d.caps, nil }
 func (d *daemon) ExpandCPU(string) (string, error)       { d.expands++; return d.expanded, d.noExpand }
 func (d *daemon) Guests() ([]hypervisor.Guest, error)    { return d.guests, d.noGuests }
-func (d *daemon) Close() error                           { return nil }
-func (d *daemon) Alive() bool                            { return true }
+func (d *daemon) Versions() (uint64, uint64, error)      { return 9000000, 7002000, nil }
+
+func (d *daemon) DomainCapabilities(hypervisor.Emulator) (string, error) {
+	if d.guestCaps == "" {
+		return "", hypervisor.ErrUnsupported
+	}
+	return d.guestCaps, nil
+}
+
+func (d *daemon) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain, error) {
+	d.lists++
+	var out []hypervisor.Domain
+	for i, one := range d.domains {
+		listed := hypervisor.Domain{UUID: one.UUID, Name: one.Name, ID: i + 1, State: hypervisor.Running}
+		if want(listed) {
+			d.dumps++
+			listed.XML = one.XML("qemu")
+		}
+		out = append(out, listed)
+	}
+	return out, nil
+}
+
+func (d *daemon) NodeDevices(want func(hypervisor.NodeDevice) bool, _ ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
+	var out []hypervisor.NodeDevice
+	for _, one := range d.devices {
+		listed := hypervisor.NodeDevice{Name: one.Name, Active: !one.Inactive}
+		if want(listed) {
+			listed.XML = one.XML
+		}
+		out = append(out, listed)
+	}
+	return out, nil
+}
+
+func (d *daemon) Close() error { return nil }
+func (d *daemon) Alive() bool  { return true }
 
 const (
 	nodeName = "cn1"
@@ -88,14 +138,25 @@ const (
 type rig struct {
 	*testing.T
 	*Driver
-	chroot string
-	log    *strings.Builder
+	chroot, instances string
+	log               *strings.Builder
+}
+
+// scratch is a directory for a made-up host.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := testhost.Scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func newRig(t *testing.T, h testhost.Host, open hypervisor.Open, config map[string]any) *rig {
 	t.Helper()
-	r := &rig{T: t, Driver: newDriver(open), chroot: t.TempDir(), log: &strings.Builder{}}
-	if err := h.Sysfs(r.chroot); err != nil {
+	r := &rig{T: t, Driver: newDriver(open), chroot: scratch(t), instances: t.TempDir(), log: &strings.Builder{}}
+	if _, err := h.Sysfs(r.chroot); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.configure(config); err != nil {
@@ -110,7 +171,7 @@ func newRig(t *testing.T, h testhost.Host, open hypervisor.Open, config map[stri
 }
 
 func (r *rig) configure(config map[string]any) error {
-	all := map[string]any{"chroot": r.chroot, "instances_path": r.chroot}
+	all := map[string]any{"chroot": r.chroot, "instances_path": r.instances}
 	for k, v := range config {
 		all[k] = v
 	}

@@ -3,103 +3,136 @@
 package libvirt
 
 import (
-	"errors"
-	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
-	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const (
-	kibPerMiB   = 1024
-	mibPerGiB   = 1024
-	bytesPerGiB = 1 << 30
-)
+const bytesPerGiB = 1 << 30
 
-// class is a resource class that the driver owns on the root.
-type class struct {
-	name     string
-	total    int64
-	reserved int64
-	// reservedKey is the configuration key behind reserved.
-	reservedKey string
-	// ratio is the configured one, 0 if it is not for us to say; initial is for a class that Placement does not know yet.
-	ratio, initial float64
+// choice is what is decided about the host: what of it is for guests, and as what.
+type choice struct {
+	facts
+	cpus cpusets.Choice
+	host inventory.Host
 }
 
-// classes says how much of each class there is, in Placement's units: CPUs, MiB cut, GiB cut. What is reserved of the
-// disk is rounded up, as in Nova.
-func classes(f facts, c config) []class {
-	return []class{
-		{"VCPU", int64(len(f.cpus)), c.ReservedCPUs, "reserved_host_cpus", c.CPURatio, c.InitialCPURatio},
-		{"MEMORY_MB", int64(f.memoryKiB / kibPerMiB), c.ReservedMemoryMB, "reserved_host_memory_mb", c.RAMRatio, c.InitialRAMRatio},
-		{"DISK_GB", int64(f.disk.Bytes / bytesPerGiB), (c.ReservedDiskMB + mibPerGiB - 1) / mibPerGiB, "reserved_host_disk_mb", c.DiskRatio, c.InitialDiskRatio},
+// choose applies the configuration to the facts. tree is the node's as it is.
+func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node string) (choice, error) {
+	c := choice{facts: f}
+	var odd []machine.Doubt
+	var err error
+	if c.cpus, odd, err = cfg.sets.Choose(f.machine); err != nil {
+		return choice{}, err
 	}
-}
-
-// report edits the root of a node until it says what the facts say. It touches the classes and traits that the driver
-// owns and no others, and changes nothing if called again.
-func report(tree *providertree.Tree, root string, f facts, c config) error {
-	var problems []error
-	for _, cl := range classes(f, c) {
-		if err := cl.report(tree, root); err != nil {
-			problems = append(problems, err)
+	d.doubts.take(odd)
+	c.host = inventory.Host{
+		Node: node, Cells: f.machine.Cells, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, MemoryKiB: f.memoryKiB,
+		DiskGB: int64(f.disk.Bytes / bytesPerGiB), SharedDisk: cfg.SharedDisk, Taken: taken(f),
+	}
+	c.host.Memory, odd = cfg.pages.Choose(f.machine)
+	d.doubts.take(odd)
+	c.host.Mdevs, odd = cfg.types.Choose(f.machine, inventory.Held(tree, root))
+	d.doubts.take(odd)
+	if c.host.PCI, odd, err = cfg.specs.Select(f.machine); err != nil {
+		return choice{}, err
+	}
+	d.doubts.take(odd)
+	c.host.Encryption, odd = cfg.sev.Choose(f.encryption(), f.domains)
+	d.doubts.take(odd)
+	pools, odd := cfg.pmem.Choose(f.pmem)
+	c.host.PMEM = pmem.Totals(pools)
+	d.doubts.take(odd)
+	d.doubts.judge("shared-disk", cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
+		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so that nothing reports disk space for this node; put the node into the aggregate of the provider of the storage")
+	traits := f.traits(cfg)
+	d.doubts.take(traits.Doubts())
+	d.promise(traits.Capabilities())
+	for trait, has := range traits.Verdicts() {
+		c.host.OwnedTraits = append(c.host.OwnedTraits, trait)
+		if has {
+			c.host.Traits = append(c.host.Traits, trait)
 		}
 	}
-	if err := reportTraits(tree, root, f.traits()); err != nil {
-		problems = append(problems, err)
-	}
-	return errors.Join(problems...)
+	slices.Sort(c.host.OwnedTraits)
+	slices.Sort(c.host.Traits)
+	return c, nil
 }
 
-func (cl class) report(tree *providertree.Tree, root string) error {
-	if cl.total == 0 {
-		_, err := tree.RemoveInventory(root, cl.name)
-		return err
-	}
-	if cl.reserved > cl.total {
-		return &plugins.ConfigError{Key: cl.reservedKey, Problem: fmt.Sprintf("reserves %d of %s, but the host has only %d", cl.reserved, cl.name, cl.total)}
-	}
-	old, known := tree.Inventory(root, cl.name)
-	_, err := tree.SetInventory(root, cl.name, providertree.Inventory{
-		Total: cl.total, Reserved: cl.reserved, MinUnit: 1, MaxUnit: cl.total, StepSize: 1, AllocationRatio: cl.chooseRatio(old, known),
-	})
-	if err != nil {
-		return fmt.Errorf("inventory of %s: %w", cl.name, err)
-	}
-	return nil
-}
-
-// chooseRatio is Nova's rule: what the configuration says; else what Placement has, so that an administrator's change
-// survives; else the initial ratio.
-func (cl class) chooseRatio(old providertree.Inventory, known bool) float64 {
-	switch {
-	case cl.ratio != 0:
-		return cl.ratio
-	case known:
-		return old.AllocationRatio
-	}
-	return cl.initial
-}
-
-// reportTraits adds the host's traits and removes those of the driver's that the host does not have (any more).
-func reportTraits(tree *providertree.Tree, root string, present []string) error {
-	is := make(map[string]bool, len(present))
-	for _, t := range present {
-		is[t] = true
-	}
-	var absent []string
-	for _, t := range hosttraits.Owned() {
-		if !is[t] {
-			absent = append(absent, t)
+// taken are the PCI devices that some domain has.
+func taken(f facts) map[machine.Address]bool {
+	out := map[machine.Address]bool{}
+	for _, d := range f.domains {
+		for _, address := range d.PCI {
+			out[address] = true
 		}
 	}
-	if _, err := tree.AddTraits(root, present...); err != nil {
-		return fmt.Errorf("traits: %w", err)
+	return out
+}
+
+// traits is what the root's traits follow from.
+func (f facts) traits(cfg config) hosttraits.Host {
+	h := hosttraits.Host{
+		Arch: f.caps.Arch, Features: f.features, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
+		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, Config: cfg.Config,
 	}
-	if _, err := tree.RemoveTraits(root, absent...); err != nil {
-		return fmt.Errorf("traits: %w", err)
+	if f.sev != nil {
+		h.Kernel = &hosttraits.Kernel{SEV: f.sev.SEV, SEVES: f.sev.ES, SEVSNP: f.sev.SNP}
+	} else if f.hypervisor != testDriver {
+		h.Kernel = &hosttraits.Kernel{}
 	}
-	return nil
+	return h
+}
+
+// encryption is what is known of memory encryption.
+func (f facts) encryption() encryption.Host {
+	h := encryption.Host{}
+	if f.sev != nil {
+		kernel := encryption.Kernel(*f.sev)
+		h.Kernel = &kernel
+	}
+	for _, c := range f.guests.domains {
+		h.Libvirt.SEV = h.Libvirt.SEV || c.SEV.Supported
+		h.Libvirt.SNP = h.Libvirt.SNP || slices.Contains(c.Security, "sev-snp")
+		if c.SEV.MaxGuests > 0 {
+			n := uint(c.SEV.MaxGuests)
+			h.Libvirt.Capabilities.Guests = &n
+		}
+		if c.SEV.MaxESGuests > 0 {
+			n := uint(c.SEV.MaxESGuests)
+			h.Libvirt.Capabilities.ESGuests = &n
+		}
+	}
+	if sev := f.guests.sev; sev != nil {
+		if sev.MaxGuests > 0 {
+			h.Libvirt.Node.Guests = &sev.MaxGuests
+		}
+		if sev.MaxESGuests > 0 {
+			h.Libvirt.Node.ESGuests = &sev.MaxESGuests
+		}
+	}
+	return h
+}
+
+// settings are those of a tree of some shape.
+func (c config) settings(nested bool) inventory.Settings {
+	return inventory.Settings{
+		Nested: nested, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
+		CPURatio: c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
+		InitialCPURatio: c.InitialCPURatio, InitialRAMRatio: c.InitialRAMRatio, InitialDiskRatio: c.InitialDiskRatio,
+	}
+}
+
+// promise keeps what the service that runs the guests promises, for Capabilities.
+func (d *Driver) promise(capabilities map[string]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.capabilities = maps.Clone(capabilities)
 }

@@ -22,8 +22,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -75,7 +75,7 @@ func stopDaemon(t *testing.T, d *libvirtd.Daemon) {
 func TestReportThroughLibvirtsTestDriver(t *testing.T) {
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.TestDriverXML()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(h.NodeXML()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
@@ -104,7 +104,7 @@ func TestReportOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	diff(t, "VCPU", inv(int64(len(online)), 0, 4), root.Inventories["VCPU"])
-	diff(t, "DISK_GB", inv(df(t, r.chroot), 0, 1), root.Inventories["DISK_GB"])
+	diff(t, "DISK_GB", inv(df(t, r.instances), 0, 1), root.Inventories["DISK_GB"])
 	if arch := map[string]string{"amd64": "HW_ARCH_X86_64", "arm64": "HW_ARCH_AARCH64"}[runtime.GOARCH]; arch != "" && !root.HasTrait(arch) {
 		t.Errorf("no %s in %v", arch, root.Traits)
 	}
@@ -260,13 +260,10 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 
 // TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that somebody else did and that is off.
 func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
-	domain := func(state, name, uuid, metadata string) string {
-		return `<domain type="test" xmlns:test="http://libvirt.org/schemas/domain/test/1.0"><test:runstate>` + state + `</test:runstate><name>` + name + `</name><uuid>` + uuid +
-			`</uuid><metadata>` + metadata + `</metadata><memory>1024</memory><os><type>hvm</type></os></domain>`
-	}
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	node := strings.Replace(h.TestDriverXML(), "</node>", domain("1", "instance-00000001", guestUUID, novaInstance)+domain("5", "other", otherUUID, "")+"</node>", 1)
+	node := h.NodeXML(testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1},
+		testhost.Domain{Name: "other", UUID: otherUUID, Off: true, VCPUs: 1, MemoryMiB: 1})
 	if err := os.WriteFile(file, []byte(node), 0o600); err != nil {
 		t.Fatal(err)
 	}

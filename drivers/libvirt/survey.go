@@ -6,136 +6,123 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/crosscheck"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/nodedev"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/sysfs"
 )
 
-// maxMemoryKiB is more than any host has (4 PiB): a figure above it is damaged.
-const maxMemoryKiB = 1 << 42
+const (
+	kibPerMiB = 1024
+	// maxMemoryKiB is more than any host has (4 PiB): a figure above it is damaged.
+	maxMemoryKiB = 1 << 42
+)
 
 // facts are what the driver knows of the host.
 type facts struct {
-	cpus        []int // online
-	memoryKiB   uint64
-	disk        hostfs.Filesystem
-	arch        string
-	features    []string
-	threaded    bool
-	guestArches []string
+	machine   machine.Machine
+	memoryKiB uint64
+	disk      hostfs.Filesystem
+	features  []string
+	threaded  bool
+	// guests is what libvirt says that guests can have, sev what the kernel may encrypt, nil if it knows nothing of it.
+	answers
+	sev  *sysfs.SEV
+	pmem []pmem.Namespace
+	// domains are all on the host. domainsKnown is false where the hypervisor has no list of them.
+	domains      []domain.Domain
+	domainsKnown bool
 }
 
-func (f facts) traits() []string {
-	return hosttraits.Host{Arch: f.arch, Features: f.features, Threaded: f.threaded, GuestArches: f.guestArches}.Traits()
+// witness remembers the last comparison of the host's devices, which costs a call for each of them.
+type witness struct {
+	seen   machine.Machine
+	doubts []machine.Doubt
+	valid  bool
 }
 
-// answers are what libvirt said, as it said it.
-type answers struct {
-	hypervisor string
-	node       hypervisor.NodeInfo
-	cpuMap     []bool // nil where the hypervisor has none
-	caps       capabilities.Host
-	expanded   []string // nil where libvirt does not know what the CPU's model stands for
-}
-
-// expansion remembers the last CPU that libvirt expanded: it is the same in every pass, and asking costs a round trip.
-type expansion struct {
-	cpu      string
-	features []string
-}
-
-// ask makes all calls of one pass. Cost: five round trips, four if the CPU is the one in known.
-func ask(c hypervisor.Conn, known expansion) (answers, error) {
-	var a answers
-	var err error
-	if a.hypervisor, err = c.Type(); err != nil {
-		return a, fmt.Errorf("asking libvirt for its type: %w", err)
-	}
-	if a.node, err = c.NodeInfo(); err != nil {
-		return a, fmt.Errorf("asking libvirt for the node's figures: %w", err)
-	}
-	if a.cpuMap, err = c.CPUMap(); err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
-		return a, fmt.Errorf("asking libvirt for the CPU map: %w", err)
-	}
-	text, err := c.Capabilities()
+// survey asks libvirt and the kernel what the host is. An answer that cannot be true is an error; what the two do not agree about is told to the
+// doubts. The kernel counts for processors, NUMA cells and devices, libvirt for all of the host's memory, as in Nova, and for the CPU's features.
+//
+// Cost: four calls of libvirt, two for the domains, and a file of /sys or some for each CPU and device.
+func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fresh bool) (facts, error) {
+	a, err := d.ask(ctx, l)
 	if err != nil {
-		return a, fmt.Errorf("asking libvirt for its capabilities: %w", err)
-	}
-	if a.caps, err = capabilities.Parse(text); err != nil {
-		return a, err
-	}
-	if known.features != nil && known.cpu == a.caps.CPU {
-		a.expanded = known.features
-		return a, nil
-	}
-	if a.caps.Model == "" {
-		return a, nil // nothing to expand: libvirt does not know this CPU
-	}
-	text, err = c.ExpandCPU(a.caps.CPU)
-	switch {
-	case errors.Is(err, hypervisor.ErrUnsupported):
-		return a, nil
-	case err != nil:
-		return a, fmt.Errorf("asking libvirt for the features of the host's CPU: %w", err)
-	}
-	a.expanded, err = capabilities.ParseCPU(text)
-	return a, err
-}
-
-// survey turns what libvirt and the kernel say into facts. An answer that cannot be true is an error; a disagreement
-// between the two is told to doubts.
-func survey(a answers, disk hostfs.Filesystem, root hostfs.Root, doubts *doubts) (facts, error) {
-	f := facts{disk: disk, arch: a.caps.Arch, guestArches: a.caps.GuestArches}
-	var err error
-	if f.cpus, err = surveyCPUs(a, root, doubts); err != nil {
 		return facts{}, err
 	}
-	if f.memoryKiB, err = surveyMemory(a, root, doubts); err != nil {
+	f := facts{answers: a}
+	if f.disk, err = d.disks.survey(ctx, cfg.InstancesPath); err != nil {
 		return facts{}, err
 	}
-	if f.threaded, err = surveyThreads(a, root, doubts); err != nil {
+	d.doubts.begin()
+	d.doubts.take(a.guests.doubts)
+	root := hostfs.Root(cfg.Chroot)
+	if err := f.checkCPUs(root, &d.doubts); err != nil {
 		return facts{}, err
 	}
-	f.features = surveyFeatures(a, root, doubts)
+	if f.memoryKiB, err = surveyMemory(a, root, &d.doubts); err != nil {
+		return facts{}, err
+	}
+	if err := d.surveyMachine(ctx, cfg, l, &f); err != nil {
+		return facts{}, err
+	}
+	f.features = surveyFeatures(a, root, &d.doubts)
+	var odd []machine.Doubt
+	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
+	case err == nil:
+		f.domainsKnown = true
+		d.doubts.take(odd)
+	case !errors.Is(err, hypervisor.ErrUnsupported):
+		return facts{}, err
+	}
 	return f, nil
 }
 
-// surveyCPUs goes by the CPU map. libvirt's test driver has an invented one, other hypervisors may have none: there the
-// number of CPUs in the node's figures counts.
-func surveyCPUs(a answers, root hostfs.Root, d *doubts) ([]int, error) {
+// checkCPUs looks whether libvirt's figures can be true, and whether they are the kernel's. libvirt's test driver has an invented CPU map, other
+// hypervisors may have none.
+func (f *facts) checkCPUs(root hostfs.Root, d *doubts) error {
+	a := f.answers
 	if a.node.CPUs == 0 || a.node.CPUs > cpulist.MaxCPU {
-		return nil, fmt.Errorf("libvirt's node information says that the host has %d CPUs", a.node.CPUs)
+		return fmt.Errorf("libvirt's node information says that the host has %d CPUs", a.node.CPUs)
 	}
+	if a.cpuMap == nil || a.hypervisor == testDriver {
+		return nil
+	}
+	cpus := a.onlineCPUs()
+	if len(cpus) == 0 {
+		return errors.New("libvirt's CPU map says that no CPU is online")
+	}
+	d.judge("cpu-count", len(cpus) != int(a.node.CPUs), "libvirt's CPU map has %d CPUs online (%s), its node information says %d; what the kernel says counts",
+		len(cpus), cpulist.Format(cpus), a.node.CPUs)
+	if len(a.caps.Cells) > 0 {
+		return nil // cell by cell, see compare
+	}
+	online, err := root.OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	d.judge("cpu-sysfs", cpulist.Format(online) != cpulist.Format(cpus), "libvirt says that CPUs %s are online, the kernel says %s; the kernel counts",
+		cpulist.Format(cpus), cpulist.Format(online))
+	return nil
+}
+
+func (a answers) onlineCPUs() []int {
 	var cpus []int
-	if a.cpuMap == nil || a.hypervisor == "TEST" {
-		for cpu := range int(a.node.CPUs) {
-			cpus = append(cpus, cpu)
-		}
-		return cpus, nil
-	}
 	for cpu, online := range a.cpuMap {
 		if online {
 			cpus = append(cpus, cpu)
 		}
 	}
-	if len(cpus) == 0 {
-		return nil, errors.New("libvirt's CPU map says that no CPU is online")
-	}
-	d.judge("cpu-count", len(cpus) != int(a.node.CPUs), "libvirt's CPU map has %d CPUs online (%s), its node information says %d; the map counts",
-		len(cpus), cpulist.Format(cpus), a.node.CPUs)
-	online, err := root.OnlineCPUs()
-	switch {
-	case err != nil:
-		d.judge("cpu-sysfs", true, "the kernel's list of online CPUs cannot be compared with libvirt's: %v", err)
-	default:
-		d.judge("cpu-sysfs", cpulist.Format(online) != cpulist.Format(cpus), "libvirt says that CPUs %s are online, the kernel says %s; libvirt counts",
-			cpulist.Format(cpus), cpulist.Format(online))
-	}
-	return cpus, nil
+	return cpus
 }
 
 // surveyMemory goes by the node's figures. The kernel's MemTotal may differ: libvirt adds up the NUMA nodes, and memory
@@ -145,7 +132,7 @@ func surveyMemory(a answers, root hostfs.Root, d *doubts) (uint64, error) {
 	if kib < kibPerMiB || kib > maxMemoryKiB {
 		return 0, fmt.Errorf("libvirt's node information says that the host has %d KiB of memory", kib)
 	}
-	if a.hypervisor == "TEST" {
+	if a.hypervisor == testDriver {
 		return kib, nil
 	}
 	total, err := root.MemTotalKiB()
@@ -159,21 +146,127 @@ func surveyMemory(a answers, root hostfs.Root, d *doubts) (uint64, error) {
 	return kib, nil
 }
 
-// surveyThreads goes by the siblings in libvirt's NUMA cells (not by the topology of its CPU element, which libvirt does
-// not vouch for), and by sysfs where libvirt lists no cells.
-func surveyThreads(a answers, root hostfs.Root, d *doubts) (bool, error) {
-	kernel, err := root.Threaded()
-	if len(a.caps.Cells) == 0 {
+// surveyMachine reads /sys, and compares it with libvirt. Where libvirt's host is an invented one, and no other directory is said to be its /sys, that
+// one counts: it has no NUMA cells and no processors that are told apart.
+func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Link, f *facts) error {
+	invented := f.hypervisor == testDriver
+	if invented && cfg.Chroot == "/" {
+		devices, err := nodeDevices(ctx, l)
 		if err != nil {
-			return false, fmt.Errorf("libvirt lists no NUMA cells, and the kernel's cannot be read: %w", err)
+			return err
 		}
-		return kernel, nil
+		f.machine, f.threaded = inventedMachine(f.answers, devices), f.caps.Threaded()
+		return nil
 	}
-	libvirt := a.caps.Threaded()
-	if a.hypervisor != "TEST" {
-		d.judge("threads", err == nil && kernel != libvirt, "cores with several threads: libvirt says %v, the kernel says %v; libvirt counts", libvirt, kernel)
+	host, err := sysfs.Read(cfg.Chroot)
+	if err != nil {
+		return &notReadyError{err}
 	}
-	return libvirt, nil
+	if cfg.pmem.Configured() {
+		if f.pmem, err = pmem.Read(cfg.Chroot); err != nil {
+			return &notReadyError{err}
+		}
+	}
+	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
+	f.threaded = threaded(f.machine)
+	if invented {
+		return nil
+	}
+	d.judgeThreads(*f)
+	doubts, err := d.compare(ctx, cfg, l, *f)
+	if err != nil {
+		return err
+	}
+	d.doubts.take(doubts)
+	return nil
+}
+
+func threaded(m machine.Machine) bool {
+	type core struct{ pkg, number int }
+	seen := map[core]bool{}
+	for _, c := range m.CPUs {
+		if !c.Online {
+			continue
+		}
+		at := core{c.Package, c.Core}
+		if seen[at] {
+			return true
+		}
+		seen[at] = true
+	}
+	return false
+}
+
+// judgeThreads goes by the siblings in libvirt's NUMA cells, not by the topology of its CPU element, which libvirt does not vouch for.
+func (d *Driver) judgeThreads(f facts) {
+	if len(f.caps.Cells) > 0 {
+		libvirt := f.caps.Threaded()
+		d.doubts.judge("threads", f.threaded != libvirt, "cores with several threads: libvirt says %v, the kernel says %v; the kernel counts", libvirt, f.threaded)
+	}
+}
+
+// compare compares the host's cells and devices with what libvirt and ghw say of them. As long as the kernel says the same and nobody
+// disagreed, the last comparison holds.
+func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Doubt, error) {
+	if len(f.caps.Cells) == 0 {
+		return nil, nil // a hypervisor without an idea of them
+	}
+	if d.witness.valid && len(d.witness.doubts) == 0 && reflect.DeepEqual(d.witness.seen, f.machine) {
+		return nil, nil
+	}
+	devices, err := nodeDevices(ctx, l)
+	switch {
+	case errors.Is(err, hypervisor.ErrUnsupported):
+	case err != nil:
+		return nil, err
+	}
+	said := crosscheck.FromLibvirt(crosscheck.Libvirt{Caps: f.caps, Online: f.onlineCPUs(), Devices: devices})
+	kernel := f.machine
+	if err != nil {
+		kernel.Devices, kernel.Parents = nil, nil
+	}
+	doubts := append(crosscheck.Compare(kernel, said, cfg.types.Wants), crosscheck.GHW(cfg.Chroot, f.machine)...)
+	d.witness = witness{seen: f.machine, doubts: doubts, valid: true}
+	return doubts, nil
+}
+
+// nodeDevices are the devices that are active. Cost: two calls, and one for each device.
+func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]nodedev.Device, error) {
+	list, err := hypervisor.Call(ctx, l, "the host's devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
+		return c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Active }, hypervisor.PCIDevices, hypervisor.MdevParents, hypervisor.Mdevs)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking libvirt for the host's devices: %w", err)
+	}
+	var out []nodedev.Device
+	for _, d := range list {
+		if !d.Active {
+			continue
+		}
+		device, err := nodedev.Parse(d.XML)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, device)
+	}
+	return out, nil
+}
+
+// inventedMachine is the host of libvirt's test driver: a number of CPUs, an amount of memory, and devices.
+func inventedMachine(a answers, devices []nodedev.Device) machine.Machine {
+	m := crosscheck.FromLibvirt(crosscheck.Libvirt{Caps: a.caps, Devices: devices})
+	m.CPUs, m.Cells = nil, []machine.Cell{{MemoryKiB: a.node.MemoryKiB, Distances: map[int]int{0: 10}}}
+	for cpu := range int(a.node.CPUs) {
+		m.CPUs = append(m.CPUs, machine.CPU{ID: cpu, Online: true, Core: cpu})
+		m.Cells[0].CPUs = append(m.Cells[0].CPUs, cpu)
+	}
+	for i := range m.Devices {
+		m.Devices[i].Cell = machine.NoCell
+	}
+	for i := range m.Parents {
+		m.Parents[i].Cell = machine.NoCell
+	}
+	return m
 }
 
 // surveyFeatures goes by the expanded CPU. Where libvirt cannot expand it, the kernel's flags stand in for the features
@@ -185,7 +278,7 @@ func surveyFeatures(a answers, root hostfs.Root, d *doubts) []string {
 		d.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
 		return append(hosttraits.FromKernel(a.caps.Arch, flags), a.caps.Features...)
 	}
-	if err == nil && a.hypervisor != "TEST" {
+	if err == nil && a.hypervisor != testDriver {
 		libvirt, kernel := hosttraits.Disagreement(a.caps.Arch, a.expanded, flags)
 		d.judge("cpu-features", len(libvirt)+len(kernel) > 0, "CPU features that only libvirt sees: [%s]; that only the kernel sees: [%s]; libvirt counts",
 			strings.Join(libvirt, " "), strings.Join(kernel, " "))

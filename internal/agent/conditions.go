@@ -31,7 +31,7 @@ type facts struct {
 	// See [troubles].
 	reload, journal  string
 	restart, damaged []string
-	refused          map[string]string
+	refused          map[string]health.Finding
 }
 
 // oldPasses and oldLeast say when a last good sync is old: after so many intervals, and not before.
@@ -91,7 +91,7 @@ func (b *findingList) agent(f facts) {
 		b.add(health.JournalDamaged, health.Agent, "", f.damaged...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.refused)) {
-		b.add(health.DriverRefused, health.Driver(name), f.refused[name])
+		b.all = append(b.all, f.refused[name])
 	}
 	for _, name := range f.disabled {
 		b.add(health.DriverDisabled, health.Driver(name), "")

@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -64,10 +65,13 @@ func TestFindings(t *testing.T) {
 		"no driver":   {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) { f.status.Drivers = nil }, []string{"agent no-driver"}},
 		"what the agent remembers": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) {
 			f.state, f.reload, f.providers, f.journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  remedy: z", "no permission"
-			f.restart, f.damaged, f.disabled, f.refused = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]string{"libvirt": "uri"}
+			f.restart, f.damaged, f.disabled, f.refused = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]health.Finding{
+				"libvirt": refusal("libvirt", errors.New("uri")), "second": refusal("second", &host.TakeoverError{Err: errors.New("exit status 1")}),
+			}
 		}, []string{
 			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3", "agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
-			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri", "driver fake driver-disabled",
+			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri",
+			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
 		}},
 		"starting": {func(f *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Nodes, f.status.Started = resourcetracker.Starting, nil, noon

@@ -79,7 +79,7 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.cfg.File())
 	}
 	for _, name := range a.cfg.EnabledDrivers() {
-		spec, err := a.spec(a.cfg, name)
+		spec, err := a.specToRun(a.cfg, name)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,15 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	}
 }
 
-// spec is what the host must know of a driver.
+// specToRun is spec for an agent that is to run the driver: it makes the driver's state directory.
+func (a *Agent) specToRun(cfg *config.Config, name string) (host.Spec, error) {
+	if err := makeDriverState(cfg, name); err != nil {
+		return host.Spec{}, err
+	}
+	return a.spec(cfg, name)
+}
+
+// spec is what the host must know of a driver. Nothing is written.
 func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 	c := cfg.Drivers[name]
 	timeouts, restart := cfg.Process(name)
@@ -155,7 +163,7 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 	}
 	return host.Spec{
 		Name: name, Path: c.Path, SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
-		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: cfg.Agent.StateDir},
+		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)},
 		Timeouts: host.Timeouts{
 			Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
 			Instance: timeouts.Instance,

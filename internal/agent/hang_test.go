@@ -130,7 +130,8 @@ func TestChangedExecutable(t *testing.T) {
 	check(t, os.WriteFile(path+".new", content, 0o755))
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`)
+	h.await(mark, "Reload: no setting changed", "replaced where the executable changed")
+	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable was changed"`)
 	mark2 := h.mark()
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP // and again: nothing changed on disk
@@ -141,5 +142,10 @@ func TestChangedExecutable(t *testing.T) {
 	}
 	if h.has(mark2, "takes over") {
 		t.Error("the same executable was started again")
+	}
+	for _, d := range h.status().Drivers {
+		if want := map[string]int{"chaos": 1}[d.Name]; d.Plugin.Restarts != 0 || d.Plugin.Replacements != want {
+			t.Errorf("driver %s was restarted %d times, and replaced %d times", d.Name, d.Plugin.Restarts, d.Plugin.Replacements)
+		}
 	}
 }

@@ -46,7 +46,7 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
 	}
 	if len(changes) == 0 {
-		a.log.Info().Msg("Reload: nothing changed. The drivers are configured anew all the same.")
+		a.log.Info().Msg("Reload: no setting changed. The drivers are configured anew all the same, and replaced where the executable changed.")
 	}
 	a.adopt(next)
 	a.reloadProviders(next.ProviderConfigDir())
@@ -101,7 +101,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		if known[name] != nil {
 			continue
 		}
-		spec, err := a.spec(cfg, name)
+		spec, err := a.specToRun(cfg, name)
 		if err == nil {
 			err = a.addDriver(ctx, group, name, spec, false)
 		}
@@ -116,7 +116,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 
 // reconfigureDriver gives one driver its configuration.
 func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cfg *config.Config, d *driver) {
-	spec, err := a.spec(cfg, d.name)
+	spec, err := a.specToRun(cfg, d.name)
 	if err == nil {
 		err = d.plugin.Reconfigure(ctx, spec)
 	}

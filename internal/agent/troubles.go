@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // troubles are what the agent itself remembers of what went wrong, for as long as it is so. The zero value remembers nothing.
 type troubles struct {
 	mu      sync.Mutex
-	reload  string            // why the configuration on disk was refused
-	restart []string          // keys whose changes wait for a restart
-	refused map[string]string // why drivers refuse their configuration
-	journal string            // why the journal of reshapes cannot be read
-	damaged []string          // its damaged entries
+	reload  string                    // why the configuration on disk was refused
+	restart []string                  // keys whose changes wait for a restart
+	refused map[string]health.Finding // why drivers could not be brought to their configuration
+	journal string                    // why the journal of reshapes cannot be read
+	damaged []string                  // its damaged entries
 }
 
 // set changes what is remembered.
@@ -53,7 +54,7 @@ func (t *troubles) reloaded(changes []config.Change, err error) {
 	})
 }
 
-// configured keeps whether a driver took its configuration.
+// configured keeps whether a driver could be brought to its configuration.
 func (t *troubles) configured(driver string, err error) {
 	t.set(func(t *troubles) {
 		if err == nil {
@@ -61,9 +62,9 @@ func (t *troubles) configured(driver string, err error) {
 			return
 		}
 		if t.refused == nil {
-			t.refused = map[string]string{}
+			t.refused = map[string]health.Finding{}
 		}
-		t.refused[driver] = err.Error()
+		t.refused[driver] = refusal(driver, err)
 	})
 }
 

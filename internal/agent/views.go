@@ -58,7 +58,7 @@ func (d active) view() control.Driver {
 	return control.Driver{
 		Name: d.name, Report: d.tracker.Status(),
 		Plugin: control.Plugin{
-			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Error: currentError(p),
+			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Replacements: p.Replacements, Error: currentError(p),
 			LastError: p.LastError, LastErrorAt: p.LastErrorAt, NextAttempt: p.NextAttempt, Capabilities: p.Capabilities,
 		},
 	}

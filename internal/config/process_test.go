@@ -37,7 +37,7 @@ update = "5m"
 		t.Errorf("restart (-want +got):\n%s", diff)
 	}
 	timeouts, restart = c.Process("plain")
-	if timeouts.Start != 10*time.Second || timeouts.Update != 45*time.Second || timeouts.Instance != 0 || restart.HealthMisses != 7 || restart.CrashLimit != 5 {
+	if timeouts.Start != 30*time.Second || timeouts.Update != 45*time.Second || timeouts.Instance != 0 || restart.HealthMisses != 7 || restart.CrashLimit != 5 {
 		t.Errorf("without tables of its own: %+v, %+v", timeouts, restart)
 	}
 	if c.Drivers["slow"].UnavailableGrace != 0 || c.Drivers["plain"].UnavailableGrace != 10*time.Minute {

@@ -53,13 +53,16 @@ type Driver struct {
 
 // Plugin is the process of a driver.
 type Plugin struct {
-	State    string    `json:"state"`
-	Since    time.Time `json:"since"`
-	Path     string    `json:"path"`
-	PID      int       `json:"pid,omitempty"`
-	Version  string    `json:"version,omitempty"`
-	SHA256   string    `json:"sha256,omitempty"`
-	Restarts int       `json:"restarts"`
+	State   string    `json:"state"`
+	Since   time.Time `json:"since"`
+	Path    string    `json:"path"`
+	PID     int       `json:"pid,omitempty"`
+	Version string    `json:"version,omitempty"`
+	SHA256  string    `json:"sha256,omitempty"`
+	// Restarts counts the times that the process was started again because there was none, Replacements those that another one took over
+	// from one that worked, at a reload.
+	Restarts     int `json:"restarts"`
+	Replacements int `json:"replacements"`
 	// Error is what keeps the process from working now.
 	Error string `json:"error,omitempty"`
 	// LastError is what last went wrong, however long ago.

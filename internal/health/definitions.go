@@ -24,6 +24,7 @@ const (
 const (
 	DriverDisabled     Code = "driver-disabled"
 	DriverRefused      Code = "driver-configuration-refused"
+	DriverTakeover     Code = "driver-takeover-failed"
 	DriverNotReady     Code = "driver-not-ready"
 	DriverFails        Code = "driver-fails"
 	DriverGone         Code = "driver-gone"
@@ -115,6 +116,11 @@ var definitions = []Definition{
 		Remedy:  "mend [drivers.NAME.config], then systemctl reload compute-agent",
 	},
 	{
+		Code: DriverTakeover, Severity: Warning, Title: "another process of the driver was to take over and cannot",
+		Meaning: "The former process goes on, with its former executable and configuration, and so do the passes. When it ends, or the agent does, there is none to replace it.",
+		Remedy:  "the text says how the new process failed; mend that, or put the former executable back, then systemctl reload compute-agent",
+	},
+	{
 		Code: DriverNotReady, Severity: Warning, Title: "the driver cannot tell yet what the machine gives",
 		Meaning: missed, TimeToVisible: 30 * time.Second,
 		Remedy: "the driver's own message says what it waits for; `compute-agent doctor` looks at the usual causes",
@@ -135,9 +141,9 @@ var definitions = []Definition{
 		Remedy: "the log of the agent has what it said before it ended",
 	},
 	{
-		Code: PluginDegraded, Severity: Warning, Title: "the driver's process does not answer its health check, or says that it is not well",
+		Code: PluginDegraded, Severity: Warning, Title: "the driver's process does not answer its health check, says that it is not well, or panics in a call every time",
 		Meaning: "Passes go on for as long as the driver answers to them. When it does not: guests run on, Placement says what the last good pass left, and after drivers.NAME.unavailable_grace the driver's nodes are disabled.", TimeToVisible: 15 * time.Second,
-		Remedy: "the driver's own message says what keeps it; the process is killed and started again if it stays silent",
+		Remedy: "the driver's own message says what keeps it; the process is killed and started again if it stays silent. A panic is a defect of the driver: report it with the stack in the log of the agent",
 	},
 	{
 		Code: PluginQuarantined, Severity: Critical, Title: "the driver's process crashed too often and is left alone for a while",

@@ -62,6 +62,18 @@ func Plugin(name string) Subject { return Subject("plugin " + name) }
 // Node is the subject of what is so of one compute node.
 func Node(name string) Subject { return Subject("node " + name) }
 
+// named puts the name of the driver, or of the node, into a definition's words.
+func (s Subject) named(words string) string {
+	kind, name, _ := strings.Cut(string(s), " ")
+	switch kind {
+	case "driver", "plugin":
+		return strings.ReplaceAll(words, "drivers.NAME", "drivers."+name)
+	case "node":
+		return strings.ReplaceAll(words, "node remove NAME", "node remove "+name)
+	}
+	return words
+}
+
 // Finding is a condition as it is found at a moment.
 type Finding struct {
 	Code    Code

@@ -96,6 +96,27 @@ func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
 	}
 }
 
+// TestConditionsNameTheirSubject where a definition stands for all: who reads it can copy the remedy.
+func TestConditionsNameTheirSubject(t *testing.T) {
+	found := []health.Finding{
+		{Code: health.DriverRefused, Subject: health.Driver("kvm")}, {Code: health.PluginQuarantined, Subject: health.Plugin("kvm")},
+		{Code: health.NodeOrphaned, Subject: health.Node("cn1")},
+	}
+	var tracker health.Tracker
+	all := ""
+	for _, c := range tracker.Observe(noon, found).Conditions {
+		all += c.Meaning + " " + c.Remedy + "\n"
+	}
+	for _, want := range []string{"[drivers.kvm.config]", "drivers.kvm.unavailable_grace", "node remove cn1`"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in:\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "NAME") {
+		t.Errorf("somebody has to put a name in:\n%s", all)
+	}
+}
+
 // TestEveryChangeIsToldOnce: whatever flickers, what appeared and is not gone is what is there.
 func TestEveryChangeIsToldOnce(t *testing.T) {
 	codes := health.Definitions()

@@ -48,6 +48,7 @@ func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 		if f.Remedy != "" {
 			s.condition.Remedy = f.Remedy
 		}
+		s.condition.Meaning, s.condition.Remedy = f.Subject.named(s.condition.Meaning), f.Subject.named(s.condition.Remedy)
 		if old := t.known[k]; old != nil {
 			s.condition.Since, s.shown = old.condition.Since, old.shown
 		}

@@ -21,6 +21,8 @@ const maxLog = 4 << 20
 type layout struct {
 	dir, run   string
 	privileged bool
+	// emulators are more lines for qemu.conf.
+	emulators string
 }
 
 func (l layout) lock() string      { return filepath.Join(l.dir, "lock") }
@@ -160,5 +162,5 @@ remember_owner = 0
 namespaces = []
 `
 	}
-	return conf
+	return conf + l.emulators
 }

@@ -48,7 +48,9 @@ type Options struct {
 	SearchPath string
 	// Environment are more variables for the daemon and what it starts, as NAME=value.
 	Environment []string
-	Logger      zerolog.Logger
+	// Emulators are more lines for qemu.conf, each with its end.
+	Emulators string
+	Logger    zerolog.Logger
 }
 
 // StartPrivate starts a daemon of our own and waits until it answers. It lives until Stop, or until this process ends,
@@ -56,7 +58,7 @@ type Options struct {
 //
 // Errors: [ErrNotInstalled], [ErrInUse]; if the daemon ends or stays silent, the last lines of its log are in the words.
 func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
-	l := layout{dir: filepath.Clean(o.Dir), run: filepath.Clean(o.RuntimeDir), privileged: os.Geteuid() == 0}
+	l := layout{dir: filepath.Clean(o.Dir), run: filepath.Clean(o.RuntimeDir), privileged: os.Geteuid() == 0, emulators: o.Emulators}
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("private libvirt daemon: %w", err)
 	}

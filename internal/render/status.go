@@ -77,6 +77,9 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 	if d.Plugin.Restarts > 0 {
 		process += ", restarted " + count(int64(d.Plugin.Restarts), "time")
 	}
+	if d.Plugin.Replacements > 0 {
+		process += ", replaced " + count(int64(d.Plugin.Replacements), "time") + " by reloads"
+	}
 	p.line("  plugin      %s", process)
 	if d.Plugin.SHA256 != "" {
 		p.line("  sha256      %s", d.Plugin.SHA256)

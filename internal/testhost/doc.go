@@ -10,6 +10,7 @@
 //
 // The renderers share no code with what reads them, so that agreement means something. A [Host] answers questions about
 // itself (OnlineCPUs, Siblings, …): those answers are what readers are compared with.
+// [Host.Plug], [Host.Unplug] and the methods of [Tree] change it while readers look on.
 //
 // [Sample], [GPUHost], [SingleNode] and [ManyCells] are machines to start from; [Breakages] damage a rendered tree; package hostgen
 // draws random hosts.

@@ -2,6 +2,8 @@
 
 package testhost
 
+import "slices"
+
 // Grid is a regular machine: how many of each there are in one of the next.
 type Grid struct {
 	// Packages are sockets; each has CellsPerPackage cells or, if that is 0, shares its only cell with PackagesPerCell-1
@@ -34,6 +36,7 @@ func (g Grid) Build() ([]CPU, []Cell) {
 			cpus = append(cpus, c)
 		}
 	}
+	slices.SortFunc(cpus, func(a, b CPU) int { return a.ID - b.ID })
 	n := g.Packages * perPackage / share
 	var cells []Cell
 	for i := range n {

@@ -28,9 +28,9 @@ func (w *writer) device(h Host, d *Device) {
 	if !d.NoModalias {
 		w.file(at+"/modalias", "%s\n", d.modalias())
 	}
+	w.file(at+"/driver_override", "(null)\n")
 	if d.Driver != "" {
-		w.mkdir("sys/bus/pci/drivers/" + d.Driver)
-		w.link(at+"/driver", "sys/bus/pci/drivers/"+d.Driver)
+		w.driver(at, d.Driver)
 	}
 	if d.IOMMUGroup != None {
 		group := fmt.Sprintf("sys/kernel/iommu_groups/%d", d.IOMMUGroup)
@@ -56,6 +56,19 @@ func (w *writer) device(h Host, d *Device) {
 		w.card(at, fmt.Sprintf("renderD%d", 128+card), 128+card)
 	}
 	w.mdevs(at, d.MdevParent)
+}
+
+// driver binds a device. What is written to the files of a driver has no effect: nobody is there to act on it.
+func (w *writer) driver(at, name string) {
+	w.driverFiles(name)
+	w.link(at+"/driver", "sys/bus/pci/drivers/"+name)
+}
+
+func (w *writer) driverFiles(name string) {
+	dir := "sys/bus/pci/drivers/" + name
+	for _, file := range []string{"bind", "unbind", "new_id", "remove_id"} {
+		w.file(dir+"/"+file, "")
+	}
 }
 
 func (d *Device) modalias() string {

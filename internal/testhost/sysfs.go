@@ -23,6 +23,8 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	for _, d := range []string{"sys/class/drm", "sys/class/net", "sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/fs/cgroup", "sys/kernel/iommu_groups"} {
 		w.mkdir(d)
 	}
+	w.file("sys/bus/pci/drivers_probe", "")
+	w.driverFiles("vfio-pci")
 	for i := range h.Devices {
 		w.device(h, &h.Devices[i])
 	}

@@ -134,7 +134,11 @@ func (t Tree) RemoveMdev(uuid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"sys/bus/mdev/devices/" + uuid, kind + "/devices/" + uuid, at} {
+	links := []string{"sys/bus/mdev/devices/" + uuid, kind + "/devices/" + uuid}
+	if group, err := t.resolve(at + "/iommu_group"); err == nil {
+		links = append(links, group+"/devices/"+uuid)
+	}
+	for _, name := range append(links, at) {
 		if err := t.Remove(name); err != nil {
 			return "", err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -54,7 +53,7 @@ func newBench(opts Options) (*bench, error) {
 	if len(opts.Former) == 0 {
 		opts.Former = nil
 	}
-	b := &bench{opts: opts, limits: limits(opts.Limits), log: &recorder{copy: opts.Log}}
+	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, since it is to hold sockets
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
@@ -67,22 +66,6 @@ func newBench(opts Options) (*bench, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// limits fills in the agent's defaults.
-func limits(t host.Timeouts) host.Timeouts {
-	for _, l := range []struct {
-		v   *time.Duration
-		def time.Duration
-	}{
-		{&t.Handshake, 10 * time.Second}, {&t.Info, 5 * time.Second}, {&t.Configure, 30 * time.Second}, {&t.Nodes, 30 * time.Second},
-		{&t.Update, time.Minute}, {&t.Instance, 10 * time.Minute}, {&t.Health, 3 * time.Second}, {&t.Stop, 10 * time.Second},
-	} {
-		if *l.v <= 0 {
-			*l.v = l.def
-		}
-	}
-	return t
 }
 
 func (b *bench) stateDir() string { return filepath.Join(b.scratch, "state") }

@@ -30,16 +30,15 @@ func (p *Plugin) ShapeVersion(context.Context) (int, error) {
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's shapes are not numbered. The driver's own are
 // [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
 func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	s, err := p.take()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.calls.Done()
 	if allocations == nil {
 		allocations = providertree.Allocations{}
 	}
-	got, err := s.ReshapeStep(ctx, tree, node, from, allocations)
-	if err := p.heard(ctx, s, "ReshapeStep "+node, err); err != nil {
+	var got answer
+	err := p.ask(ctx, "ReshapeStep "+node, func(s *seat) (err error) {
+		got, err = s.ReshapeStep(ctx, tree, node, from, allocations)
+		return err
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	p.mu.Lock()
@@ -63,13 +62,12 @@ func (p *Plugin) Capabilities(node string) map[string]bool {
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot tell, ever; [plugins.ErrNotReady] if it cannot tell now.
 // Without an error the list is complete.
 func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
-	s, err := p.take()
+	var guests []plugins.Guest
+	err := p.ask(ctx, "Guests "+node, func(s *seat) (err error) {
+		guests, err = s.Guests(ctx, tree, node)
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	defer s.calls.Done()
-	guests, err := s.Guests(ctx, tree, node)
-	if err := p.heard(ctx, s, "Guests "+node, err); err != nil {
 		return nil, err
 	}
 	return guests, nil
@@ -79,16 +77,12 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 //
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver does not tell.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
-	s, err := p.take()
-	if err != nil {
-		return false, err
-	}
-	defer s.calls.Done()
-	deleted, err := s.NodeDeleted(ctx, node)
-	if err := p.heard(ctx, s, "NodeDeleted "+node.Name, err); err != nil {
-		return false, err
-	}
-	return deleted, nil
+	var deleted bool
+	err := p.ask(ctx, "NodeDeleted "+node.Name, func(s *seat) (err error) {
+		deleted, err = s.NodeDeleted(ctx, node)
+		return err
+	})
+	return err == nil && deleted, err
 }
 
 // remember keeps what came with an answer to UpdateProviderTree.

@@ -99,6 +99,13 @@ func (c *chaos) Health(context.Context) error {
 	return nil
 }
 
+func (c *chaos) Warnings() []plugins.Warning {
+	if c.cfg.Health == "warn" {
+		return []plugins.Warning{{Name: "Fan 7", Text: "it is loud"}}
+	}
+	return nil
+}
+
 func (c *chaos) Shutdown(context.Context) error {
 	if path := os.Getenv(scratchKey); path != "" {
 		return os.WriteFile(path, []byte("tidied up"), 0o600)

@@ -54,22 +54,23 @@ func (p *process) Configure(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// Health asks how the driver is.
-func (p *process) Health(ctx context.Context) error {
+// Health asks how the driver is, and of what it warns.
+func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 	if err := p.checkSocket(); err != nil {
-		return err
+		return nil, err
 	}
 	limit := p.timeouts.Load().Health
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := p.plugin.Health(ctx, &driverv1.HealthRequest{})
 	if err != nil {
-		return p.callError(ctx, "Health", limit, err)
+		return nil, p.callError(ctx, "Health", limit, err)
 	}
+	warnings := checkWarnings(reply.GetWarnings(), p.info.GetCapabilities())
 	if problem := reply.GetProblem(); problem != "" {
-		return &unwell{words(problem, 2000)}
+		return warnings, &unwell{words(problem, 2000)}
 	}
-	return nil
+	return warnings, nil
 }
 
 // AvailableNodes asks for the nodes.
@@ -223,6 +224,8 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))
+	case code == codes.Internal:
+		return p.failed(call, &defective{fmt.Sprintf("%s (%s)", clip(f.Message, 20000), code)})
 	default:
 		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
 	}

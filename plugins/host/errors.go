@@ -53,6 +53,48 @@ func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailab
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
+// ReplacedError is [ErrUnavailable] of a call whose process was replaced by another one and ended before it had answered. The plugin is not
+// down: the other process serves.
+type ReplacedError struct {
+	Driver string
+	// Cause is how the call ended.
+	Cause error
+}
+
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("driver %s was being replaced: the former process ended before it had answered: %v", e.Driver, e.Cause)
+}
+
+// Unwrap returns the cause, which is ErrUnavailable.
+func (e *ReplacedError) Unwrap() error { return e.Cause }
+
+// TakeoverError says that another process, which was to replace the one that serves, cannot: that one goes on, with its former configuration.
+// It wraps [ErrUntrusted], [ErrIncompatible], a [*StartError] or, from a driver that refuses the configuration, a [*plugins.ConfigError].
+type TakeoverError struct {
+	Path string // of the executable that was to be started
+	Err  error
+}
+
+func (e *TakeoverError) Error() string {
+	return "the new process cannot take over, the old one goes on: " + e.Err.Error()
+}
+
+// Unwrap returns why.
+func (e *TakeoverError) Unwrap() error { return e.Err }
+
+// excused is a missing answer that is not held against the plugin.
+type excused struct{ err error }
+
+func (e *excused) Error() string { return e.err.Error() }
+
+// Unwrap returns it.
+func (e *excused) Unwrap() error { return e.err }
+
+// defective is a call that ended with a defect of the plugin: an SDK says so when the driver's code panicked.
+type defective struct{ words string }
+
+func (e *defective) Error() string { return e.words }
+
 // UntrustedError is [ErrUntrusted] with what is wrong and how to mend it.
 type UntrustedError struct {
 	Path    string

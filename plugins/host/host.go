@@ -17,6 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -53,6 +54,7 @@ type Host struct {
 	lock    *os.File
 	spawn   *spawner
 	uid     int
+	dial    []grpc.DialOption // of tests, which look at what is asked of plugins
 
 	mu       sync.Mutex
 	plugins  map[string]*Plugin

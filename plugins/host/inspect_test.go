@@ -106,7 +106,7 @@ func TestRepliesThatCannotBeUnpacked(t *testing.T) {
 	}
 	for name, call := range map[string]func(p *process) error{
 		"Info":           func(p *process) error { return p.introduce(context.Background()) },
-		"Health":         func(p *process) error { return p.Health(context.Background()) },
+		"Health":         func(p *process) error { _, err := p.Health(context.Background()); return err },
 		"Configure":      func(p *process) error { return p.Configure(context.Background(), Spec{Timeouts: *p.timeouts.Load()}) },
 		"AvailableNodes": func(p *process) error { _, err := p.AvailableNodes(context.Background()); return err },
 		"Guests":         func(p *process) error { _, err := p.Guests(context.Background(), oneNode(t), "cn1"); return err },
@@ -221,11 +221,19 @@ func TestHostileWordsAreTamed(t *testing.T) {
 }
 
 func TestHostileHealthAndIdentityAreTamed(t *testing.T) {
-	raw, err := proto.Marshal(&driverv1.HealthResponse{Problem: "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000)})
+	raw, err := proto.Marshal(&driverv1.HealthResponse{
+		Problem:  "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000),
+		Warnings: []*driverv1.Warning{{Name: "fan", Text: "\x1b[2Jloud\nlevel=error"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = hostile(t, wire.MaxMessage, raw, nil).Health(context.Background())
+	p := hostile(t, wire.MaxMessage, raw, nil)
+	p.info = &driverv1.InfoResponse{Capabilities: []string{wire.CapabilityWarnings}}
+	warnings, err := p.Health(context.Background())
+	if diff := cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\x1b[2Jloud; level=error`}}, warnings); diff != "" {
+		t.Error(diff)
+	}
 	if want := `\x1b[2Jgone; wrongxx`; err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 2003 {
 		t.Errorf("%.100v", err)
 	}

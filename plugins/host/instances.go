@@ -41,16 +41,15 @@ type management struct {
 // Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage instances, [plugins.ErrNotReady] if it cannot
 // tell now; [ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
-	s, err := p.take()
+	var instances []plugins.Instance
+	err := p.ask(ctx, "Instances "+node, func(s *seat) (err error) {
+		instances, err = s.Instances(ctx, node)
+		if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // not held against a driver that is at work on one of them
+			return &excused{err}
+		}
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	defer s.calls.Done()
-	instances, err := s.Instances(ctx, node)
-	if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // not held against a driver that is at work on one of them
-		return nil, err
-	}
-	if err := p.heard(ctx, s, "Instances "+node, err); err != nil {
 		return nil, err
 	}
 	return instances, nil
@@ -171,10 +170,7 @@ func (p *Plugin) heardOfInstance(s *seat, missed int, err error) error {
 		default:
 		}
 	}
-	if errors.Is(err, ErrUnavailable) {
-		return p.unavailableFor(err)
-	}
-	return err
+	return p.whyUnanswered(s, err)
 }
 
 // tellInstance passes on that an instance may no longer be as it was.

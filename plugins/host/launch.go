@@ -27,6 +27,9 @@ import (
 // behind when it fails.
 func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error) {
 	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
+	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
+		untrusted.Remedy = strings.ReplaceAll(untrusted.Remedy, "drivers.NAME", "drivers."+spec.Name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,7 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		SyncStderr:       newStray(log),
 		StartTimeout:     spec.Timeouts.Handshake + time.Second, // ours comes first
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets},
-		GRPCDialOptions:  inspecting(),
+		GRPCDialOptions:  append(inspecting(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
 			p.runner.env = environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...)

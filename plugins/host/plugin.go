@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Plugin struct {
 	leaving State
 	over    error         // why it cannot be started any more, or nil
 	mute    silence       // calls without an answer
+	broken  breakages     // calls that end with a defect of the plugin
 	moved   chan struct{} // closed and replaced at every transition
 	tried   bool          // the first attempt to start has ended
 	run     *running      // the supervisor, or nil
@@ -43,6 +45,7 @@ type Plugin struct {
 
 	renames      plugins.ClassRenames       // of the last reshape, or step of one
 	capabilities map[string]map[string]bool // by node, of its last answer
+	warnings     warnings                   // that are logged
 }
 
 // pluginDeps is what a plugin needs from its surroundings.
@@ -89,6 +92,7 @@ func (p *Plugin) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	status := p.status
+	status.Warnings = slices.Clone(status.Warnings)
 	if status.State.serving() && p.seat == nil {
 		status.State = p.leaving
 	}
@@ -196,13 +200,12 @@ func (p *Plugin) abandon() {
 // Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the driver's own error,
 // [ErrNoAnswer] or [ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
-	s, err := p.take()
+	var nodes []plugins.Node
+	err := p.ask(ctx, "AvailableNodes", func(s *seat) (err error) {
+		nodes, err = s.AvailableNodes(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	defer s.calls.Done()
-	nodes, err := s.AvailableNodes(ctx)
-	if err := p.heard(ctx, s, "AvailableNodes", err); err != nil {
 		return nil, err
 	}
 	p.forget(nodes)
@@ -214,13 +217,12 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 // Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed],
 // [plugins.ErrNotReady]. Without an error the tree is complete, never a partial or empty one for want of an answer.
 func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	s, err := p.take()
+	var got answer
+	err := p.ask(ctx, "UpdateProviderTree "+node, func(s *seat) (err error) {
+		got, err = s.UpdateProviderTree(ctx, tree, node, allocations)
+		return err
+	})
 	if err != nil {
-		return nil, nil, err
-	}
-	defer s.calls.Done()
-	got, err := s.UpdateProviderTree(ctx, tree, node, allocations)
-	if err := p.heard(ctx, s, "UpdateProviderTree "+node, err); err != nil {
 		return nil, nil, err
 	}
 	p.remember(node, got, allocations != nil)
@@ -242,6 +244,26 @@ func (p *Plugin) tell(node string) {
 	if changed := p.currentSpec().Changed; changed != nil {
 		changed(node)
 	}
+}
+
+// ask makes a call that changes nothing. If its process ends before it has answered, and another one has taken over meanwhile, that one is
+// asked, once.
+func (p *Plugin) ask(ctx context.Context, call string, make func(*seat) error) error {
+	err := p.askOne(ctx, call, make)
+	if replaced := (*ReplacedError)(nil); errors.As(err, &replaced) && ctx.Err() == nil {
+		p.log.Info().Str("call", call).Err(err).Msg("The call is made again: it changes nothing, and the process that has taken over can answer it.")
+		return p.askOne(ctx, call, make)
+	}
+	return err
+}
+
+func (p *Plugin) askOne(ctx context.Context, call string, make func(*seat) error) error {
+	s, err := p.take()
+	if err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	return p.heard(ctx, s, call, make(s))
 }
 
 // take returns the serving process, which will not be stopped until calls.Done.
@@ -270,16 +292,18 @@ func (p *Plugin) unavailableFor(cause error) error {
 }
 
 // heard takes note of how a call ended, by its name and, if it is about one, its node. Several in a row without an answer count
-// like missed health checks: the process may well be alive while the driver's code hangs.
+// like missed health checks: the process may well be alive while the driver's code hangs. Several in a row that the driver's code panicked in
+// make the plugin degraded at the next health check: the process is alive, and a new one would panic too.
 func (p *Plugin) heard(ctx context.Context, s *seat, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	silent := errors.Is(err, ErrNoAnswer) && ctx.Err() == nil // else the caller's own deadline was the shorter one
 	switch {
-	case p.seat != s: // replaced meanwhile
+	case p.seat != s, errors.As(err, new(*excused)): // replaced meanwhile
 	case !silent:
 		if ctx.Err() == nil {
 			p.mute.answered(call)
+			p.broken.heard(call, err, time.Now())
 		}
 	default:
 		if p.mute.missed(call) >= p.spec.Restart.Misses {
@@ -290,8 +314,16 @@ func (p *Plugin) heard(ctx context.Context, s *seat, call string, err error) err
 			}
 		}
 	}
-	if errors.Is(err, ErrUnavailable) {
-		return p.unavailableFor(err)
+	return p.whyUnanswered(s, err)
+}
+
+// whyUnanswered is the error of a call to a process, after a look at what became of that. p.mu is held.
+func (p *Plugin) whyUnanswered(s *seat, err error) error {
+	switch {
+	case !errors.Is(err, ErrUnavailable):
+		return err
+	case p.seat != nil && p.seat != s:
+		return &ReplacedError{Driver: p.status.Name, Cause: err}
 	}
-	return err
+	return p.unavailableFor(err)
 }

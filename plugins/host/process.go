@@ -27,8 +27,8 @@ type instance interface {
 	Identity() identity
 	// Configure may be called again.
 	Configure(ctx context.Context, spec Spec) error
-	// Health returns nil, an *unwell, or why there was no answer.
-	Health(ctx context.Context) error
+	// Health returns nil, an *unwell, or why there was no answer. Nil and an *unwell come with all warnings that hold.
+	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
 	// The optional abilities: plugins.ErrUnsupported without them.

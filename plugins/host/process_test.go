@@ -411,7 +411,7 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := p.Status()
-	if now.PID == second.PID || now.State != Healthy || now.Restarts != 2 {
+	if now.PID == second.PID || now.State != Healthy || now.Restarts != 0 || now.Replacements != 2 {
 		t.Fatalf("status: %+v", now)
 	}
 	if _, err := r.update(p, nil); err != nil {

@@ -26,8 +26,8 @@ type order struct {
 // with the former configuration as far as its driver keeps to its word. A plugin that is down takes the new configuration in any case and is
 // tried at once; an error says how that ended.
 //
-// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [ErrUntrusted] and all else that can go wrong with
-// a start. If ctx ends before, the order may still be carried out.
+// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [*TakeoverError] around what went wrong with the start of the second
+// process, and, for a plugin that is down, [*UnavailableError] around the same. If ctx ends before, the order may still be carried out.
 func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	spec, err := spec.complete(p.dir)
 	if err != nil {
@@ -76,10 +76,10 @@ func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, e
 		s.adopt(o.spec)
 		return nil, nil
 	}
-	if s.mustReplace(serving, o.spec) {
-		next, err := s.replace(ctx, serving, o.spec)
+	if why := s.mustReplace(serving, o.spec); why != "" {
+		next, err := s.replace(ctx, serving, o.spec, why)
 		if err != nil {
-			return serving, fmt.Errorf("the new process cannot take over, the old one goes on: %w", err)
+			return serving, &TakeoverError{Path: o.spec.Path, Err: err}
 		}
 		return next, nil
 	}
@@ -98,34 +98,37 @@ func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, e
 		return serving, err // the driver has spoken
 	}
 	s.log.Warn().Err(err).Msg("The plugin did not answer when it was given its new configuration. Another process is started with it, which takes over if it answers.")
-	next, again := s.replace(ctx, serving, o.spec)
+	next, again := s.replace(ctx, serving, o.spec, "the former process did not answer when it was given its new configuration")
 	if again != nil {
 		return serving, fmt.Errorf("%w; nor could another process be started with the new configuration: %w", err, again)
 	}
 	return next, nil
 }
 
-// mustReplace reports whether a spec wants another process than the one that runs.
-func (s *supervisor) mustReplace(serving *seat, spec Spec) bool {
-	if !s.currentSpec().sameProcess(spec) {
-		return true
+// mustReplace says why a spec wants another process than the one that runs, or "".
+func (s *supervisor) mustReplace(serving *seat, spec Spec) string {
+	if changed := s.currentSpec().otherProcess(spec); changed != "" {
+		return "the configuration has another " + changed
 	}
-	now, err := s.identify(spec.Path)
-	return err == nil && now != serving.Identity().File
+	if now, err := s.identify(spec.Path); err == nil && now != serving.Identity().File {
+		return "the executable was changed"
+	}
+	return ""
 }
 
 // replace starts a process beside the one that serves and lets it take over. No call is refused meanwhile.
-func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec) (*seat, error) {
+func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec, why string) (*seat, error) {
 	inst, err := s.launch(ctx, spec, s.log, func(State) {})
 	if err != nil {
 		return nil, err
 	}
 	s.started++
+	s.replaced++
 	patience := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // every call ends by itself within that
 	s.adopt(spec)
 	oldPID := old.Identity().PID
 	next := s.sit(inst)
-	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).
+	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).Str("reason", why).
 		Msg("Another process of the plugin takes over. The old one ends when it has finished its calls.")
 	s.draining.Go(func() { s.retire(ctx, old, patience, spec.Timeouts.Stop) })
 	return next, nil

@@ -2,7 +2,13 @@
 
 package host
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
 
 // silence counts calls without an answer: in a row, and those of each call by itself. A driver that names its nodes and then hangs in
 // the tree of one of them would otherwise be forgiven at every pass.
@@ -25,6 +31,47 @@ func (s *silence) missed(call string) int {
 func (s *silence) answered(call string) {
 	s.row = 0
 	delete(s.of, call)
+}
+
+// breakages counts calls that end with a defect of the plugin, such as a panic, each call by itself: in a row.
+type breakages struct {
+	of map[string]*breakage
+}
+
+type breakage struct {
+	row   int
+	first string // in words; it stays while the row lasts, since later ones may differ in an address or a number
+	last  time.Time
+}
+
+// heard notes how a call ended that was answered.
+func (b *breakages) heard(call string, err error, now time.Time) {
+	defect := (*defective)(nil)
+	if !errors.As(err, &defect) {
+		delete(b.of, call)
+		return
+	}
+	if b.of == nil {
+		b.of = map[string]*breakage{}
+	}
+	if b.of[call] == nil {
+		b.of[call] = &breakage{first: err.Error()}
+	}
+	b.of[call].row++
+	b.of[call].last = now
+}
+
+// problem is nil, or which call ended so for so many times in a row. What nobody has called for long is forgotten: its node may be gone.
+func (b *breakages) problem(policy Restart, now time.Time) error {
+	for _, call := range slices.Sorted(maps.Keys(b.of)) {
+		switch is := b.of[call]; {
+		case now.Sub(is.last) >= policy.ResetAfter:
+			delete(b.of, call)
+		case is.row >= policy.Misses:
+			return fmt.Errorf("%s ends with a defect of the driver, again and again, and never with an answer; the first time: %s", call, is.first)
+		}
+	}
+	return nil
 }
 
 // breaker decides how long to wait after a failure. It knows nothing of processes; time is given to it.

@@ -74,7 +74,8 @@ type Restart struct {
 	Quarantine     time.Duration // until the next single attempt; default 10 min
 }
 
-func (t Timeouts) withDefaults() Timeouts {
+// WithDefaults returns them with the defaults of the agent in the place of zeros.
+func (t Timeouts) WithDefaults() Timeouts {
 	fill(&t.Handshake, 30*time.Second)
 	fill(&t.Info, 5*time.Second)
 	fill(&t.Configure, 30*time.Second)
@@ -151,11 +152,21 @@ func (s Spec) complete(dir string) (Spec, error) {
 		return wrong("config", "has %d bytes, at most %d are allowed", len(s.Config), wire.MaxMessage/2)
 	}
 	s.Args, s.Env = slices.Clone(s.Args), maps.Clone(s.Env)
-	s.Timeouts, s.Restart = s.Timeouts.withDefaults(), s.Restart.withDefaults()
+	s.Timeouts, s.Restart = s.Timeouts.WithDefaults(), s.Restart.withDefaults()
 	return s, nil
 }
 
-// sameProcess reports whether a process started for s would be started in the same way for o.
-func (s Spec) sameProcess(o Spec) bool {
-	return s.Path == o.Path && s.SHA256 == o.SHA256 && slices.Equal(s.Args, o.Args) && maps.Equal(s.Env, o.Env)
+// otherProcess names the first key by which a process started for s would be started in another way for o, or "".
+func (s Spec) otherProcess(o Spec) string {
+	switch {
+	case s.Path != o.Path:
+		return "path"
+	case s.SHA256 != o.SHA256:
+		return "sha256"
+	case !slices.Equal(s.Args, o.Args):
+		return "args"
+	case !maps.Equal(s.Env, o.Env):
+		return "env"
+	}
+	return ""
 }

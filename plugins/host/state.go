@@ -19,7 +19,8 @@ const (
 	Configured State = "configured"
 	// Healthy: all is well.
 	Healthy State = "healthy"
-	// Degraded: the process missed a health check, or the driver says that something keeps it from working.
+	// Degraded: the process missed a health check, or the driver says that something keeps it from working, or panics in a call again and
+	// again.
 	Degraded State = "degraded"
 	// Backoff: it failed and is started again soon.
 	Backoff State = "backoff"
@@ -43,8 +44,10 @@ type Status struct {
 	Since time.Time `json:"since"`
 	// PID is 0 while there is no process, or only one that is being killed.
 	PID int `json:"pid,omitempty"`
-	// Restarts counts the processes after the first one.
+	// Restarts counts the processes that were started because there was none any more; the first one does not count.
 	Restarts int `json:"restarts"`
+	// Replacements counts the processes that took over from one that served, because of a reload: no call was refused.
+	Replacements int `json:"replacements"`
 	// LastError is what last went wrong, "" if nothing ever did; it stays after the recovery.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
@@ -56,6 +59,8 @@ type Status struct {
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
+	// Warnings are what the running process tells of beside its health, ordered by name.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // meaning is the consequence of a state for the operator, in the log.

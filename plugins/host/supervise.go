@@ -18,6 +18,7 @@ type supervisor struct {
 	breaker  breaker
 	draining sync.WaitGroup  // processes that were replaced and finish their calls
 	started  int             // processes
+	replaced int             // processes of which another one took over
 	hurry    context.Context //nolint:containedctx // see running
 }
 
@@ -173,13 +174,20 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 
 // checkHealth is one health check; it returns the misses so far, and a failure when they are too many.
 func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, misses int) (int, error) {
-	err := serving.Health(ctx)
+	warnings, err := serving.Health(ctx)
 	var calm *unwell
 	var call *CallError
+	if ctx.Err() == nil && (err == nil || errors.As(err, &calm)) {
+		s.warned(warnings)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return misses, nil //nolint:nilerr // the end of the supervisor is no failure of the plugin
 	case err == nil:
+		if err := s.isBroken(spec.Restart); err != nil {
+			s.to(Degraded, err)
+			return 0, nil
+		}
 		s.to(Healthy, nil)
 		return 0, nil
 	case errors.As(err, &calm),
@@ -198,6 +206,13 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, 
 	}
 	s.to(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
 	return misses, nil
+}
+
+// isBroken says which call of the driver panics again and again.
+func (p *Plugin) isBroken(policy Restart) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken.problem(policy, time.Now())
 }
 
 // watch follows the driver's own events, if it has any, and returns the function that ends that.

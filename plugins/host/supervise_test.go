@@ -27,6 +27,8 @@ type puppet struct {
 
 	id     identity
 	health func() error
+	// warnings come with its health.
+	warnings func() []plugins.Warning
 	// configure and update answer these calls; nil: well.
 	configure func(Spec) error
 	update    func(node string) error
@@ -44,7 +46,10 @@ func (p *puppet) Configure(_ context.Context, spec Spec) error {
 	}
 	return nil
 }
-func (p *puppet) Health(context.Context) error { return p.health() }
+func (p *puppet) Health(context.Context) ([]plugins.Warning, error) {
+	err := p.health()
+	return p.warnings(), err
+}
 func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nil, nil
 }
@@ -103,12 +108,13 @@ type stage struct {
 	t     *testing.T
 	begun time.Time
 
-	state   sync.Mutex
-	history []string // "seconds state"
-	puppets []*puppet
-	fail    error // what the next launches fail with
-	file    fileID
-	health  func() error
+	state    sync.Mutex
+	history  []string // "seconds state"
+	puppets  []*puppet
+	fail     error // what the next launches fail with
+	file     fileID
+	health   func() error
+	warnings []plugins.Warning
 	// configure and update are those of processes to come.
 	configure func(Spec) error
 	update    func(node string) error
@@ -142,7 +148,7 @@ func newStage(t *testing.T, spec Spec) *stage {
 			if s.fail != nil {
 				return nil, s.fail
 			}
-			p := &puppet{done: make(chan struct{}), health: s.howIsIt, configure: s.configure, update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
+			p := &puppet{done: make(chan struct{}), health: s.howIsIt, warnings: s.ofWhat, configure: s.configure, update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
 			s.puppets = append(s.puppets, p)
 			return p, nil
 		},
@@ -154,6 +160,12 @@ func (s *stage) howIsIt() error {
 	s.state.Lock()
 	defer s.state.Unlock()
 	return s.health()
+}
+
+func (s *stage) ofWhat() []plugins.Warning {
+	s.state.Lock()
+	defer s.state.Unlock()
+	return s.warnings
 }
 
 // set changes what comes next.

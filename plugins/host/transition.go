@@ -58,6 +58,9 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	if state == Disabled {
 		p.cause = nil
 	}
+	if state == Disabled || state == Stopped {
+		p.warnings = nil
+	}
 	status := p.status
 	if !same {
 		close(p.moved)
@@ -106,10 +109,10 @@ func (s *supervisor) sit(inst instance) *seat {
 	case <-s.silent: //nolint:errcheck // what callers said about a former process; the lock is held when they do
 	default:
 	}
-	s.seat, s.mute, s.cause = next, silence{}, nil
+	s.seat, s.mute, s.broken, s.cause = next, silence{}, breakages{}, nil
 	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
 	s.status.SHA256, s.status.Capabilities = id.SHA256, id.Capabilities
-	s.status.Restarts = s.started - 1
+	s.status.Restarts, s.status.Replacements = s.started-1-s.replaced, s.replaced
 	s.mu.Unlock()
 	s.to(Healthy, nil)
 	return next
@@ -119,7 +122,7 @@ func (s *supervisor) sit(inst instance) *seat {
 func (s *supervisor) rise(next State, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seat, s.cause, s.leaving, s.status.Since = nil, cause, next, time.Now()
+	s.seat, s.cause, s.leaving, s.status.Since, s.status.Warnings = nil, cause, next, time.Now(), nil
 	if cause != nil {
 		s.status.PID = 0
 		s.status.LastError, s.status.LastErrorAt = clip(cause.Error(), 4000), s.status.Since

@@ -184,6 +184,15 @@ class Files(unittest.TestCase):
         driver.configure(FakeCall(), {"images": str(self.images), **config}, HostInfo("cn1", str(self.state)))
         return driver
 
+    def test_instances_of_a_former_release_are_taken_along(self) -> None:
+        self.spawn(self.spec())  # in the directory that all drivers shared
+        own = self.state / "drivers" / "python"
+        own.mkdir(parents=True)
+        for _ in range(2):
+            self.driver.configure(FakeCall(), {"images": str(self.images)}, HostInfo("cn1", str(own)))
+            self.assertEqual([ONE], [i.uuid for i in self.driver.instances(FakeCall(), "cn1")])
+        self.assertEqual([own.parent], list(self.state.iterdir()))
+
     def spec(self, uuid: str = ONE, **fields) -> InstanceSpec:
         return InstanceSpec(uuid, **{"name": "web", "flavor": Flavor(root_gb=1), "allocations": {ROOT: {"VCPU": 1}}, **fields})
 

@@ -87,6 +87,14 @@ class Calls(ServingCase):
         self.assertIn("Traceback", line["stack"])
         self.assertEqual("cn1", self.call("Driver/AvailableNodes", pb.AvailableNodesRequest()).result().nodes[0].name)
 
+    def test_a_defect_in_every_call_does_not_bury_the_log(self) -> None:
+        self.driver.update = lambda *_: {}["lost"]
+        for _ in range(100):
+            self.failure(self.call("Driver/UpdateProviderTree", update()))
+        logged = [json.loads(line) for line in self.out.getvalue().splitlines()]
+        self.assertEqual([None, 2, 4, 8, 16, 32, 64], [line.get("times") for line in logged])
+        self.assertEqual(1, sum("stack" in line for line in logged))
+
     def test_whatever_is_raised_fails_its_call_alone(self) -> None:
         class Mute(Exception):
             def __str__(self) -> str:

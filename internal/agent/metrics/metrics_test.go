@@ -108,7 +108,7 @@ func (s *scene) day() {
 			Started: s.now.Add(-time.Hour), Placement: control.Placement{Requests: 9},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []control.Driver{{
-				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2}, MissingSince: s.now.Add(-time.Minute),
+				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1}, MissingSince: s.now.Add(-time.Minute),
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
 					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},

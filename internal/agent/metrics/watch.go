@@ -37,6 +37,7 @@ var (
 	descNodes      = desc("nodes", "Nodes, by how they are: starting, reporting or degraded.", "driver", "state")
 	descPlugin     = desc("plugin_state", "1 for the state that a driver's process is in, 0 for the others.", "driver", "state")
 	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
+	descReplaced   = desc("plugin_replacements_total", "Times that another process of a driver took over from one that worked, at a reload.", "driver")
 	descMissing    = desc("driver_missing_seconds", "Time since a driver was first missed after its last answer; 0 while it is there.", "driver")
 	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
 	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
@@ -52,7 +53,7 @@ var pluginStates = []host.State{
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descMissing, descDisabled, descConditions, descRetries, descStarted} {
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descDisabled, descConditions, descRetries, descStarted} {
 		out <- d
 	}
 }
@@ -75,6 +76,7 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 			gauge(descPlugin, is(d.Plugin.State == string(state)), d.Name, string(state))
 		}
 		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
+		count(descReplaced, float64(d.Plugin.Replacements), d.Name)
 		missing := 0.0
 		if !d.MissingSince.IsZero() {
 			missing = max(now.Sub(d.MissingSince).Seconds(), 0)

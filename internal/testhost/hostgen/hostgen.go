@@ -3,7 +3,7 @@
 // Package hostgen draws random hosts for property tests: valid ones, however odd.
 //
 // Among them are: cells with gaps in their numbers and above 9, without CPUs or without memory; several packages in a cell, several
-// cells in a package, dies; offline and isolated CPUs; PCI domains above 0; devices without cell, driver, IOMMU group or modalias; virtual
+// cells in a package, dies; offline and isolated CPUs, gaps in the numbers of CPUs, hyperthreads in part or none; PCI domains above 0; devices without cell, driver, IOMMU group or modalias; virtual
 // functions enabled or not, with mediated devices of their own; types with none available; devices that are only defined; kernels
 // without NUMA.
 package hostgen
@@ -74,6 +74,9 @@ func topology(t *rapid.T, h *testhost.Host) {
 		c.Offline = c.ID != 0 && rapid.IntRange(0, 7).Draw(t, "offline") == 0
 		c.Isolated = rapid.IntRange(0, 3).Draw(t, "isolated") == 0
 		c.NoHzFull = c.Isolated && rapid.Bool().Draw(t, "nohz_full")
+	}
+	if rapid.IntRange(0, 4).Draw(t, "gaps in the numbers of CPUs") == 0 {
+		h.CPUs = slices.DeleteFunc(h.CPUs, func(c testhost.CPU) bool { return c.ID != 0 && rapid.IntRange(0, 3).Draw(t, "absent") == 0 })
 	}
 	slices.SortFunc(h.CPUs, func(a, b testhost.CPU) int { return a.ID - b.ID })
 }

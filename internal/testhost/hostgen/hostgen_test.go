@@ -31,8 +31,20 @@ func TestOddHostsAreDrawn(t *testing.T) {
 		"cell of several packages": func(h testhost.Host) bool {
 			return len(h.Cells) == 1 && slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return c.Package > 0 })
 		},
-		"cell without huge pages":     cell(func(_ testhost.Host, c testhost.Cell) bool { return len(c.HugePages) == 0 && c.MemoryKiB > 0 }),
-		"offline CPU":                 cpu(func(c testhost.CPU) bool { return c.Offline }),
+		"cell without huge pages":    cell(func(_ testhost.Host, c testhost.Cell) bool { return len(c.HugePages) == 0 && c.MemoryKiB > 0 }),
+		"offline CPU":                cpu(func(c testhost.CPU) bool { return c.Offline }),
+		"gap in the numbers of CPUs": func(h testhost.Host) bool { return h.CPUs[len(h.CPUs)-1].ID >= len(h.CPUs) },
+		"core with a thread offline": func(h testhost.Host) bool {
+			return slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool {
+				return c.Offline && len(h.Siblings(c)) > 0
+			})
+		},
+		"no hyperthreads": func(h testhost.Host) bool {
+			return len(h.CPUs) > 4 && !slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return len(h.Siblings(c)) > 1 })
+		},
+		"cell with all CPUs offline": cell(func(h testhost.Host, c testhost.Cell) bool {
+			return len(h.CellCPUs(c.ID)) == 0 && slices.ContainsFunc(h.CPUs, func(p testhost.CPU) bool { return p.Cell == c.ID })
+		}),
 		"isolated CPU":                cpu(func(c testhost.CPU) bool { return c.Isolated }),
 		"second die":                  cpu(func(c testhost.CPU) bool { return c.Die > 0 }),
 		"long PCI domain":             device(func(d testhost.Device) bool { return len(d.Address) > len("0000:00:00.0") }),

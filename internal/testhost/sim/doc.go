@@ -10,12 +10,34 @@
 //	                               the tree over /sys
 //
 // The network namespace makes made-up events of the kernel the daemon's alone, and keeps its networks from this machine.
-// Everything ends with the Sim, and with the process that started it.
+// Everything ends with the Sim, and with the process that started it; a process that is killed leaves its directory behind, some MiB of
+// /dev/shm/th*.
 //
-// A program that uses it calls [Main] first thing, in TestMain or main. It needs root and libvirtd; else Start says
-// [ErrNotRoot] or libvirtd.ErrNotInstalled, and the caller decides what that means.
+// A program that uses it calls [Main] first thing, in TestMain or main:
+//
+//	sim.Main()
+//	s, err := sim.Start(ctx, testhost.GPUHost(), sim.Options{Passthrough: true})
+//	defer s.Close(ctx)
+//	…  s.URI() for libvirt, s.Root() as the chroot of what reads /sys
+//
+// It needs root and libvirtd; else Start says [ErrNotRoot] or libvirtd.ErrNotInstalled, and the caller decides what that means.
 //
 // What the daemon tells of the tree is what it would tell of such a machine: capabilities with cells and huge pages, node
-// devices, mediated devices made and ended, events. What needs the machine itself does not work: guests run on the CPUs
-// that there really are, and none can be started with a device passed through.
+// devices, mediated devices made and ended, devices plugged in and out, events.
+//
+// Guests come in three degrees, by [Options]:
+//
+//	(none)       None. There is no emulator, and libvirt defines nothing. Up in 0.3 s.
+//	Emulators    All can be defined; those run that have no device of the host and are pinned to CPUs and cells that this machine has. Others stay
+//	             defined and off: their XML tells which devices they hold, which is all that a count of mediated devices in use needs.
+//	Passthrough  All run: with mediated devices, PCI devices, pins to any CPU and cell of the made-up host. Libvirt checks and keeps what it always
+//	             does (that the devices exist, that no two guests have one), and QEMU really runs, without the devices and wherever there
+//	             is room. This is no way to learn of a guest's inside, only of what libvirt says. Three things are up to the caller: a mediated
+//	             device must be made before its guest boots, a PCI device be bound to vfio-pci ([testhost.Tree.Bind]), and huge pages stay
+//	             out of the XML, since the memory is this machine's.
+//
+// The first look at the emulators takes libvirt some seconds; Options.Cache keeps what it saw.
+//
+// [Sim.Define], [Sim.Boot], [Sim.Destroy], [Sim.Undefine] and [Sim.Virsh] are virsh, for those that are not linked with libvirt's library;
+// others connect to [Sim.URI].
 package sim

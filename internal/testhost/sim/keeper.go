@@ -22,13 +22,18 @@ const (
 	// keeperEnv tells a program that it is the keeper, with its settings; simEnv tells mdevctl where the simulation is.
 	keeperEnv = "COMPUTE_AGENT_SIM_KEEPER"
 	simEnv    = "COMPUTE_AGENT_SIM"
+	// vfioEnv tells mdevctl that what it makes needs a node in /dev/vfio.
+	vfioEnv = "COMPUTE_AGENT_SIM_VFIO"
 	// stopTimeout is how long the daemon may take to end in good order.
 	stopTimeout = 10 * time.Second
 )
 
 type keeperSettings struct {
-	Dir       string
-	Emulators bool
+	Dir         string
+	Emulators   bool
+	Passthrough bool
+	// Path is where the daemon looks for emulators before this machine's own.
+	Path string
 }
 
 // order is a line to the keeper, answer its line back.
@@ -109,6 +114,10 @@ func keep(text string) error {
 // mount puts the made-up host over this machine's. The namespace is ours alone, and goes with the last process in it.
 func (k *keeper) mount() error {
 	host := filepath.Join(k.settings.Dir, "host")
+	// Nothing of what follows may be seen outside.
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keeping mounts private: %w", err)
+	}
 	if k.settings.Emulators {
 		if err := syscall.Mount("/sys/fs/cgroup", host+"/sys/fs/cgroup", "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
 			return fmt.Errorf("mounting cgroups: %w", err)
@@ -122,7 +131,13 @@ func (k *keeper) mount() error {
 			return fmt.Errorf("mounting %s: %w", file, err)
 		}
 	}
-	return nil
+	if !k.settings.Passthrough {
+		return nil
+	}
+	if err := mountDevices(filepath.Join(k.settings.Dir, "staging")); err != nil {
+		return err
+	}
+	return pretend()
 }
 
 func (k *keeper) do(o order) error {
@@ -141,6 +156,11 @@ func (k *keeper) do(o order) error {
 		<-k.daemon.Done()
 		return k.stop() // gives back what it held; it is dead already
 	case "uevent":
+		if k.settings.Passthrough { // what is new may have an IOMMU group of its own
+			if err := vfioNodes(); err != nil {
+				return err
+			}
+		}
 		return o.Uevent.send()
 	}
 	return fmt.Errorf("unknown order %q", o.Do)
@@ -153,12 +173,15 @@ func (k *keeper) launch() error {
 	d := k.settings.Dir
 	path := filepath.Join(d, "bin") + ":/usr/sbin:/sbin" // where Debian has no emulators
 	if k.settings.Emulators {
-		path += ":" + os.Getenv("PATH") + ":/usr/bin:/bin"
+		path += ":" + k.settings.Path + ":" + os.Getenv("PATH") + ":/usr/bin:/bin"
+	}
+	emulators, environment := "", []string{"SYSTEMD_DEVICE_VERIFY_SYSFS=0", simEnv + "=" + d} // libudev insists on a real sysfs otherwise
+	if k.settings.Passthrough {                                                               // the controllers without those that know this machine's CPUs, cells and devices
+		emulators = `cgroup_controllers = ["cpu", "memory", "blkio", "cpuacct"]` + "\n"
+		environment = append(environment, vfioEnv+"=1")
 	}
 	daemon, err := libvirtd.StartPrivate(context.Background(), libvirtd.Options{
-		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Logger: zerolog.Nop(),
-		// libudev insists on a real sysfs otherwise.
-		Environment: []string{"SYSTEMD_DEVICE_VERIFY_SYSFS=0", simEnv + "=" + d},
+		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Emulators: emulators, Logger: zerolog.Nop(), Environment: environment,
 	})
 	if err != nil {
 		return err

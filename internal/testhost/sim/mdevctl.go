@@ -220,6 +220,11 @@ func (t *tool) start() error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv(vfioEnv) != "" {
+		if err := vfioNodes(); err != nil {
+			return err
+		}
+	}
 	return Uevent{Action: "add", Path: at, Subsystem: "mdev"}.send()
 }
 

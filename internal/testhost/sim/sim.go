@@ -18,7 +18,7 @@ import (
 )
 
 // ErrNotRoot means that this user may not make a mount namespace with another /sys.
-var ErrNotRoot = errors.New("a simulated host needs root: it mounts a made-up /sys in a namespace of its own")
+var ErrNotRoot = errors.New("a simulated host needs root with CAP_SYS_ADMIN: it mounts a made-up /sys in a namespace of its own")
 
 // ErrRemotely is what the keeper or the daemon said was wrong.
 var ErrRemotely = errors.New("the simulated host")
@@ -28,6 +28,9 @@ type Options struct {
 	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it this machine's cgroups to start guests
 	// in. Without, it is up in 0.3 s.
 	Emulators bool
+	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts without them, and libvirt does not notice.
+	// It implies Emulators.
+	Passthrough bool
 	// Cache is a directory that keeps what was learnt of the emulators from one simulation to the next; "" is none.
 	Cache string
 	// NoMdevctl hides the tool with which libvirt makes mediated devices.
@@ -40,6 +43,9 @@ type Sim struct {
 	keeper *os.Process
 	orders *os.File
 	tree   testhost.Tree
+
+	plugging sync.Mutex
+	host     testhost.Host
 
 	mu      sync.Mutex
 	answers chan answer // closed when the keeper is gone
@@ -56,7 +62,8 @@ func Start(ctx context.Context, h testhost.Host, o Options) (*Sim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulated host: %w", err)
 	}
-	s := &Sim{dir: dir, answers: make(chan answer, 1)}
+	o.Emulators = o.Emulators || o.Passthrough
+	s := &Sim{dir: dir, host: h.Clone(), answers: make(chan answer, 1)}
 	if err := s.prepare(h, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("simulated host: %w", err), os.RemoveAll(dir))
 	}
@@ -96,7 +103,20 @@ func (s *Sim) prepare(h testhost.Host, o Options) error {
 			return err
 		}
 	}
+	if o.Passthrough {
+		if err := emulators(emulatorDir(s.dir, o)); err != nil {
+			return err
+		}
+	}
 	return saveDefined(s.dir, inactive(h))
+}
+
+// emulatorDir is where the emulators are put that stand before the real ones: beside what is known of them.
+func emulatorDir(dir string, o Options) string {
+	if o.Cache != "" {
+		dir = o.Cache
+	}
+	return filepath.Join(dir, "emulators")
 }
 
 // launchKeeper starts this program again in namespaces of its own.
@@ -113,7 +133,7 @@ func (s *Sim) launchKeeper(o Options) error {
 	if err != nil {
 		return errors.Join(err, ordersR.Close(), ordersW.Close(), answersR.Close(), answersW.Close())
 	}
-	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators})
+	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators, Passthrough: o.Passthrough, Path: emulatorDir(s.dir, o)})
 	if err == nil {
 		s.keeper, err = os.StartProcess("/proc/self/exe", []string{"simulated-host"}, &os.ProcAttr{
 			Dir: "/", Env: append(os.Environ(), keeperEnv+"="+string(settings)), Files: []*os.File{ordersR, answersW, log},
@@ -122,6 +142,9 @@ func (s *Sim) launchKeeper(o Options) error {
 	}
 	closing := errors.Join(ordersR.Close(), answersW.Close(), log.Close())
 	if err != nil {
+		if errors.Is(err, syscall.EPERM) { // root, though not with CAP_SYS_ADMIN
+			err = fmt.Errorf("%w: %w", ErrNotRoot, err)
+		}
 		return errors.Join(fmt.Errorf("starting in new namespaces: %w", err), closing, ordersW.Close(), answersR.Close())
 	}
 	s.orders = ordersW

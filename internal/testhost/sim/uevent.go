@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/testhost"
 )
 
 // Uevent is news of a device, as udev tells it.
@@ -39,6 +41,26 @@ func (s *Sim) PCI(ctx context.Context, action, address string) error {
 		return err
 	}
 	return s.Uevent(ctx, Uevent{Action: action, Path: at, Subsystem: "pci", Properties: strings.Fields(text)})
+}
+
+// Plug adds devices to the host, and tells of them: a virtual function after its physical one.
+func (s *Sim) Plug(ctx context.Context, devices ...testhost.Device) error {
+	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Plug(s.tree, devices...) })
+}
+
+// Unplug takes a PCI device out, with all that hangs on it, and tells of that.
+func (s *Sim) Unplug(ctx context.Context, address string) error {
+	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Unplug(s.tree, address) })
+}
+
+func (s *Sim) replug(ctx context.Context, change func() ([]testhost.Change, error)) error {
+	s.plugging.Lock()
+	defer s.plugging.Unlock()
+	changes, err := change()
+	for _, c := range changes {
+		err = errors.Join(err, s.Uevent(ctx, Uevent(c)))
+	}
+	return err
 }
 
 // AddMdev makes a mediated device as somebody else than libvirt would, and tells of it. The parent is a PCI address or a name.

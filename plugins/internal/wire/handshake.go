@@ -47,6 +47,7 @@ const (
 	CapabilityInstances    = "instances"
 	// CapabilityInstanceEvents counts only beside CapabilityInstances.
 	CapabilityInstanceEvents = "instance_events"
+	CapabilityWarnings       = "warnings"
 )
 
 // What a plugin may answer at most.

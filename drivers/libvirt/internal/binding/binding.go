@@ -5,6 +5,7 @@
 package binding
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
 // A daemon that is silent for keepAliveInterval * (keepAliveCount + 1) is given up: its calls return with an error.
@@ -22,7 +24,7 @@ const (
 )
 
 // loopTurn bounds the wait for the event loop when a connection is closed.
-const loopTurn = time.Second
+const loopTurn = 5 * time.Second
 
 // startLoop registers and runs libvirt's event loop, which must be there before the first connection. It runs for as
 // long as the process: the library has no way to take it back.
@@ -40,33 +42,53 @@ var startLoop = sync.OnceValue(func() error {
 	return nil
 })
 
-// Open makes a read-only connection: enough to learn everything, and not able to change anything. It blocks as long as
-// the daemon does not answer.
-func Open(uri string, closed func(reason string)) (hypervisor.Conn, error) {
-	return open(uri, keepAliveInterval, keepAliveCount, closed)
+// Open makes a connection: read-only unless write access is asked for. It blocks as long as the daemon does not answer.
+func Open(r hypervisor.Request) (hypervisor.Conn, error) {
+	return open(r, keepAliveInterval, keepAliveCount)
 }
 
-func open(uri string, interval int, count uint, closed func(reason string)) (hypervisor.Conn, error) {
-	if err := startLoop(); err != nil {
+func open(r hypervisor.Request, interval int, count uint) (hypervisor.Conn, error) {
+	c, err := dial(r.URI, r.Write, interval, count)
+	if err != nil {
 		return nil, err
 	}
-	c, err := libvirt.NewConnectReadOnly(uri)
-	if err != nil {
-		return nil, fmt.Errorf("connecting: %w", err)
-	}
-	conn := &connection{c: c}
-	if err := conn.watch(interval, count, closed); err != nil {
+	conn := &connection{c: c, uri: r.URI, write: r.Write}
+	if err := errors.Join(conn.watchEnd(r.Closed), conn.watchEvents(r.Event)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-type connection struct{ c *libvirt.Connect }
+// dial connects and arms keep-alive, which drivers without a daemon (test:///) do not know.
+func dial(uri string, write bool, interval int, count uint) (*libvirt.Connect, error) {
+	if err := startLoop(); err != nil {
+		return nil, err
+	}
+	connect := libvirt.NewConnectReadOnly
+	if write {
+		connect = libvirt.NewConnect
+	}
+	c, err := connect(uri)
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	if err := c.SetKeepAlive(interval, count); err != nil && !unsupported(err) {
+		return nil, errors.Join(fmt.Errorf("arming keep-alive: %w", err), hangUp(c))
+	}
+	return c, nil
+}
 
-// watch arms keep-alive and the news of the end. Drivers without a daemon (test:///) know neither.
-func (c *connection) watch(interval int, count uint, closed func(reason string)) error {
-	if err := c.c.SetKeepAlive(interval, count); err != nil && !unsupported(err) {
-		return fmt.Errorf("arming keep-alive: %w", err)
+type connection struct {
+	c      *libvirt.Connect
+	uri    string
+	write  bool
+	events []func() error // take back what is registered
+}
+
+// watchEnd asks for the news of the end.
+func (c *connection) watchEnd(closed func(reason string)) error {
+	if closed == nil {
+		return nil
 	}
 	err := c.c.RegisterCloseCallback(func(_ *libvirt.Connect, reason libvirt.ConnectCloseReason) {
 		closed(reasonText(reason))
@@ -75,6 +97,33 @@ func (c *connection) watch(interval int, count uint, closed func(reason string))
 		return fmt.Errorf("asking for news of the connection's end: %w", err)
 	}
 	return nil
+}
+
+// writable runs f on a connection with write access: this one, or one that is made for it alone. libvirt refuses some questions to
+// read-only connections.
+func (c *connection) writable(f func(*libvirt.Connect) error) error {
+	if c.write {
+		return f(c.c)
+	}
+	w, err := dial(c.uri, true, keepAliveInterval, keepAliveCount)
+	if err != nil {
+		return denied(c.uri, err)
+	}
+	return errors.Join(f(w), hangUp(w))
+}
+
+// explainTimeout bounds the search for the reason why write access was not to be had.
+const explainTimeout = 2 * time.Second
+
+// denied tells a refusal of write access, which lasts, from a daemon that cannot be reached now.
+func denied(uri string, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
+	defer cancel()
+	why := hypervisor.Explain(ctx, uri, true, err)
+	if errors.Is(why, libvirtd.ErrPermission) || errors.Is(translate(err), hypervisor.ErrReadOnly) {
+		return fmt.Errorf("%w: %w", hypervisor.ErrReadOnly, why)
+	}
+	return why
 }
 
 func reasonText(r libvirt.ConnectCloseReason) string {
@@ -96,9 +145,20 @@ func (c *connection) Hostname() (string, error) { return c.c.GetHostname() }
 func (c *connection) NodeInfo() (hypervisor.NodeInfo, error) {
 	n, err := c.c.GetNodeInfo()
 	if err != nil {
-		return hypervisor.NodeInfo{}, err
+		return hypervisor.NodeInfo{}, translate(err)
 	}
 	return hypervisor.NodeInfo{MemoryKiB: n.Memory, CPUs: n.Cpus}, nil
+}
+
+func (c *connection) Versions() (daemon, emulator uint64, err error) {
+	lib, err := c.c.GetLibVersion()
+	if err != nil {
+		return 0, 0, translate(err)
+	}
+	if own, err := c.c.GetVersion(); err == nil { // else no emulator is installed
+		emulator = uint64(own)
+	}
+	return uint64(lib), emulator, nil
 }
 
 func (c *connection) CPUMap() ([]bool, error) {
@@ -115,61 +175,28 @@ func (c *connection) CPUMap() ([]bool, error) {
 
 func (c *connection) Capabilities() (string, error) { return c.c.GetCapabilities() }
 
+func (c *connection) DomainCapabilities(e hypervisor.Emulator) (text string, err error) {
+	err = c.writable(func(w *libvirt.Connect) (err error) {
+		text, err = w.GetDomainCapabilities(e.Path, e.Arch, e.Machine, e.Virt, 0)
+		return translate(err)
+	})
+	return text, err
+}
+
+func (c *connection) SEV() (sev hypervisor.SEV, err error) {
+	err = c.writable(func(w *libvirt.Connect) error {
+		p, err := w.GetSEVInfo(0)
+		if err == nil {
+			sev = hypervisor.SEV{MaxGuests: p.MaxGuests, MaxESGuests: p.MaxEsGuests}
+		}
+		return translate(err)
+	})
+	return sev, err
+}
+
 func (c *connection) ExpandCPU(cpu string) (string, error) {
 	x, err := c.c.BaselineCPU([]string{cpu}, libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
 	return x, translate(err)
-}
-
-// novaMetadata are the names of the elements that Nova attaches to its domains: the present one and that of before 2020.
-var novaMetadata = []string{"http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0"}
-
-// Guests takes one call for the list and two to three for each domain. One that goes meanwhile is left out: it is no guest any more.
-func (c *connection) Guests() ([]hypervisor.Guest, error) {
-	domains, err := c.c.ListAllDomains(0)
-	if err != nil {
-		return nil, translate(err)
-	}
-	defer func() {
-		for i := range domains {
-			_ = domains[i].Free()
-		}
-	}()
-	guests := make([]hypervisor.Guest, 0, len(domains))
-	for i := range domains {
-		g, err := guest(&domains[i])
-		switch {
-		case is(err, libvirt.ERR_NO_DOMAIN):
-		case err != nil:
-			return nil, fmt.Errorf("domain %q: %w", g.Name, err)
-		default:
-			guests = append(guests, g)
-		}
-	}
-	return guests, nil
-}
-
-func guest(d *libvirt.Domain) (g hypervisor.Guest, err error) {
-	if g.Name, err = d.GetName(); err != nil {
-		return g, err
-	}
-	if g.UUID, err = d.GetUUIDString(); err != nil {
-		return g, err
-	}
-	for _, uri := range novaMetadata {
-		g.Metadata, err = d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, uri, libvirt.DOMAIN_AFFECT_CURRENT)
-		if !is(err, libvirt.ERR_NO_DOMAIN_METADATA) {
-			break
-		}
-	}
-	if is(err, libvirt.ERR_NO_DOMAIN_METADATA) || unsupported(err) {
-		return g, nil
-	}
-	return g, err
-}
-
-func is(err error, code libvirt.ErrorNumber) bool {
-	var e libvirt.Error
-	return errors.As(err, &e) && e.Code == code
 }
 
 func (c *connection) Alive() bool {
@@ -177,11 +204,20 @@ func (c *connection) Alive() bool {
 	return err == nil && alive
 }
 
-// Close takes back what refers to the connection, lets the event loop let go of it, and closes.
+// Close takes back what refers to the connection, and closes.
 func (c *connection) Close() error {
-	_ = c.c.UnregisterCloseCallback() // on a dead connection an error, yet the reference is dropped
+	for _, deregister := range c.events {
+		_ = deregister() // on a dead connection an error, yet the reference is dropped
+	}
+	c.events = nil
+	_ = c.c.UnregisterCloseCallback() // likewise
+	return hangUp(c.c)
+}
+
+// hangUp lets the event loop let go of a connection, and closes it.
+func hangUp(c *libvirt.Connect) error {
 	turnLoop()
-	n, err := c.c.Close()
+	n, err := c.Close()
 	if err != nil {
 		return err
 	}
@@ -213,16 +249,4 @@ func turnLoop() {
 		limit.Stop()
 		_ = libvirt.EventRemoveTimeout(timer)
 	}
-}
-
-func unsupported(err error) bool {
-	var e libvirt.Error
-	return errors.As(err, &e) && (e.Code == libvirt.ERR_NO_SUPPORT || e.Code == libvirt.ERR_CONFIG_UNSUPPORTED)
-}
-
-func translate(err error) error {
-	if unsupported(err) {
-		return fmt.Errorf("%w: %w", hypervisor.ErrUnsupported, err)
-	}
-	return err
 }

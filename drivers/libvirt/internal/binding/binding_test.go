@@ -17,13 +17,19 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
 )
 
-func connect(t *testing.T, uri string) hypervisor.Conn {
+func TestMain(m *testing.M) {
+	sim.Main()
+	os.Exit(m.Run())
+}
+
+func connect(t testing.TB, r hypervisor.Request) hypervisor.Conn {
 	t.Helper()
-	c, err := Open(uri, func(string) {})
+	c, err := Open(r)
 	if errors.Is(err, hypervisor.ErrNoLibrary) {
 		notTested(t, err)
 	}
@@ -38,7 +44,7 @@ func connect(t *testing.T, uri string) hypervisor.Conn {
 	return c
 }
 
-func notTested(t *testing.T, why error) {
+func notTested(t testing.TB, why error) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatalf("NOT TESTED, and CI must have it: %v", why)
@@ -46,7 +52,7 @@ func notTested(t *testing.T, why error) {
 	t.Skipf("NOT TESTED: %v", why)
 }
 
-func privateDaemon(t *testing.T) *libvirtd.Daemon {
+func privateDaemon(t testing.TB) *libvirtd.Daemon {
 	t.Helper()
 	run, err := os.MkdirTemp("", "lv")
 	if err != nil {
@@ -74,11 +80,7 @@ func privateDaemon(t *testing.T) *libvirtd.Daemon {
 
 func TestTestDriver(t *testing.T) {
 	h := testhost.Sample()
-	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.TestDriverXML()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := connect(t, "test://"+file)
+	c := connect(t, hypervisor.Request{URI: nodeFile(t, h)})
 	if kind, err := c.Type(); err != nil || strings.ToUpper(kind) != "TEST" {
 		t.Errorf("type %q, %v", kind, err)
 	}
@@ -94,13 +96,34 @@ func TestTestDriver(t *testing.T) {
 	}
 }
 
+// What every test's cleanup relies on.
+func TestALeakIsTold(t *testing.T) {
+	c, err := dial("test:///default", false, keepAliveInterval, keepAliveCount)
+	if errors.Is(err, hypervisor.ErrNoLibrary) {
+		notTested(t, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.ListAllDomains(0)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if err := hangUp(c); err == nil || !strings.Contains(err.Error(), "1 references") {
+		t.Errorf("a domain that was not given back: %v", err)
+	}
+	if err := list[0].Free(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestErrorsAreSorted(t *testing.T) {
-	c := connect(t, "test:///default")
+	c := connect(t, hypervisor.Request{URI: "test:///default"})
 	_, err := c.ExpandCPU("<cpu/>")
 	if err == nil {
 		t.Error("a CPU without a model was expanded")
 	}
-	if _, err := Open("nonsense:///", func(string) {}); err == nil || errors.Is(err, hypervisor.ErrNoLibrary) {
+	if _, err := Open(hypervisor.Request{URI: "nonsense:///"}); err == nil || errors.Is(err, hypervisor.ErrNoLibrary) {
 		t.Errorf("%v", err)
 	}
 }
@@ -108,7 +131,7 @@ func TestErrorsAreSorted(t *testing.T) {
 func TestAnotherDaemonsEndIsTold(t *testing.T) {
 	d := privateDaemon(t)
 	told := make(chan string, 1)
-	c, err := Open(d.URI(), func(reason string) { told <- reason })
+	c, err := Open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { told <- reason }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +151,7 @@ func TestAnotherDaemonsEndIsTold(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("a dead connection leaks: %v", err)
 	}
-	if _, err := Open(d.URI(), func(string) {}); err == nil {
+	if _, err := Open(hypervisor.Request{URI: d.URI()}); err == nil {
 		t.Error("connected to a dead daemon")
 	}
 }
@@ -137,7 +160,7 @@ func TestAnotherDaemonsEndIsTold(t *testing.T) {
 func TestAStoppedDaemonIsGivenUp(t *testing.T) {
 	d := privateDaemon(t)
 	told := make(chan string, 1)
-	c, err := open(d.URI(), 1, 1, func(reason string) { told <- reason })
+	c, err := open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { told <- reason }}, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,4 +4,7 @@
 //
 // It needs cgo and the build tag libvirt_dlopen, with which the library is loaded when the first connection is made: the
 // binary is built without libvirt's headers and starts, with a clear error, on a machine without the library.
+//
+// Every reference to an object of the library is given back before a call returns, and closing a connection fails if one is left. One
+// call, that for the states of all domains, is made past the library's Go binding (states.go says why).
 package binding

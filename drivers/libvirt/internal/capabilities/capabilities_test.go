@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 )
 
 // real is shortened from libvirt 9.0 on a machine with one CPU offline.
@@ -74,14 +74,10 @@ func TestParseOfARealHost(t *testing.T) {
 	}
 }
 
-func TestParseReadsWhatLibvirtsOwnTypesWrite(t *testing.T) {
+func TestParseReadsTheModel(t *testing.T) {
 	model := testhost.Sample()
-	model.Offline = []int{1, 9}
-	text, err := model.Capabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := Parse(text)
+	model.CPUs[1].Offline, model.CPUs[12].Offline = true, true
+	h, err := Parse(model.Capabilities("x86_64"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +87,7 @@ func TestParseReadsWhatLibvirtsOwnTypesWrite(t *testing.T) {
 		memory += c.MemoryKiB
 		cpus += len(c.CPUs)
 	}
-	if len(h.Cells) != 2 || memory != model.MemoryKiB() || cpus != 16 || !slices.Equal(h.Cells[1].CPUs[2].Siblings, []int{10, 11}) {
+	if len(h.Cells) != 2 || memory != model.MemoryKiB() || cpus != 14 || !slices.Equal(h.Cells[1].CPUs[0].Siblings, []int{4}) || !slices.Equal(h.Cells[1].CPUs[1].Siblings, []int{5, 13}) {
 		t.Errorf("%+v", h)
 	}
 }
@@ -119,11 +115,8 @@ func FuzzParse(f *testing.F) {
 
 func BenchmarkParse(b *testing.B) {
 	h := testhost.Sample()
-	h.Nodes, h.CPUsPerNode = 8, 64
-	text, err := h.Capabilities()
-	if err != nil {
-		b.Fatal(err)
-	}
+	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 16 << 20}.Build()
+	text := h.Capabilities("x86_64")
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {

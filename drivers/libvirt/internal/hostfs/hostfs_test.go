@@ -16,13 +16,24 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost"
 )
+
+// scratch is a directory for a made-up host.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := testhost.Scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
 
 func render(t *testing.T, h testhost.Host) Root {
 	t.Helper()
-	dir := t.TempDir()
-	if err := h.Sysfs(dir); err != nil {
+	dir := scratch(t)
+	if _, err := h.Sysfs(dir); err != nil {
 		t.Fatal(err)
 	}
 	return Root(dir)
@@ -30,10 +41,10 @@ func render(t *testing.T, h testhost.Host) Root {
 
 func TestAHost(t *testing.T) {
 	h := testhost.Sample()
-	h.Offline = []int{3, 15}
+	h.CPUs[3].Offline, h.CPUs[15].Offline = true, true
 	r := render(t, h)
 	cpus, err := r.OnlineCPUs()
-	if err != nil || !slices.Equal(cpus, h.Online()) {
+	if err != nil || !slices.Equal(cpus, h.OnlineCPUs()) {
 		t.Errorf("online %v, %v", cpus, err)
 	}
 	if memory, err := r.MemTotalKiB(); err != nil || memory != h.MemoryKiB() {
@@ -43,14 +54,16 @@ func TestAHost(t *testing.T) {
 		t.Errorf("threaded %v, %v", threaded, err)
 	}
 	flags, err := r.CPUFlags()
-	if diff := cmp.Diff(slices.Sorted(slices.Values(h.Flags)), flags); err != nil || diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(h.Processor.Flags)), flags); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 }
 
 func TestThreadsThatAreOfflineDoNotCount(t *testing.T) {
 	h := testhost.Sample()
-	h.Offline = []int{1, 3, 5, 7, 9, 11, 13, 15}
+	for i := range h.CPUs {
+		h.CPUs[i].Offline = i >= 8 // the second thread of each core
+	}
 	if threaded, err := render(t, h).Threaded(); err != nil || threaded {
 		t.Errorf("threaded %v, %v", threaded, err)
 	}
@@ -58,7 +71,7 @@ func TestThreadsThatAreOfflineDoNotCount(t *testing.T) {
 
 func TestFlagsOnArm(t *testing.T) {
 	h := testhost.Sample()
-	h.Arch, h.Flags = "aarch64", []string{"fp", "asimd"}
+	h.Processor.Arch, h.Processor.Flags = "aarch64", []string{"fp", "asimd"}
 	if flags, err := render(t, h).CPUFlags(); err != nil || !slices.Equal(flags, []string{"asimd", "fp"}) {
 		t.Errorf("%v, %v", flags, err)
 	}
@@ -70,7 +83,9 @@ func TestDamagedFiles(t *testing.T) {
 	memory := func(r Root) error { _, err := r.MemTotalKiB(); return err }
 	flags := func(r Root) error { _, err := r.CPUFlags(); return err }
 	h := testhost.Sample()
-	h.ThreadsPerCore = 1
+	for i := range h.CPUs {
+		h.CPUs[i].Core = i // each its own
+	}
 	for _, tc := range []struct {
 		file, text string // "-": removed
 		read       func(Root) error
@@ -135,7 +150,7 @@ func TestFlagsOfRealMachines(t *testing.T) {
 		"linux-arm64-c288e0776090cd558ef793b2a4e61939": {"aarch64", "AES ASIMD ASIMDDP ASIMDHP ASIMDRDM ATOMICS CPUID CRC32 DCPOP EVTSTRM FP FPHP LRCPC PMULL SHA1 SHA2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			root := scratch(t)
 			if err := snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root); err != nil {
 				t.Fatal(err)
 			}
@@ -163,9 +178,9 @@ func BenchmarkCPUFlags(b *testing.B) {
 	for _, cpus := range []int{16, 512} {
 		b.Run(fmt.Sprint(cpus), func(b *testing.B) {
 			h := testhost.Sample()
-			h.CPUsPerNode = cpus / h.Nodes
-			dir := b.TempDir()
-			if err := h.Sysfs(dir); err != nil {
+			h.CPUs, h.Cells = testhost.Grid{Packages: 2, CoresPerDie: cpus / 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
+			dir := scratch(b)
+			if _, err := h.Sysfs(dir); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()

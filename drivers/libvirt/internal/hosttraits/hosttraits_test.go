@@ -3,14 +3,14 @@
 package hosttraits
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/symbols"
 )
 
 func TestTraitsOfHosts(t *testing.T) {
@@ -37,68 +37,34 @@ func TestTraitsOfHosts(t *testing.T) {
 	}
 }
 
-// The names of os-traits 3.9.0 that the tables may use: a typing error would be refused by Placement.
-const known = `
-HW_ARCH: AARCH64 ALPHA ARMV6 ARMV7 ARMV7B I686 IA64 M68K MIPS MIPS64 MIPS64EL MIPSEL PPC PPC64 PPC64LE S390 S390X SPARC SPARC64 X86_64
-COMPUTE_ARCH: AARCH64 MIPSEL PPC64LE RISCV64 S390X X86_64
-HW_CPU: HYPERTHREADING
-HW_CPU_AARCH64: AES ASIMD ASIMDDP ASIMDHP ASIMDRDM ATOMICS CPUID CRC32 DCPOP EVTSTRM FCMA FP FPHP JSCVT LRCPC PMULL SHA1 SHA2 SHA3 SHA512 SM3 SM4 SVE
-HW_CPU_X86: 3DNOW ABM AESNI AMD_SVM AVX AVX2 AVX512BITALG AVX512BW AVX512CD AVX512DQ AVX512ER AVX512F AVX512GFNI AVX512IFMA AVX512PF AVX512VAES AVX512VBMI AVX512VBMI2 AVX512VL AVX512VNNI AVX512VPCLMULQDQ AVX512VPOPCNTDQ BMI BMI2 CLMUL F16C FMA3 FMA4 INTEL_VMX MMX MPX SHA SSE SSE2 SSE3 SSE41 SSE42 SSE4A SSSE3 SVM TBM VMX XOP
-`
-
 func TestOwnedAreStandardTraits(t *testing.T) {
-	var want []string
-	for line := range strings.Lines(strings.TrimSpace(known)) {
-		prefix, names, _ := strings.Cut(line, ": ")
-		for _, n := range strings.Fields(names) {
-			want = append(want, prefix+"_"+n)
-		}
-	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, Owned()); diff != "" {
-		t.Error(diff)
-	}
-	for _, foreign := range []string{"COMPUTE_NODE", "OWNER_NOVA"} {
-		if slices.Contains(Owned(), foreign) {
-			t.Errorf("%s is the agent's", foreign)
+	for _, trait := range slices.Concat(Owned(), GPUOwned(), slices.Collect(maps.Keys(promised))) {
+		if !symbols.StandardTrait(trait) {
+			t.Errorf("os-traits has no %s: Placement would refuse it", trait)
 		}
 	}
 	for _, trait := range Owned() {
-		if err := providertree.ValidateTrait(trait); err != nil {
-			t.Error(err)
+		if !Owns(trait) || promised[trait] {
+			t.Errorf("%s: owned %v, and by the agent %v", trait, Owns(trait), promised[trait])
+		}
+	}
+	for _, list := range [][]string{Owned(), GPUOwned()} {
+		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+			t.Errorf("not in order, or not each once: %q", list)
 		}
 	}
 }
 
-func TestTraitsAreOwned(t *testing.T) {
-	owned := set(Owned())
-	var words, arches []string
-	for _, family := range features {
-		for _, f := range family {
-			words = append(words, f.libvirt)
+func TestForeignTraitsAreNotOwned(t *testing.T) {
+	for _, foreign := range []string{
+		"COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_STATUS_DISABLED", "COMPUTE_MANAGED_PCI_DEVICE", // the agent's and Nova's marks
+		"COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_VOLUME_MULTI_ATTACH", // promises of who runs the guests
+		"HW_NUMA_ROOT", "HW_GPU_MAX_DISPLAY_HEADS_1", "STORAGE_DISK_SSD", "HW_NIC_SRIOV", "MISC_SHARES_VIA_AGGREGATE", "CUSTOM_GOLD", "",
+	} {
+		if Owns(foreign) {
+			t.Errorf("%s is not the driver's", foreign)
 		}
 	}
-	for a := range architectures {
-		arches = append(arches, a)
-	}
-	for a := range emulated {
-		arches = append(arches, a)
-	}
-	slices.Sort(words)
-	slices.Sort(arches)
-	rapid.Check(t, func(t *rapid.T) {
-		h := Host{
-			Arch:        rapid.SampledFrom(arches).Draw(t, "arch"),
-			Features:    rapid.SliceOf(rapid.SampledFrom(words)).Draw(t, "features"),
-			GuestArches: rapid.SliceOf(rapid.SampledFrom(arches)).Draw(t, "guests"),
-			Threaded:    rapid.Bool().Draw(t, "threaded"),
-		}
-		for _, trait := range h.Traits() {
-			if !owned[trait] {
-				t.Fatalf("%s is reported but not owned: it would never be removed", trait)
-			}
-		}
-	})
 }
 
 func TestDisagreement(t *testing.T) {

@@ -16,14 +16,11 @@ import (
 // Cell is how the memory of a NUMA cell is split.
 type Cell struct {
 	ID int
-	// CommonKiB is the memory that is in no huge pages.
+	// CommonKiB is the memory that is in no huge pages. MEMORY_MB of the cell is all of its memory, not this.
 	CommonKiB uint64
 	// Pages are the huge pages that there are, the smallest size first.
 	Pages []Pages
 }
-
-// CommonMB is the total of the cell's MEMORY_MB, in MiB.
-func (c Cell) CommonMB() int64 { return int64(min(c.CommonKiB/1024, providertree.MaxUnit)) }
 
 // Pages are an inventory of huge pages.
 type Pages struct {
@@ -44,7 +41,7 @@ func (r Reserved) Choose(m machine.Machine) ([]Cell, []machine.Doubt) {
 		c, ok := split(cell)
 		if !ok {
 			doubts = append(doubts, machine.Doubtf(fmt.Sprintf("hugepages-memory-%d", cell.ID),
-				"NUMA cell %d is said to have more memory in huge pages than memory (%d KiB); it has no MEMORY_MB then", cell.ID, cell.MemoryKiB))
+				"NUMA cell %d is said to have more memory in huge pages than memory (%d KiB); one of the two figures is wrong, so its MEMORY_MB or its inventory of huge pages is too large or too small", cell.ID, cell.MemoryKiB))
 		}
 		cells = append(cells, c)
 	}
@@ -116,7 +113,7 @@ func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
 		sum += uint64(max(t, 0))
 	}
 	if reservedMB < 0 || uint64(reservedMB) > sum {
-		return nil, &plugins.ConfigError{Key: "reserved_host_memory_mb", Problem: fmt.Sprintf("reserves %d MiB, but the NUMA cells have only %d MiB that are not in huge pages", reservedMB, sum)}
+		return nil, &plugins.ConfigError{Key: "reserved_host_memory_mb", Problem: fmt.Sprintf("reserves %d MiB, but the NUMA cells have only %d MiB", reservedMB, sum)}
 	}
 	shares := make([]int64, len(totals))
 	if sum == 0 {

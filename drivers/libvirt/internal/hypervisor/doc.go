@@ -6,7 +6,11 @@
 //	driver ── Call(ctx, link, …) ──▶ Link ── one goroutine ──▶ Conn (internal/binding, cgo)
 //	                                  ├─ connects, one attempt at a time, with back-off
 //	                                  ├─ hears when the connection breaks
+//	                                  ├─ leaves a connection to a call that does not come back
 //	                                  └─ tells when it is there again
+//	driver ◀─ Next ── Watcher ◀── News ◀── events of domains and node devices, "everything" with each new connection
+//
+// [Domains] lists domains with a [Key] that says, without a look at its XML, whether a domain has most probably stayed as it was.
 //
 // The package is pure Go: what it needs of libvirt is the interface [Conn].
 package hypervisor

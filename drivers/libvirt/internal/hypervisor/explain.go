@@ -16,12 +16,12 @@ import (
 
 // Explain says why no connection could be made and what to do. libvirt's library has one error code for all of it, so
 // the sockets that the URI leads to are tried once more without it.
-func Explain(ctx context.Context, uri string, err error) error {
+func Explain(ctx context.Context, uri string, write bool, err error) error {
 	if errors.Is(err, ErrNoLibrary) {
 		return fmt.Errorf("%w; install it: apt-get install libvirt0", err)
 	}
 	worst := error(nil)
-	for _, socket := range sockets(uri) {
+	for _, socket := range sockets(uri, write) {
 		problem := libvirtd.Probe(ctx, socket)
 		switch {
 		case problem == nil:
@@ -50,7 +50,7 @@ func startRemedy(uri string) string {
 }
 
 // sockets are the local sockets that libvirt's library may use for a URI; none for a remote or an in-process one.
-func sockets(uri string) []string {
+func sockets(uri string, write bool) []string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Host != "" {
 		return nil
@@ -63,6 +63,9 @@ func sockets(uri string) []string {
 		return []string{s}
 	}
 	dir, names := "/run/libvirt", []string{"virtqemud-sock-ro", "libvirt-sock-ro"}
+	if write {
+		names = []string{"virtqemud-sock", "libvirt-sock"}
+	}
 	if u.Path == "/session" {
 		dir, names = filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "libvirt"), []string{"virtqemud-sock", "libvirt-sock"}
 	}

@@ -16,47 +16,70 @@ const (
 	longestPause = 30 * time.Second
 )
 
+// mostStranded bounds the connections that are left to calls which do not come back.
+const mostStranded = 3
+
 // Settings are what a Link needs to know.
 type Settings struct {
 	// URI is libvirt's connection URI.
 	URI string
+	// Write asks for connections that can change something. Without it they can be used to look only.
+	Write bool
 	// Open makes connections.
 	Open Open
 	// ConnectTimeout is how long a caller waits for a connection, CallTimeout how long for an answer, if its context
 	// allows as much.
 	ConnectTimeout, CallTimeout time.Duration
 	// Explain turns an error of Open into one that names cause and remedy. It is called with a deadline.
-	Explain func(ctx context.Context, uri string, err error) error
+	Explain func(ctx context.Context, uri string, write bool, err error) error
 	// Up is called whenever a connection was made. It must not block.
 	Up func()
+	// News gets the events; nil if nobody wants them. It is told of each connection that was made, too.
+	News *News
 }
 
 // Link is a connection to libvirt that mends itself. One goroutine owns the connection and makes all calls, one after the
-// other: libvirt's calls cannot be cancelled, and a connection must not be closed beneath one.
+// other: libvirt's calls cannot be cancelled, and a connection must not be closed beneath one. Who has calls that take long
+// beside others that must not wait makes two links.
 //
 // A call that takes too long is given up by its caller, not by the goroutine: further callers get an [*Unavailable] until
-// it returns. Keep-alive (in [Conn]) sees to it that it does, some 20 s after a daemon has stopped.
+// it returns. Keep-alive (in [Conn]) sees to it that it does, some 20 s after a daemon has stopped. A daemon that answers
+// keep-alive but not the call (a guest's emulator, or a tool it waits for, hangs) never lets it return: when it has had
+// CallTimeout more than its caller gave it, the connection is left to it and another one made. The connection is given back when
+// the call returns after all. There are at most three such; with more, the link waits.
 type Link struct {
 	settings Settings
 	calls    chan call
 	lost     chan loss
 	stop     chan struct{}
 	stopOnce sync.Once
-	ended    chan struct{}
+	ended    chan struct{}  // no more calls are made
+	gone     chan struct{}  // all connections are given back
+	strands  sync.WaitGroup // calls that a connection was left to
 
-	mu       sync.Mutex
-	doing    string // what the goroutine is in the middle of, "" if it waits
-	since    time.Time
-	overdue  bool  // a caller has given up what it does now
-	cause    error // why there is no connection, nil if there is one
-	leak     error
-	attempts int
+	mu      sync.Mutex
+	doing   string // what the goroutine is in the middle of, "" if it waits
+	since   time.Time
+	limit   time.Duration // of what it does
+	overdue bool          // a caller has given up what it does now
+	cause   error         // why there is no connection, nil if there is one
+	leak    error
+	counts  Counts
+}
+
+// Counts are what happened to a Link so far.
+type Counts struct {
+	// Attempts is how often a connection was tried, Abandoned how many calls were given up after they had begun.
+	Attempts, Abandoned int
+	// Stranded is how many calls are still in libvirt with a connection that was left to them.
+	Stranded int
 }
 
 type call struct {
-	what string
-	run  func(Conn)
-	fail func(error)
+	what  string
+	limit time.Duration
+	run   func(Conn) (broken error)
+	fail  func(error)
 }
 
 type loss struct {
@@ -64,26 +87,11 @@ type loss struct {
 	reason string
 }
 
-// Unavailable says that libvirt cannot be asked now.
-type Unavailable struct {
-	// URI is the connection's.
-	URI string
-	// Err is the cause, with a remedy where one is known.
-	Err error
-}
-
-func (e *Unavailable) Error() string {
-	return fmt.Sprintf("libvirt (%s) cannot be asked: %v", e.URI, e.Err)
-}
-
-// Unwrap is the cause.
-func (e *Unavailable) Unwrap() error { return e.Err }
-
 // NewLink starts to connect and returns at once. Close it in the end.
 func NewLink(s Settings) *Link {
 	l := &Link{
-		settings: s, calls: make(chan call), lost: make(chan loss, 16), stop: make(chan struct{}), ended: make(chan struct{}),
-		cause: errors.New("not connected yet"), doing: "connecting", since: time.Now(),
+		settings: s, calls: make(chan call), lost: make(chan loss, 16), stop: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
+		cause: errors.New("not connected yet"), doing: "connecting", since: time.Now(), limit: s.ConnectTimeout,
 	}
 	go l.run()
 	return l
@@ -94,6 +102,11 @@ func NewLink(s Settings) *Link {
 // Errors: those of f; [*Unavailable] if there is no connection, it broke, or the answer did not come in time (f then goes
 // on by itself and its result is dropped).
 func Call[T any](ctx context.Context, l *Link, what string, f func(Conn) (T, error)) (T, error) {
+	return CallWithin(ctx, l, what, l.settings.CallTimeout, f)
+}
+
+// CallWithin is Call with another timeout than the link's: for what takes longer.
+func CallWithin[T any](ctx context.Context, l *Link, what string, limit time.Duration, f func(Conn) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -101,34 +114,50 @@ func Call[T any](ctx context.Context, l *Link, what string, f func(Conn) (T, err
 	var none T
 	answers := make(chan answer, 1)
 	c := call{
-		what: what,
-		run:  func(conn Conn) { v, err := f(conn); answers <- answer{v, err} },
-		fail: func(err error) { answers <- answer{err: err} },
+		what: what, limit: limit,
+		run: func(conn Conn) (broken error) {
+			v, err := f(conn)
+			if err != nil && !errors.Is(err, ErrUnsupported) && !conn.Alive() {
+				broken = fmt.Errorf("the connection broke during a call (%s): %w", what, err)
+				err = l.unavailable(broken, true)
+			}
+			answers <- answer{v, err}
+			return broken
+		},
+		fail: func(err error) { answers <- answer{err: l.unavailable(err, false)} },
 	}
 	queue := time.NewTimer(l.settings.ConnectTimeout)
 	defer queue.Stop()
 	select {
 	case l.calls <- c:
 	case <-queue.C:
-		return none, l.unavailable(l.busy(what))
+		return none, l.unavailable(l.busy(what), false)
 	case <-ctx.Done():
-		return none, l.unavailable(l.busy(what))
+		return none, l.unavailable(l.busy(what), false)
 	case <-l.ended:
-		return none, l.unavailable(errors.New("the connection was closed for good"))
+		return none, l.unavailable(errors.New("the connection was closed for good"), false)
 	}
-	limit := time.NewTimer(l.settings.CallTimeout)
-	defer limit.Stop()
+	over := time.NewTimer(limit)
+	defer over.Stop()
 	select {
 	case a := <-answers:
 		return a.value, a.err
-	case <-limit.C:
-		l.mu.Lock()
-		l.overdue = l.doing != ""
-		l.mu.Unlock()
-		return none, l.unavailable(l.busy(what))
+	case <-over.C:
+		return none, l.abandon(what, true)
 	case <-ctx.Done():
-		return none, l.unavailable(l.busy(what))
+		return none, l.abandon(what, false)
 	}
+}
+
+// abandon is how a caller leaves a call that has begun.
+func (l *Link) abandon(what string, overdue bool) error {
+	l.mu.Lock()
+	l.counts.Abandoned++
+	if overdue {
+		l.overdue = l.doing == what
+	}
+	l.mu.Unlock()
+	return l.unavailable(l.busy(what), true)
 }
 
 // State is nil while libvirt can be asked, else an [*Unavailable]. It does not block.
@@ -136,28 +165,27 @@ func (l *Link) State() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.overdue, l.doing != "" && l.cause == nil && time.Since(l.since) > l.settings.CallTimeout,
-		l.doing != "" && l.cause != nil && time.Since(l.since) > l.settings.ConnectTimeout:
-		return l.unavailable(l.stuckLocked())
+	case l.overdue, l.doing != "" && time.Since(l.since) > l.limit:
+		return l.unavailable(l.stuckLocked(), false)
 	case l.cause != nil:
-		return l.unavailable(l.cause)
+		return l.unavailable(l.cause, false)
 	}
 	return nil
 }
 
-// Attempts is how often a connection was tried so far.
-func (l *Link) Attempts() int {
+// Counts tells what happened so far.
+func (l *Link) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.attempts
+	return l.counts
 }
 
-// Close ends the link and gives the connection back, when the call in progress has returned. It returns what the
-// connection's Close said, or ctx's error if that call takes longer; it is then closed later.
+// Close ends the link and gives the connection back, when the calls in progress have returned. It returns what the
+// connections' Close said, or an error if ctx ends before those calls do; they are then closed later.
 func (l *Link) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	select {
-	case <-l.ended:
+	case <-l.gone:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.leak
@@ -166,16 +194,21 @@ func (l *Link) Close(ctx context.Context) error {
 	}
 }
 
-func (l *Link) unavailable(err error) error { return &Unavailable{URI: l.settings.URI, Err: err} }
+func (l *Link) unavailable(err error, begun bool) error {
+	return &Unavailable{URI: l.settings.URI, Begun: begun, Err: err}
+}
 
 // busy says why a call was given up.
 func (l *Link) busy(what string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.doing == "" {
-		return fmt.Errorf("the caller did not wait for %s", what)
+	switch {
+	case l.doing != "":
+		return l.stuckLocked()
+	case l.counts.Stranded > 0:
+		return fmt.Errorf("%d calls have not come back from libvirt: what they wait for hangs", l.counts.Stranded)
 	}
-	return l.stuckLocked()
+	return fmt.Errorf("the caller did not wait for %s", what)
 }
 
 func (l *Link) stuckLocked() error {
@@ -183,10 +216,10 @@ func (l *Link) stuckLocked() error {
 		time.Since(l.since).Round(100*time.Millisecond), l.doing)
 }
 
-func (l *Link) begin(what string) {
+func (l *Link) begin(what string, limit time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing, l.since, l.overdue = what, time.Now(), false
+	l.doing, l.since, l.limit, l.overdue = what, time.Now(), limit, false
 }
 
 func (l *Link) finish(cause error) {

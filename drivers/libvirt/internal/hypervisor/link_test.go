@@ -5,6 +5,7 @@ package hypervisor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,18 @@ type fakeConn struct {
 	leak   error
 	wait   chan struct{} // if not nil, Hostname waits for it
 	lost   func(string)
+	event  func(Event)
+	write  bool
+
+	domains []Domain
+}
+
+func (f *fakeConn) Domains(want func(Domain) bool) ([]Domain, error) {
+	list := slices.Clone(f.domains)
+	for _, d := range list {
+		want(d)
+	}
+	return list, nil
 }
 
 func (f *fakeConn) Alive() bool { return !f.dead.Load() }
@@ -46,14 +59,14 @@ type fakeDaemon struct {
 	ups   atomic.Int32
 }
 
-func (d *fakeDaemon) open(_ string, closed func(string)) (Conn, error) {
+func (d *fakeDaemon) open(r Request) (Conn, error) {
 	if d.wait != nil {
 		<-d.wait
 	}
 	if err := d.away.Load(); err != nil {
 		return nil, *err
 	}
-	c := &fakeConn{lost: closed}
+	c := &fakeConn{lost: r.Closed, event: r.Event, write: r.Write}
 	d.conns = append(d.conns, c)
 	return c, nil
 }
@@ -114,7 +127,7 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		// 0, 1, 3, 7, 15, 31 s, then every 30 s.
-		if n := l.Attempts(); n != 6+(600-31)/30 {
+		if n := l.Counts().Attempts; n != 6+(600-31)/30 {
 			t.Errorf("%d attempts in ten minutes", n)
 		}
 		if n := d.ups.Load(); n != 0 {
@@ -206,7 +219,7 @@ func TestLinkMakesOneAttemptAtATime(t *testing.T) {
 		wantUnavailable(t, err, "10s (connecting)")
 		time.Sleep(time.Hour)
 		wantUnavailable(t, l.State(), "connecting")
-		if n := l.Attempts(); n != 1 {
+		if n := l.Counts().Attempts; n != 1 {
 			t.Errorf("%d attempts while the first hangs", n)
 		}
 		close(hang)
@@ -276,9 +289,15 @@ func TestSocketsOfAURI(t *testing.T) {
 		"qemu+ssh:///system?socket=/remote": "",
 		"%":                                 "",
 	} {
-		if got := strings.Join(sockets(uri), " "); got != want {
+		if got := strings.Join(sockets(uri, false), " "); got != want {
 			t.Errorf("sockets(%q) = %q, want %q", uri, got, want)
 		}
+	}
+}
+
+func TestSocketsForWriteAccess(t *testing.T) {
+	if got, want := strings.Join(sockets("qemu:///system", true), " "), "/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -293,7 +312,7 @@ func TestExplainNamesCauseAndRemedy(t *testing.T) {
 		{"qemu:///system", ErrNoLibrary, []string{"libvirt.so.0", "apt-get install libvirt0"}},
 		{"qemu+tcp://192.0.2.1/system", wrong, []string{"virError(38)"}},
 	} {
-		got := Explain(t.Context(), tc.uri, tc.err)
+		got := Explain(t.Context(), tc.uri, false, tc.err)
 		for _, s := range tc.says {
 			if got == nil || !strings.Contains(got.Error(), s) {
 				t.Errorf("Explain(%q): %v, want %q in it", tc.uri, got, s)

@@ -12,96 +12,137 @@ import (
 // explainTimeout bounds the search for the cause of a failed connection.
 const explainTimeout = 2 * time.Second
 
+// owner is what the link's goroutine knows.
+type owner struct {
+	*Link
+	conn    Conn // nil while there is none
+	number  int  // of the connection, so that late news about a former one are told apart
+	backoff time.Duration
+	retry   *time.Timer
+}
+
 // run is the goroutine that owns the connection.
 func (l *Link) run() {
+	defer close(l.gone)
+	defer l.strands.Wait()
 	defer close(l.ended)
-	var (
-		conn    Conn
-		number  int // of the connection, so that late news about a former one are told apart
-		backoff = firstPause
-		retry   = time.NewTimer(longestPause)
-	)
-	retry.Stop()
-	defer retry.Stop()
-	drop := func(cause error) {
-		if conn != nil {
-			l.begin("closing a broken connection")
-			l.close(conn)
-			conn = nil
-		}
-		l.finish(cause)
-		retry.Reset(backoff)
-		backoff = min(2*backoff, longestPause)
-	}
-	connect := func() {
-		number++
-		c, err := l.connect(number)
-		if err != nil {
-			drop(err)
-			return
-		}
-		conn, backoff = c, firstPause
-		l.finish(nil)
-		if l.settings.Up != nil {
-			l.settings.Up()
-		}
-	}
-	for connect(); ; {
+	o := &owner{Link: l, backoff: firstPause, retry: time.NewTimer(longestPause)}
+	o.retry.Stop()
+	defer o.retry.Stop()
+	for o.connect(); ; {
 		select {
 		case <-l.stop:
-			if conn != nil {
-				l.begin("closing the connection")
-				l.close(conn)
+			if o.conn != nil {
+				l.begin("closing the connection", l.settings.CallTimeout)
+				l.close(o.conn)
 			}
 			l.finish(errors.New("the connection was closed for good"))
 			return
-		case <-retry.C:
-			connect()
+		case <-o.retry.C:
+			o.connect()
 		case n := <-l.lost:
-			if conn != nil && n.conn == number {
-				drop(fmt.Errorf("the connection broke (%s); connecting again", n.reason))
+			if o.conn != nil && n.conn == o.number {
+				o.drop(fmt.Errorf("the connection broke (%s); connecting again", n.reason))
 			}
 		case c := <-l.calls:
-			l.serve(c, conn, drop)
+			o.serve(c)
 		}
 	}
 }
 
+// connect makes an attempt.
+func (o *owner) connect() {
+	o.number++
+	c, err := o.open(o.number)
+	if err != nil {
+		o.drop(err)
+		return
+	}
+	o.conn, o.backoff = c, firstPause
+	o.finish(nil)
+	o.settings.News.lost()
+	if o.settings.Up != nil {
+		o.settings.Up()
+	}
+}
+
+// drop gives the connection back, if there is one, and sees to the next attempt.
+func (o *owner) drop(cause error) {
+	if o.conn != nil {
+		o.begin("closing a broken connection", o.settings.CallTimeout)
+		o.close(o.conn)
+		o.conn = nil
+	}
+	o.finish(cause)
+	o.retry.Reset(o.backoff)
+	o.backoff = min(2*o.backoff, longestPause)
+}
+
 // serve makes one call and drops the connection if it did not survive it.
-func (l *Link) serve(c call, conn Conn, drop func(error)) {
-	if conn == nil {
-		l.mu.Lock()
-		cause := l.cause
-		l.mu.Unlock()
-		c.fail(l.unavailable(cause))
+func (o *owner) serve(c call) {
+	if o.conn == nil {
+		o.mu.Lock()
+		cause := o.cause
+		o.mu.Unlock()
+		c.fail(cause)
 		return
 	}
-	if !conn.Alive() {
+	if !o.conn.Alive() {
 		err := errors.New("the connection broke; connecting again")
-		drop(err)
-		c.fail(l.unavailable(err))
+		o.drop(err)
+		c.fail(err)
 		return
 	}
-	l.begin(c.what)
-	broken := c.runOn(conn, l)
-	if broken != nil {
-		drop(broken)
-		return
+	o.begin(c.what, c.limit)
+	conn, done := o.conn, make(chan struct{})
+	var broken error // once it is done
+	go func() {
+		broken = c.run(conn)
+		close(done)
+	}()
+	patience := time.NewTimer(c.limit + o.settings.CallTimeout)
+	defer patience.Stop()
+	for {
+		select {
+		case <-done:
+			if broken != nil {
+				o.drop(broken)
+				return
+			}
+			o.finish(nil)
+			return
+		case <-patience.C:
+			if o.strand(conn, done) {
+				o.conn = nil
+				o.drop(fmt.Errorf("a call (%s) does not come back; the connection was left to it, another one is being made", c.what))
+				return
+			}
+		}
 	}
-	l.finish(nil)
 }
 
-// runOn runs the call; if the connection died under it, its caller learns that rather than libvirt's words for it.
-func (c call) runOn(conn Conn, l *Link) (broken error) {
-	watched := &watchedConn{Conn: conn, link: l, what: c.what}
-	c.run(watched)
-	return watched.broken
-}
-
-func (l *Link) connect(number int) (Conn, error) {
-	l.begin("connecting")
+// strand leaves a connection to the call that does not come back, unless too many are left already.
+func (l *Link) strand(conn Conn, done <-chan struct{}) bool {
 	l.mu.Lock()
-	l.attempts++
+	defer l.mu.Unlock()
+	if l.counts.Stranded >= mostStranded {
+		return false
+	}
+	l.counts.Stranded++
+	l.strands.Go(func() {
+		<-done
+		l.close(conn)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.counts.Stranded--
+	})
+	return true
+}
+
+func (l *Link) open(number int) (Conn, error) {
+	l.begin("connecting", l.settings.ConnectTimeout)
+	l.mu.Lock()
+	l.counts.Attempts++
 	l.mu.Unlock()
 	closed := func(reason string) {
 		select {
@@ -109,14 +150,14 @@ func (l *Link) connect(number int) (Conn, error) {
 		default: // So many news are unread that one of them will do; Alive tells in any case.
 		}
 	}
-	conn, err := l.settings.Open(l.settings.URI, closed)
+	conn, err := l.settings.Open(Request{URI: l.settings.URI, Write: l.settings.Write, Closed: closed, Event: l.settings.News.add})
 	if err == nil {
 		return conn, nil
 	}
 	if l.settings.Explain != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 		defer cancel()
-		err = l.settings.Explain(ctx, l.settings.URI, err)
+		err = l.settings.Explain(ctx, l.settings.URI, l.settings.Write, err)
 	}
 	return nil, err
 }
@@ -127,46 +168,4 @@ func (l *Link) close(conn Conn) {
 		l.leak = errors.Join(l.leak, fmt.Errorf("closing the connection to libvirt: %w", err))
 		l.mu.Unlock()
 	}
-}
-
-// watchedConn makes an [*Unavailable] of every error that comes from a dead connection.
-type watchedConn struct {
-	Conn
-	link   *Link
-	what   string
-	broken error
-}
-
-func (w *watchedConn) check(err error) error {
-	if err == nil || errors.Is(err, ErrUnsupported) || w.Alive() {
-		return err
-	}
-	w.broken = fmt.Errorf("the connection broke during a call (%s): %w", w.what, err)
-	return w.link.unavailable(w.broken)
-}
-
-func (w *watchedConn) Type() (string, error) { v, err := w.Conn.Type(); return v, w.check(err) }
-
-func (w *watchedConn) Hostname() (string, error) { v, err := w.Conn.Hostname(); return v, w.check(err) }
-
-func (w *watchedConn) NodeInfo() (NodeInfo, error) {
-	v, err := w.Conn.NodeInfo()
-	return v, w.check(err)
-}
-
-func (w *watchedConn) CPUMap() ([]bool, error) { v, err := w.Conn.CPUMap(); return v, w.check(err) }
-
-func (w *watchedConn) Capabilities() (string, error) {
-	v, err := w.Conn.Capabilities()
-	return v, w.check(err)
-}
-
-func (w *watchedConn) ExpandCPU(cpu string) (string, error) {
-	v, err := w.Conn.ExpandCPU(cpu)
-	return v, w.check(err)
-}
-
-func (w *watchedConn) Guests() ([]Guest, error) {
-	v, err := w.Conn.Guests()
-	return v, w.check(err)
 }

@@ -171,3 +171,8 @@ func deviceName(text string) (string, error) {
 	}
 	return text, nil
 }
+
+// Wants tells whether a type is enabled.
+func (t Types) Wants(id string) bool {
+	return slices.ContainsFunc(t.enabled, func(mt *mdevType) bool { return mt.name == id })
+}

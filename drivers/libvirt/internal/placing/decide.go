@@ -26,6 +26,8 @@ const (
 	MdevParent
 	// PCI is a PCI device, or a physical function that stands for its virtual functions.
 	PCI
+	// Encryption is a kind of memory encryption, of which each guest takes a context.
+	Encryption
 	// Elsewhere is a provider that gives nothing which is chosen here: shared storage, somebody else's child of the tree.
 	Elsewhere
 )
@@ -39,6 +41,10 @@ type Provider struct {
 	Parent, Type string
 	// Devices are those that an instance may get of a PCI provider.
 	Devices []machine.Address
+	// Security is the kind of an Encryption provider.
+	Security domain.Security
+	// Class is the one resource class that a MdevParent, PCI or Encryption provider has, for [Reshape].
+	Class string
 }
 
 // Request is an instance for which hardware is to be chosen, and what there is.
@@ -134,6 +140,8 @@ func (c *chooser) grants(d *domain.Decision) error {
 				err = c.mdevs(d, devices, provider, class, amount)
 			case PCI:
 				err = c.pci(d, devices, provider, class, amount)
+			case Encryption:
+				err = c.fault("it was granted %s, and the memory of instances cannot be encrypted here", class)
 			}
 			if err != nil {
 				return err

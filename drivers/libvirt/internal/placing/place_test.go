@@ -19,7 +19,14 @@ func TestPlace(t *testing.T) {
 	type held = map[string]int64
 	type at = map[int]map[string]int64
 	room := func(vcpu, memory int64) placing.Room {
-		return placing.Room{0: {"VCPU": vcpu, "MEMORY_MB": memory}, 1: {"VCPU": vcpu, "MEMORY_MB": memory}}
+		classes := map[string]placing.Space{"VCPU": {Free: vcpu}, "MEMORY_MB": {Free: memory}}
+		return placing.Room{0: {Name: "NUMA cell 0", Classes: classes}, 1: {Name: "NUMA cell 1", Classes: classes}}
+	}
+	atMost := func(most int64, r placing.Room) placing.Room {
+		for place, site := range r {
+			r[place] = placing.Site{Name: site.Name, Classes: map[string]placing.Space{"VCPU": {Free: site.Classes["VCPU"].Free, Most: most}}}
+		}
+		return r
 	}
 	for name, c := range map[string]struct {
 		guests    []placing.Guest
@@ -49,7 +56,7 @@ func TestPlace(t *testing.T) {
 		},
 		"too large for a cell": {
 			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, room(4, 16), placing.Whole, nil,
-			[]placing.Offender{{UUID: "a", Reason: "no NUMA cell has room for 4 of MEMORY_MB and 6 of VCPU"}},
+			[]placing.Offender{{UUID: "a", Reason: "there is no one place with room for 4 of MEMORY_MB and 6 of VCPU, and it may not be divided"}},
 		},
 		"too large for a cell, and split": {
 			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, room(4, 16), placing.Split,
@@ -58,19 +65,37 @@ func TestPlace(t *testing.T) {
 		"too large for the host": {
 			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 9}}, {UUID: "b", Amounts: held{"VCPU": 8}}}, room(4, 16), placing.Split,
 			placing.Shares{"b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}},
-			[]placing.Offender{{UUID: "a", Reason: "all NUMA cells together have no room for 9 of VCPU"}},
+			[]placing.Offender{{UUID: "a", Reason: "all places together have no room for its 9 of VCPU"}},
+		},
+		"too much for one guest in one place": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6}}, {UUID: "b", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}}},
+			atMost(4, room(8, 1)), placing.Split, placing.Shares{"a": at{0: {"VCPU": 4}, 1: {"VCPU": 2}}},
+			[]placing.Offender{{UUID: "b", Reason: "5 of VCPU are bound to NUMA cell 0, of which one guest can have 4"}},
+		},
+		"others make way": { // a takes a larger part of the memory and so comes first; b needs all it can have of both
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 3, "MEMORY_MB": 15}}, {UUID: "b", Amounts: held{"VCPU": 8}}},
+			placing.Room{
+				0: {Name: "0", Classes: map[string]placing.Space{"VCPU": {Free: 6, Most: 4}, "MEMORY_MB": {Free: 15}}},
+				1: {Name: "1", Classes: map[string]placing.Space{"VCPU": {Free: 5, Most: 4}}},
+			}, placing.Split,
+			placing.Shares{"a": at{0: {"VCPU": 2, "MEMORY_MB": 15}, 1: {"VCPU": 1}}, "b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}}, nil,
+		},
+		"too much already": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 1}}},
+			placing.Room{0: {Name: "0", Classes: map[string]placing.Space{"VCPU": {Free: -3}}}, 1: {Name: "1", Classes: map[string]placing.Space{"VCPU": {Free: 1}}}},
+			placing.Split, placing.Shares{"a": at{1: {"VCPU": 1}}}, nil,
 		},
 		"bound to where there is no room": {
 			[]placing.Guest{
 				{UUID: "a", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}},
-				{UUID: "b", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {7: 1}}},
+				{UUID: "b", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {1: 1}}},
 				{UUID: "c", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {0: 2}}},
 				{UUID: "d", Amounts: held{"VCPU": 1}}, {UUID: "d", Amounts: held{"VCPU": 2}},
 			},
-			room(4, 16), placing.Split, nil,
+			placing.Room{0: room(4, 16)[0], 1: {Name: "NUMA cell 1"}}, placing.Split, nil,
 			[]placing.Offender{
 				{UUID: "a", Reason: "5 of VCPU are bound to NUMA cell 0, which has room for 4 more"},
-				{UUID: "b", Reason: "1 of VCPU are bound to NUMA cell 7, which has room for 0 more"},
+				{UUID: "b", Reason: "1 of VCPU are bound to NUMA cell 1, which has room for 0 more"},
 				{UUID: "c", Reason: "2 of VCPU are bound to NUMA cell 0, and it holds 1"},
 				{UUID: "d", Reason: "it is there more than once"}, {UUID: "d", Reason: "it is there more than once"},
 			},
@@ -92,10 +117,11 @@ func anyGuests(t *rapid.T) ([]placing.Guest, placing.Room) {
 	classes := []string{"VCPU", "PCPU", "MEMORY_MB"}
 	room := placing.Room{}
 	for cell := range rapid.IntRange(1, 4).Draw(t, "cells") {
-		room[cell] = map[string]int64{}
+		site := placing.Site{Name: fmt.Sprint("NUMA cell ", cell), Classes: map[string]placing.Space{}}
 		for _, class := range classes {
-			room[cell][class] = rapid.Int64Range(0, 20).Draw(t, "room")
+			site.Classes[class] = placing.Space{Free: rapid.Int64Range(-1, 20).Draw(t, "room"), Most: rapid.Int64Range(0, 6).Draw(t, "most")}
 		}
+		room[cell] = site
 	}
 	var guests []placing.Guest
 	for i := range rapid.IntRange(0, 12).Draw(t, "guests") {
@@ -125,7 +151,7 @@ func TestPlaceProperties(t *testing.T) {
 			offends[o.UUID] = true
 		}
 
-		used := placing.Room{}
+		used := map[int]map[string]int64{}
 		for cell := range room {
 			used[cell] = map[string]int64{}
 		}
@@ -143,6 +169,9 @@ func TestPlaceProperties(t *testing.T) {
 					}
 					if amount > g.Fixed[class][cell] {
 						loose[class]++
+					}
+					if most := room[cell].Classes[class].Most; most > 0 && amount > most {
+						t.Fatalf("%s: %d of %s in cell %d, and %d can be", g.UUID, amount, class, cell, most)
 					}
 					sums[class] += amount
 					used[cell][class] += amount
@@ -166,8 +195,8 @@ func TestPlaceProperties(t *testing.T) {
 		}
 		for cell, classes := range used {
 			for class, amount := range classes {
-				if amount > room[cell][class] {
-					t.Fatalf("cell %d: %d of %s, and there is room for %d", cell, amount, class, room[cell][class])
+				if free := room[cell].Classes[class].Free; amount > max(free, 0) {
+					t.Fatalf("cell %d: %d of %s, and there is room for %d", cell, amount, class, free)
 				}
 			}
 		}
@@ -182,30 +211,50 @@ func TestPlaceProperties(t *testing.T) {
 	})
 }
 
-// If everything together has room, no guest that may be split and is bound to nothing is left out.
+// If guests that are bound to nothing can be divided so that all fit, none is left out. Whether they can be says the theorem of maximum flows and
+// minimum cuts: for no set of places may they need more than it has, once they have all that they can elsewhere.
 func TestSplitFillsTheHost(t *testing.T) {
+	full := 0
 	rapid.Check(t, func(t *rapid.T) {
 		guests, room := anyGuests(t)
-		need, have := map[string]int64{}, map[string]int64{}
 		for i := range guests {
 			guests[i].Fixed = nil
-			for class, amount := range guests[i].Amounts {
-				need[class] += amount
-			}
 		}
-		for _, classes := range room {
-			for class, amount := range classes {
-				have[class] += amount
-			}
-		}
+		_, offenders := placing.Place(guests, room, placing.Split)
 		fits := true
-		for class, amount := range need {
-			fits = fits && amount <= have[class]
+		for _, class := range []string{"VCPU", "PCPU", "MEMORY_MB"} {
+			for set := range 1 << len(room) {
+				var need, have int64
+				for place, site := range room {
+					if space := site.Classes[class]; set>>place&1 == 1 {
+						have += max(space.Free, 0)
+					}
+				}
+				for _, g := range guests {
+					var elsewhere int64
+					for place, site := range room {
+						if most := site.Classes[class].Most; set>>place&1 == 0 && most > 0 {
+							elsewhere += most
+						} else if set>>place&1 == 0 {
+							elsewhere = 1 << 40
+							break
+						}
+					}
+					need += max(g.Amounts[class]-elsewhere, 0)
+				}
+				fits = fits && need <= have
+			}
 		}
-		if _, offenders := placing.Place(guests, room, placing.Split); fits && len(offenders) > 0 {
-			t.Fatalf("%v", offenders)
+		if fits != (len(offenders) == 0) {
+			t.Fatalf("fits %t: %v", fits, offenders)
+		}
+		if fits && len(guests) > 0 {
+			full++
 		}
 	})
+	if full == 0 {
+		t.Error("nothing ever fitted")
+	}
 }
 
 func BenchmarkPlace(b *testing.B) {
@@ -215,7 +264,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 	room := placing.Room{}
 	for cell := range 8 {
-		room[cell] = map[string]int64{"VCPU": 512, "MEMORY_MB": 1 << 20}
+		room[cell] = placing.Site{Classes: map[string]placing.Space{"VCPU": {Free: 512}, "MEMORY_MB": {Free: 1 << 20}}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

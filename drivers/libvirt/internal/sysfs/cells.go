@@ -61,6 +61,32 @@ func (t *Topology) settle(d *chroot.Dir, c Cell) error {
 	return nil
 }
 
+// wholeMachine makes the one cell of a kernel without NUMA.
+func (t *Topology) wholeMachine(root *chroot.Dir) error {
+	const file = "proc/meminfo"
+	t.NoNUMA = true
+	c := Cell{Distances: []int{10}}
+	for i := range t.CPUs {
+		if cpu := &t.CPUs[i]; cpu.Online {
+			cpu.Cell = c.ID
+			c.CPUs = append(c.CPUs, cpu.ID)
+		}
+	}
+	text, err := root.Text(file)
+	if err != nil {
+		return err
+	}
+	if c.MemoryKiB, err = memTotal(text, "MemTotal:"); err != nil {
+		return malformed(root, file, text, "%v", err)
+	}
+	err = in(root, "sys/kernel/mm", func(d *chroot.Dir) error { c.HugePages, err = readPools(d, c.MemoryKiB); return err })
+	if absent(err) && !exists(root, "sys/kernel/mm") {
+		err = nil // a kernel without huge pages
+	}
+	t.Cells = []Cell{c}
+	return err
+}
+
 func readCell(d *chroot.Dir, id int) (c Cell, err error) {
 	c.ID = id
 	if c.CPUs, err = value(d, "cpulist", cpuSet); err != nil {
@@ -70,7 +96,7 @@ func readCell(d *chroot.Dir, id int) (c Cell, err error) {
 	if err != nil {
 		return c, err
 	}
-	if c.MemoryKiB, err = memTotal(text, id); err != nil {
+	if c.MemoryKiB, err = memTotal(text, fmt.Sprintf("Node %d MemTotal:", id)); err != nil {
 		return c, malformed(d, "meminfo", text, "%v", err)
 	}
 	if c.Distances, err = value(d, "distance", distances); err != nil {

@@ -3,9 +3,9 @@
 // Package sysfs reads what the kernel shows of a hypervisor's hardware in /sys: CPUs and NUMA cells with their memory and huge pages,
 // PCI devices with their virtual functions, mediated devices and their types, what KVM can do, persistent memory.
 //
-//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM, Namespaces     or all at once: Read(dir)
+//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM, Namespaces     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
 //
-// It is strict. Whatever is missing, malformed or contradicts the rest is an error that names the file and what is in it; never is
+// It is strict. Whatever is missing, malformed or contradicts the rest is a [HostError] that names the file, what is in it and what to do; never is
 // a machine returned that has fewer cells, devices or instances than the kernel shows. What the kernel leaves out on purpose (a bus that it
 // was built without, a device without NUMA cell) is not an error, and said at the fields.
 //

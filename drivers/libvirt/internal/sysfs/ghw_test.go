@@ -3,6 +3,7 @@
 package sysfs
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -120,7 +121,12 @@ func complete(t *testing.T, tree testhost.Tree) {
 	}
 }
 
+// short is an error without its remedy and where the tree is.
 func short(tree testhost.Tree, err error) string {
+	var known *HostError
+	if errors.As(err, &known) {
+		err = known.cause
+	}
 	return strings.ReplaceAll(err.Error(), string(tree)+"/", "")
 }
 

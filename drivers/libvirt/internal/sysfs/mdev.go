@@ -18,7 +18,9 @@ type MdevParent struct {
 	Name string
 	// Address is nil if it is no PCI device.
 	Address *machine.Address
-	Types   []MdevType
+	// Subsystem is the class or bus of a device that is no PCI device: mtty.
+	Subsystem string
+	Types     []MdevType
 	// Mdevs are those that exist; devices that are only defined are not the kernel's business.
 	Mdevs []Mdev
 }
@@ -52,16 +54,16 @@ const (
 func (r *Reader) MdevParents(want func(id string) bool) ([]MdevParent, error) {
 	names, err := r.root.Names(mdevBus)
 	if err != nil && !absent(err) {
-		return nil, err
+		return nil, remedied(err)
 	}
 	parents := make([]MdevParent, len(names))
 	for i, name := range names {
 		if parents[i], err = r.parent(name, want); err != nil {
-			return nil, err
+			return nil, remedied(err)
 		}
 	}
 	if err := r.mdevs(parents); err != nil {
-		return nil, err
+		return nil, remedied(err)
 	}
 	slices.SortFunc(parents, compareParents)
 	return parents, nil
@@ -90,6 +92,11 @@ func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error)
 	where, err := r.root.Target(mdevBus + "/" + name)
 	if err != nil {
 		return p, err
+	}
+	if p.Address == nil {
+		if p.Subsystem, err = r.root.Base(where + "/subsystem"); err != nil {
+			return p, err
+		}
 	}
 	err = in(r.root, where+"/"+typesDir, func(d *chroot.Dir) error {
 		ids, err := d.Names(".")

@@ -3,13 +3,12 @@
 package sysfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/bits"
 	"strconv"
 	"strings"
-
-	"errors"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
@@ -21,6 +20,12 @@ func malformed(d *chroot.Dir, name, content, format string, args ...any) error {
 }
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// exists tells whether a directory is there, readable or not.
+func exists(d *chroot.Dir, name string) bool {
+	_, err := d.Names(name)
+	return !absent(err)
+}
 
 // line is the only line of a file.
 func line(d *chroot.Dir, name string) (string, error) {
@@ -109,9 +114,8 @@ func cpuSet(text string) ([]int, error) {
 	return cpulist.Parse(text)
 }
 
-// memTotal finds the memory in a cell's meminfo, in KiB.
-func memTotal(text string, cell int) (uint64, error) {
-	prefix := fmt.Sprintf("Node %d MemTotal:", cell)
+// memTotal finds the memory in a meminfo, in KiB: the number after a prefix, on the first line that has it.
+func memTotal(text, prefix string) (uint64, error) {
 	for l := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(l, prefix)
 		if !ok {

@@ -38,20 +38,23 @@ const pciDevices = "sys/bus/pci/devices"
 // Devices reads the PCI devices, in the order of their addresses. None on a host without PCI.
 func (r *Reader) Devices() ([]Device, error) {
 	names, err := r.root.Names(pciDevices)
-	if absent(err) && !r.exists("sys/bus/pci") && r.exists("sys") {
+	if absent(err) && !exists(r.root, "sys/bus/pci") && exists(r.root, "sys") {
 		return nil, nil // a kernel without PCI
 	}
 	if err != nil {
-		return nil, err
+		return nil, remedied(err)
 	}
 	devices := make([]Device, len(names))
 	for i, name := range names {
 		if devices[i], err = r.device(name); err != nil {
-			return nil, err
+			return nil, remedied(err)
 		}
 	}
 	slices.SortFunc(devices, func(a, b Device) int { return a.Address.Compare(b.Address) })
-	return devices, r.checkFunctions(devices)
+	if err := r.checkFunctions(devices); err != nil {
+		return nil, remedied(err)
+	}
+	return devices, nil
 }
 
 func (r *Reader) device(name string) (dev Device, err error) {

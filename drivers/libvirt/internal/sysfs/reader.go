@@ -61,13 +61,13 @@ func (r *Reader) Read() (Host, error) {
 		func() (err error) { h.Namespaces, err = r.Namespaces(); return err },
 	} {
 		if err := part(); err != nil {
-			return Host{}, err
+			return Host{}, remedied(err)
 		}
 	}
 	return h, nil
 }
 
-// checkCells sees to it that devices are in cells that are online. A kernel without NUMA numbers none.
+// checkCells sees to it that devices are in cells that are online.
 func (r *Reader) checkCells(h Host) error {
 	for _, d := range h.Devices {
 		if d.Cell != None && h.Cell(d.Cell) == nil {

@@ -6,7 +6,9 @@ package sysfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"libvirt.org/go/libvirt"
 
 	"github.com/compute-agent/compute-agent/internal/testhost"
@@ -80,9 +83,10 @@ func closed(t *testing.T, c *libvirt.Connect) {
 	disconnect(t, c)
 }
 
-func mdevNames(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllNodeDeviceFlags) (names []string) {
+// nodeDevices are the names of devices, sorted.
+func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllNodeDeviceFlags) (names []string) {
 	t.Helper()
-	list, err := c.ListAllNodeDevices(libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV | flags)
+	list, err := c.ListAllNodeDevices(flags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +158,43 @@ func TestDevicesComeAndGo(t *testing.T) {
 	closed(t, c)
 }
 
+// A network card is taken out with its functions, and put back: libvirt hears of each, and agrees with the reader each time.
+func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
+	h := testhost.Sample()
+	s := simulate(t, h, sim.Options{})
+	c := connect(t, s)
+	news, end := watch(t, c)
+	agree := func(devices int) {
+		t.Helper()
+		read, err := Read(s.Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(read.Devices) != devices {
+			t.Errorf("%d devices, want %d", len(read.Devices), devices)
+		}
+		if diff := cmp.Diff(common(read), viaLibvirt(t, c), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("- sysfs, + libvirt:\n%s", diff)
+		}
+	}
+	if err := s.Unplug(t.Context(), "0000:06:00.0"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, news, "deleted pci_0000_06_00_0")
+	agree(len(h.Devices) - 5)
+	card := slices.DeleteFunc(slices.Clone(h.Devices), func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
+	if err := s.Plug(t.Context(), card...); err != nil {
+		t.Fatal(err)
+	}
+	await(t, news, "created pci_0000_06_01_3")
+	agree(len(h.Devices))
+	if err := s.Plug(t.Context(), card[0]); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("plugged in twice: %v", err)
+	}
+	end()
+	closed(t, c)
+}
+
 // Devices that are only defined are libvirt's knowledge, not the kernel's.
 func TestInactiveDevices(t *testing.T) {
 	h := testhost.Sample()
@@ -161,7 +202,8 @@ func TestInactiveDevices(t *testing.T) {
 	s := simulate(t, h, sim.Options{})
 	c := connect(t, s)
 	defer disconnect(t, c)
-	active, inactive := mdevNames(t, c, libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE), mdevNames(t, c, libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
+	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
+	active, inactive := nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE), nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
 	want := []string{testhost.MdevName("b7c7d4b0-0c1e-4a3d-8a3e-000000000001", "0000:05:00.0")}
 	if diff := cmp.Diff(want, active); diff != "" {
 		t.Error(diff)

@@ -3,6 +3,7 @@
 package sysfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,13 @@ func TestBrokenHosts(t *testing.T) {
 			if diff := cmp.Diff(Host{}, h); diff != "" {
 				t.Errorf("a host beside an error: %s", diff)
 			}
+			var known *HostError
+			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Remedy()) || !strings.Contains(known.Remedy(), "If it stays") {
+				t.Errorf("%v does not say what to do", err)
+			}
+			if strings.Count(err.Error(), known.Remedy()) != 1 {
+				t.Errorf("%v says so more than once", err)
+			}
 			if len(err.Error()) > 1000 {
 				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
@@ -107,7 +115,7 @@ func TestAnUnreadableFile(t *testing.T) {
 	if err := testhost.Unreadable("", file).Apply(tree); err != nil {
 		t.Fatal(err)
 	}
-	if err := asNobody(func() error { _, err := Read(dir); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") {
+	if err := asNobody(func() error { _, err := Read(dir); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
 		t.Errorf("%v, want one that names %s", err, file)
 	}
 }
@@ -240,7 +248,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkParse(b *testing.B) {
 	text := "Node 1 MemTotal:       16777216 kB\n" + strings.Repeat("Node 1 Other: 5 kB\n", 30)
 	for b.Loop() {
-		if _, err := memTotal(text, 1); err != nil {
+		if _, err := memTotal(text, "Node 1 MemTotal:"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,8 +16,10 @@ import (
 type Topology struct {
 	// CPUs are all that are present, online or not.
 	CPUs []CPU
-	// Cells are the NUMA cells that are online; none if the kernel was built without NUMA.
+	// Cells are the NUMA cells that are online.
 	Cells []Cell
+	// NoNUMA says that the kernel was built without NUMA. There is one cell then, number 0, with all CPUs and all memory.
+	NoNUMA bool
 }
 
 // CPU is a logical CPU: a hardware thread.
@@ -79,21 +81,16 @@ const (
 // Topology reads CPUs and cells.
 func (r *Reader) Topology() (t Topology, err error) {
 	if err := in(r.root, cpuDir, func(d *chroot.Dir) error { t.CPUs, err = readCPUs(d); return err }); err != nil {
-		return Topology{}, err
+		return Topology{}, remedied(err)
 	}
 	err = in(r.root, nodeDir, func(d *chroot.Dir) error { return t.readCells(d) })
-	if absent(err) && !r.exists(nodeDir) {
-		return t, nil // a kernel without NUMA
+	if absent(err) && !exists(r.root, nodeDir) {
+		err = t.wholeMachine(r.root)
 	}
 	if err != nil {
-		return Topology{}, err
+		return Topology{}, remedied(err)
 	}
 	return t, nil
-}
-
-func (r *Reader) exists(name string) bool {
-	_, err := r.root.Names(name)
-	return !absent(err)
 }
 
 func readCPUs(d *chroot.Dir) ([]CPU, error) {

@@ -33,16 +33,12 @@ func truth(t testing.TB, h testhost.Host) Host {
 		cpu := CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, NoHzFull: c.NoHzFull, Cell: None, Package: None, Die: None, Core: None}
 		if cpu.Online {
 			cpu.Package, cpu.Die, cpu.Core, cpu.Siblings = c.Package, c.Die, c.Core, h.Siblings(c)
-			if !h.NoNUMA {
-				cpu.Cell = c.Cell
-			}
+			cpu.Cell = c.Cell
 		}
 		want.CPUs = append(want.CPUs, cpu)
 	}
+	want.NoNUMA = h.NoNUMA
 	for _, c := range h.Cells {
-		if h.NoNUMA {
-			break
-		}
 		cell := Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: c.Distances}
 		for _, p := range c.HugePages {
 			cell.HugePages = append(cell.HugePages, HugePages(p))
@@ -66,7 +62,9 @@ func truth(t testing.TB, h testhost.Host) Host {
 		}
 	}
 	for _, p := range h.Virtual {
-		want.Parents = append(want.Parents, parentTruth(p.Name, nil, p.MdevParent))
+		parent := parentTruth(p.Name, nil, p.MdevParent)
+		parent.Subsystem = p.Name
+		want.Parents = append(want.Parents, parent)
 	}
 	if h.Module != "" {
 		want.KVM.Modules = []Module{{h.Module, h.Nested}}

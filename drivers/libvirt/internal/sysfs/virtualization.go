@@ -45,11 +45,11 @@ func (r *Reader) KVM() (k KVM, err error) {
 			}
 			return nil
 		})
-		if absent(err) && !r.exists("sys/module/"+name) {
+		if absent(err) && !exists(r.root, "sys/module/"+name) {
 			continue
 		}
 		if err != nil {
-			return KVM{}, err
+			return KVM{}, remedied(err)
 		}
 	}
 	return k, nil
@@ -99,11 +99,11 @@ type Namespace struct {
 func (r *Reader) Namespaces() ([]Namespace, error) {
 	const at = "sys/bus/nd/devices"
 	names, err := r.root.Names(at)
-	if absent(err) && !r.exists("sys/bus/nd") {
+	if absent(err) && !exists(r.root, "sys/bus/nd") {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, remedied(err)
 	}
 	var list []Namespace
 	for _, name := range names {
@@ -112,7 +112,7 @@ func (r *Reader) Namespaces() ([]Namespace, error) {
 		}
 		n := Namespace{Name: name, Cell: None}
 		if err := in(r.root, at+"/"+name, func(d *chroot.Dir) error { return n.read(d) }); err != nil {
-			return nil, err
+			return nil, remedied(err)
 		}
 		if n.Bytes > 0 {
 			list = append(list, n)

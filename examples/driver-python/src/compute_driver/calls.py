@@ -32,6 +32,7 @@ class Calls:
     def __init__(self, log: Log) -> None:
         self.gate = Gate()
         self._log = log
+        self._defects = Defects()
 
     def unary(self, name: str, behave: Behave, turn: Turning | None = None, gated: bool = True) -> Callable:
         """A method that answers once. turn is what it waits for."""
@@ -109,10 +110,34 @@ class Calls:
         except Ended as e:
             return None, (e.code, status.said(e), b"")
         except BaseException as e:  # a defect of the driver; sys.exit too, which would end no more than this thread, without an answer
-            call.log.error("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: "
-                           "report it with this stack", error_type=type(e).__name__, stack=_stack())
+            self._defects.tell(call, e)
             words = f"the driver raised {type(e).__name__} in {call.name}: {status.said(e)} (its stack is in the log)"
             return None, (grpc.StatusCode.INTERNAL, status.cut(words), b"")
+
+
+class Defects:
+    """Logs what a driver raised: the first time at each place of the code with the stack, and then whenever it has happened twice as often."""
+
+    MOST = 100  # places that are told apart; the others are counted together
+
+    def __init__(self) -> None:
+        self._times: dict[tuple, int] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, call: Call, e: BaseException) -> None:
+        """To be called while e is being handled."""
+        place = (call.name, type(e), *((frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)))
+        with self._lock:
+            if place not in self._times and len(self._times) >= self.MOST:
+                place = ()
+            times = self._times[place] = self._times.get(place, 0) + 1
+        kind = type(e).__name__
+        if times == 1:
+            call.log.error("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: "
+                           "report it with this stack", error_type=kind, stack=_stack())
+        elif times & (times - 1) == 0:
+            call.log.error("the driver goes on raising an exception at the same place; the stack was logged at the first time since the "
+                           "plugin was started", error_type=kind, times=times)
 
 
 def _stack() -> str:

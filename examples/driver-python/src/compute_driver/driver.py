@@ -16,7 +16,7 @@ class HostInfo:
     """What the agent tells a driver about its surroundings."""
 
     name: str  # the host's, as the agent is configured: the usual name of the only node
-    state_dir: str = ""  # a directory that the driver may write to and that outlives it, or empty
+    state_dir: str = ""  # the driver's own directory, which outlives it, or empty
 
 
 @dataclass(frozen=True)

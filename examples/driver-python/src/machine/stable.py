@@ -41,6 +41,14 @@ class Stable:
 
     def __init__(self, state_dir: str) -> None:
         self._dir = Path(state_dir) / "instances"
+        self._adopt(Path(state_dir))
+
+    def _adopt(self, state_dir: Path) -> None:
+        """Takes along what a former release kept in the agent's own directory, which all drivers shared; this one's is DIR/drivers/NAME."""
+        shared = state_dir.parent.parent / "instances"
+        if state_dir.parent.name == "drivers" and shared.is_dir() and not self._dir.exists():
+            with contextlib.suppress(FileNotFoundError):  # the process that this one replaces was faster
+                shared.rename(self._dir)
 
     def all(self) -> list[Kept]:
         """Every instance. Those that were never completed are in no power state."""

@@ -143,7 +143,7 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted", "instances", "instance_events".
+	// "guests", "node_deleted", "instances", "instance_events", "warnings".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -482,7 +482,9 @@ func (*HealthRequest) Descriptor() ([]byte, []int) {
 type HealthResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty if all is well, otherwise in words what keeps the driver from working.
-	Problem       string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	// All that hold now, at most 100, whether there is a problem or not; they are none themselves. Capability: "warnings".
+	Warnings      []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +526,70 @@ func (x *HealthResponse) GetProblem() string {
 	return ""
 }
 
+func (x *HealthResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// Warning is something that the operator should know and that does not keep the driver from working: two sources that disagree, a setting
+// that does nothing.
+type Warning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By which programs know it: 1 to 80 of a-z, 0-9, "-", "_", "." and ":", a letter or a digit first. Each is there once, and stays the same
+	// for as long as the warning holds.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For people, at most 2,000 characters. It may change while the warning holds.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Warning) Reset() {
+	*x = Warning{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Warning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Warning) ProtoMessage() {}
+
+func (x *Warning) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Warning.ProtoReflect.Descriptor instead.
+func (*Warning) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Warning) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Warning) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type ShutdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long the plugin may take.
@@ -534,7 +600,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[9]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +612,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[9]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +625,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{9}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ShutdownRequest) GetGraceMs() int64 {
@@ -577,7 +643,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[10]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +655,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[10]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +668,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{10}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{11}
 }
 
 type AvailableNodesRequest struct {
@@ -613,7 +679,7 @@ type AvailableNodesRequest struct {
 
 func (x *AvailableNodesRequest) Reset() {
 	*x = AvailableNodesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[11]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +691,7 @@ func (x *AvailableNodesRequest) String() string {
 func (*AvailableNodesRequest) ProtoMessage() {}
 
 func (x *AvailableNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[11]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +704,7 @@ func (x *AvailableNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableNodesRequest.ProtoReflect.Descriptor instead.
 func (*AvailableNodesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{11}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{12}
 }
 
 type AvailableNodesResponse struct {
@@ -650,7 +716,7 @@ type AvailableNodesResponse struct {
 
 func (x *AvailableNodesResponse) Reset() {
 	*x = AvailableNodesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[12]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +728,7 @@ func (x *AvailableNodesResponse) String() string {
 func (*AvailableNodesResponse) ProtoMessage() {}
 
 func (x *AvailableNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[12]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +741,7 @@ func (x *AvailableNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableNodesResponse.ProtoReflect.Descriptor instead.
 func (*AvailableNodesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{12}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AvailableNodesResponse) GetNodes() []*Node {
@@ -697,7 +763,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[13]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +775,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[13]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +788,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{13}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Node) GetName() string {
@@ -752,7 +818,7 @@ type UpdateProviderTreeRequest struct {
 
 func (x *UpdateProviderTreeRequest) Reset() {
 	*x = UpdateProviderTreeRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[14]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +830,7 @@ func (x *UpdateProviderTreeRequest) String() string {
 func (*UpdateProviderTreeRequest) ProtoMessage() {}
 
 func (x *UpdateProviderTreeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[14]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +843,7 @@ func (x *UpdateProviderTreeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateProviderTreeRequest.ProtoReflect.Descriptor instead.
 func (*UpdateProviderTreeRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{14}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateProviderTreeRequest) GetTree() *ProviderTree {
@@ -818,7 +884,7 @@ type UpdateProviderTreeResponse struct {
 
 func (x *UpdateProviderTreeResponse) Reset() {
 	*x = UpdateProviderTreeResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[15]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +896,7 @@ func (x *UpdateProviderTreeResponse) String() string {
 func (*UpdateProviderTreeResponse) ProtoMessage() {}
 
 func (x *UpdateProviderTreeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[15]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +909,7 @@ func (x *UpdateProviderTreeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateProviderTreeResponse.ProtoReflect.Descriptor instead.
 func (*UpdateProviderTreeResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{15}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateProviderTreeResponse) GetTree() *ProviderTree {
@@ -889,7 +955,7 @@ type ReshapeStepRequest struct {
 
 func (x *ReshapeStepRequest) Reset() {
 	*x = ReshapeStepRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +967,7 @@ func (x *ReshapeStepRequest) String() string {
 func (*ReshapeStepRequest) ProtoMessage() {}
 
 func (x *ReshapeStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[16]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +980,7 @@ func (x *ReshapeStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeStepRequest.ProtoReflect.Descriptor instead.
 func (*ReshapeStepRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{16}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReshapeStepRequest) GetTree() *ProviderTree {
@@ -958,7 +1024,7 @@ type ReshapeStepResponse struct {
 
 func (x *ReshapeStepResponse) Reset() {
 	*x = ReshapeStepResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1036,7 @@ func (x *ReshapeStepResponse) String() string {
 func (*ReshapeStepResponse) ProtoMessage() {}
 
 func (x *ReshapeStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1049,7 @@ func (x *ReshapeStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeStepResponse.ProtoReflect.Descriptor instead.
 func (*ReshapeStepResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReshapeStepResponse) GetTree() *ProviderTree {
@@ -1019,7 +1085,7 @@ type GuestsRequest struct {
 
 func (x *GuestsRequest) Reset() {
 	*x = GuestsRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1097,7 @@ func (x *GuestsRequest) String() string {
 func (*GuestsRequest) ProtoMessage() {}
 
 func (x *GuestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1110,7 @@ func (x *GuestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestsRequest.ProtoReflect.Descriptor instead.
 func (*GuestsRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GuestsRequest) GetTree() *ProviderTree {
@@ -1071,7 +1137,7 @@ type GuestsResponse struct {
 
 func (x *GuestsResponse) Reset() {
 	*x = GuestsResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1149,7 @@ func (x *GuestsResponse) String() string {
 func (*GuestsResponse) ProtoMessage() {}
 
 func (x *GuestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1162,7 @@ func (x *GuestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestsResponse.ProtoReflect.Descriptor instead.
 func (*GuestsResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GuestsResponse) GetGuests() []*Guest {
@@ -1123,7 +1189,7 @@ type Guest struct {
 
 func (x *Guest) Reset() {
 	*x = Guest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1201,7 @@ func (x *Guest) String() string {
 func (*Guest) ProtoMessage() {}
 
 func (x *Guest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1214,7 @@ func (x *Guest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guest.ProtoReflect.Descriptor instead.
 func (*Guest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Guest) GetUuid() string {
@@ -1196,7 +1262,7 @@ type GuestResources struct {
 
 func (x *GuestResources) Reset() {
 	*x = GuestResources{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1274,7 @@ func (x *GuestResources) String() string {
 func (*GuestResources) ProtoMessage() {}
 
 func (x *GuestResources) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1287,7 @@ func (x *GuestResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestResources.ProtoReflect.Descriptor instead.
 func (*GuestResources) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GuestResources) GetResources() map[string]*Resources {
@@ -1240,7 +1306,7 @@ type NodeDeletedRequest struct {
 
 func (x *NodeDeletedRequest) Reset() {
 	*x = NodeDeletedRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1318,7 @@ func (x *NodeDeletedRequest) String() string {
 func (*NodeDeletedRequest) ProtoMessage() {}
 
 func (x *NodeDeletedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1331,7 @@ func (x *NodeDeletedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDeletedRequest.ProtoReflect.Descriptor instead.
 func (*NodeDeletedRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeDeletedRequest) GetNode() *Node {
@@ -1285,7 +1351,7 @@ type NodeDeletedResponse struct {
 
 func (x *NodeDeletedResponse) Reset() {
 	*x = NodeDeletedResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1363,7 @@ func (x *NodeDeletedResponse) String() string {
 func (*NodeDeletedResponse) ProtoMessage() {}
 
 func (x *NodeDeletedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1376,7 @@ func (x *NodeDeletedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDeletedResponse.ProtoReflect.Descriptor instead.
 func (*NodeDeletedResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeDeletedResponse) GetDeleted() bool {
@@ -1330,7 +1396,7 @@ type ProviderTree struct {
 
 func (x *ProviderTree) Reset() {
 	*x = ProviderTree{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1408,7 @@ func (x *ProviderTree) String() string {
 func (*ProviderTree) ProtoMessage() {}
 
 func (x *ProviderTree) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1421,7 @@ func (x *ProviderTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderTree.ProtoReflect.Descriptor instead.
 func (*ProviderTree) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProviderTree) GetProviders() []*ResourceProvider {
@@ -1386,7 +1452,7 @@ type ResourceProvider struct {
 
 func (x *ResourceProvider) Reset() {
 	*x = ResourceProvider{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1464,7 @@ func (x *ResourceProvider) String() string {
 func (*ResourceProvider) ProtoMessage() {}
 
 func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1477,7 @@ func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceProvider.ProtoReflect.Descriptor instead.
 func (*ResourceProvider) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResourceProvider) GetUuid() string {
@@ -1485,7 +1551,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1563,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1576,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Inventory) GetTotal() int64 {
@@ -1566,7 +1632,7 @@ type NamedResource struct {
 
 func (x *NamedResource) Reset() {
 	*x = NamedResource{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1644,7 @@ func (x *NamedResource) String() string {
 func (*NamedResource) ProtoMessage() {}
 
 func (x *NamedResource) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1657,7 @@ func (x *NamedResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedResource.ProtoReflect.Descriptor instead.
 func (*NamedResource) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NamedResource) GetResourceClass() string {
@@ -1625,7 +1691,7 @@ type Allocations struct {
 
 func (x *Allocations) Reset() {
 	*x = Allocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1703,7 @@ func (x *Allocations) String() string {
 func (*Allocations) ProtoMessage() {}
 
 func (x *Allocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1716,7 @@ func (x *Allocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocations.ProtoReflect.Descriptor instead.
 func (*Allocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Allocations) GetConsumers() map[string]*ConsumerAllocations {
@@ -1675,7 +1741,7 @@ type ConsumerAllocations struct {
 
 func (x *ConsumerAllocations) Reset() {
 	*x = ConsumerAllocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1753,7 @@ func (x *ConsumerAllocations) String() string {
 func (*ConsumerAllocations) ProtoMessage() {}
 
 func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1766,7 @@ func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumerAllocations.ProtoReflect.Descriptor instead.
 func (*ConsumerAllocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConsumerAllocations) GetResources() map[string]*Resources {
@@ -1748,7 +1814,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1826,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1839,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resources) GetAmounts() map[string]int64 {
@@ -1793,7 +1859,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1871,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1884,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchRequest) GetHeartbeatMs() int64 {
@@ -1841,7 +1907,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1919,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1932,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{32}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -1921,7 +1987,7 @@ type Changed struct {
 
 func (x *Changed) Reset() {
 	*x = Changed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +1999,7 @@ func (x *Changed) String() string {
 func (*Changed) ProtoMessage() {}
 
 func (x *Changed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2012,7 @@ func (x *Changed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changed.ProtoReflect.Descriptor instead.
 func (*Changed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{33}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Changed) GetNode() string {
@@ -1965,7 +2031,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2043,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2056,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{34}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{35}
 }
 
 // ReshapeNeeded is an error detail: inventory in use must move to another provider; call again with allocations.
@@ -2003,7 +2069,7 @@ type ReshapeNeeded struct {
 
 func (x *ReshapeNeeded) Reset() {
 	*x = ReshapeNeeded{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2081,7 @@ func (x *ReshapeNeeded) String() string {
 func (*ReshapeNeeded) ProtoMessage() {}
 
 func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2094,7 @@ func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeNeeded.ProtoReflect.Descriptor instead.
 func (*ReshapeNeeded) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{35}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReshapeNeeded) GetReason() string {
@@ -2049,7 +2115,7 @@ type ReshapeFailed struct {
 
 func (x *ReshapeFailed) Reset() {
 	*x = ReshapeFailed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2127,7 @@ func (x *ReshapeFailed) String() string {
 func (*ReshapeFailed) ProtoMessage() {}
 
 func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2140,7 @@ func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeFailed.ProtoReflect.Descriptor instead.
 func (*ReshapeFailed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{36}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReshapeFailed) GetReason() string {
@@ -2104,7 +2170,7 @@ type Offender struct {
 
 func (x *Offender) Reset() {
 	*x = Offender{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2182,7 @@ func (x *Offender) String() string {
 func (*Offender) ProtoMessage() {}
 
 func (x *Offender) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2195,7 @@ func (x *Offender) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offender.ProtoReflect.Descriptor instead.
 func (*Offender) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{37}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Offender) GetConsumerUuid() string {
@@ -2170,7 +2236,7 @@ type NotReady struct {
 
 func (x *NotReady) Reset() {
 	*x = NotReady{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2248,7 @@ func (x *NotReady) String() string {
 func (*NotReady) ProtoMessage() {}
 
 func (x *NotReady) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2261,7 @@ func (x *NotReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotReady.ProtoReflect.Descriptor instead.
 func (*NotReady) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{38}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NotReady) GetReason() string {
@@ -2217,7 +2283,7 @@ type ConfigError struct {
 
 func (x *ConfigError) Reset() {
 	*x = ConfigError{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2295,7 @@ func (x *ConfigError) String() string {
 func (*ConfigError) ProtoMessage() {}
 
 func (x *ConfigError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2308,7 @@ func (x *ConfigError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigError.ProtoReflect.Descriptor instead.
 func (*ConfigError) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{39}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConfigError) GetKey() string {
@@ -2274,7 +2340,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2352,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2365,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{40}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Instance) GetUuid() string {
@@ -2340,7 +2406,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2418,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2431,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{41}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListInstancesRequest) GetNode() string {
@@ -2385,7 +2451,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2463,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2476,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{42}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -2433,7 +2499,7 @@ type SpawnInstanceRequest struct {
 
 func (x *SpawnInstanceRequest) Reset() {
 	*x = SpawnInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2511,7 @@ func (x *SpawnInstanceRequest) String() string {
 func (*SpawnInstanceRequest) ProtoMessage() {}
 
 func (x *SpawnInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2524,7 @@ func (x *SpawnInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnInstanceRequest.ProtoReflect.Descriptor instead.
 func (*SpawnInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{43}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SpawnInstanceRequest) GetNode() string {
@@ -2491,7 +2557,7 @@ type SpawnInstanceResponse struct {
 
 func (x *SpawnInstanceResponse) Reset() {
 	*x = SpawnInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2569,7 @@ func (x *SpawnInstanceResponse) String() string {
 func (*SpawnInstanceResponse) ProtoMessage() {}
 
 func (x *SpawnInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2582,7 @@ func (x *SpawnInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnInstanceResponse.ProtoReflect.Descriptor instead.
 func (*SpawnInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{44}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SpawnInstanceResponse) GetInstance() *Instance {
@@ -2551,7 +2617,7 @@ type InstanceSpec struct {
 
 func (x *InstanceSpec) Reset() {
 	*x = InstanceSpec{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2629,7 @@ func (x *InstanceSpec) String() string {
 func (*InstanceSpec) ProtoMessage() {}
 
 func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2642,7 @@ func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSpec.ProtoReflect.Descriptor instead.
 func (*InstanceSpec) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{45}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InstanceSpec) GetUuid() string {
@@ -2665,7 +2731,7 @@ type Flavor struct {
 
 func (x *Flavor) Reset() {
 	*x = Flavor{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2743,7 @@ func (x *Flavor) String() string {
 func (*Flavor) ProtoMessage() {}
 
 func (x *Flavor) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2756,7 @@ func (x *Flavor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flavor.ProtoReflect.Descriptor instead.
 func (*Flavor) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Flavor) GetName() string {
@@ -2753,7 +2819,7 @@ type DestroyInstanceRequest struct {
 
 func (x *DestroyInstanceRequest) Reset() {
 	*x = DestroyInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2831,7 @@ func (x *DestroyInstanceRequest) String() string {
 func (*DestroyInstanceRequest) ProtoMessage() {}
 
 func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2844,7 @@ func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DestroyInstanceRequest) GetNode() string {
@@ -2803,7 +2869,7 @@ type DestroyInstanceResponse struct {
 
 func (x *DestroyInstanceResponse) Reset() {
 	*x = DestroyInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2881,7 @@ func (x *DestroyInstanceResponse) String() string {
 func (*DestroyInstanceResponse) ProtoMessage() {}
 
 func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2894,7 @@ func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
 }
 
 type SetInstancePowerRequest struct {
@@ -2847,7 +2913,7 @@ type SetInstancePowerRequest struct {
 
 func (x *SetInstancePowerRequest) Reset() {
 	*x = SetInstancePowerRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2925,7 @@ func (x *SetInstancePowerRequest) String() string {
 func (*SetInstancePowerRequest) ProtoMessage() {}
 
 func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +2938,7 @@ func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerRequest.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetInstancePowerRequest) GetNode() string {
@@ -2912,7 +2978,7 @@ type SetInstancePowerResponse struct {
 
 func (x *SetInstancePowerResponse) Reset() {
 	*x = SetInstancePowerResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +2990,7 @@ func (x *SetInstancePowerResponse) String() string {
 func (*SetInstancePowerResponse) ProtoMessage() {}
 
 func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3003,7 @@ func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerResponse.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetInstancePowerResponse) GetInstance() *Instance {
@@ -2957,7 +3023,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3035,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3048,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -3005,7 +3071,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3083,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3096,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -3087,7 +3153,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3165,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3178,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -3139,7 +3205,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3217,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3230,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -3187,7 +3253,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3265,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3278,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -3253,9 +3319,13 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\"8\n" +
 	"\x11ConfigureResponse\x12#\n" +
 	"\rshape_version\x18\x01 \x01(\x05R\fshapeVersion\"\x0f\n" +
-	"\rHealthRequest\"*\n" +
+	"\rHealthRequest\"b\n" +
 	"\x0eHealthResponse\x12\x18\n" +
-	"\aproblem\x18\x01 \x01(\tR\aproblem\",\n" +
+	"\aproblem\x18\x01 \x01(\tR\aproblem\x126\n" +
+	"\bwarnings\x18\x02 \x03(\v2\x1a.compute.driver.v1.WarningR\bwarnings\"1\n" +
+	"\aWarning\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\",\n" +
 	"\x0fShutdownRequest\x12\x19\n" +
 	"\bgrace_ms\x18\x01 \x01(\x03R\agraceMs\"\x12\n" +
 	"\x10ShutdownResponse\"\x17\n" +
@@ -3511,7 +3581,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -3523,150 +3593,152 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*ConfigureResponse)(nil),          // 7: compute.driver.v1.ConfigureResponse
 	(*HealthRequest)(nil),              // 8: compute.driver.v1.HealthRequest
 	(*HealthResponse)(nil),             // 9: compute.driver.v1.HealthResponse
-	(*ShutdownRequest)(nil),            // 10: compute.driver.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),           // 11: compute.driver.v1.ShutdownResponse
-	(*AvailableNodesRequest)(nil),      // 12: compute.driver.v1.AvailableNodesRequest
-	(*AvailableNodesResponse)(nil),     // 13: compute.driver.v1.AvailableNodesResponse
-	(*Node)(nil),                       // 14: compute.driver.v1.Node
-	(*UpdateProviderTreeRequest)(nil),  // 15: compute.driver.v1.UpdateProviderTreeRequest
-	(*UpdateProviderTreeResponse)(nil), // 16: compute.driver.v1.UpdateProviderTreeResponse
-	(*ReshapeStepRequest)(nil),         // 17: compute.driver.v1.ReshapeStepRequest
-	(*ReshapeStepResponse)(nil),        // 18: compute.driver.v1.ReshapeStepResponse
-	(*GuestsRequest)(nil),              // 19: compute.driver.v1.GuestsRequest
-	(*GuestsResponse)(nil),             // 20: compute.driver.v1.GuestsResponse
-	(*Guest)(nil),                      // 21: compute.driver.v1.Guest
-	(*GuestResources)(nil),             // 22: compute.driver.v1.GuestResources
-	(*NodeDeletedRequest)(nil),         // 23: compute.driver.v1.NodeDeletedRequest
-	(*NodeDeletedResponse)(nil),        // 24: compute.driver.v1.NodeDeletedResponse
-	(*ProviderTree)(nil),               // 25: compute.driver.v1.ProviderTree
-	(*ResourceProvider)(nil),           // 26: compute.driver.v1.ResourceProvider
-	(*Inventory)(nil),                  // 27: compute.driver.v1.Inventory
-	(*NamedResource)(nil),              // 28: compute.driver.v1.NamedResource
-	(*Allocations)(nil),                // 29: compute.driver.v1.Allocations
-	(*ConsumerAllocations)(nil),        // 30: compute.driver.v1.ConsumerAllocations
-	(*Resources)(nil),                  // 31: compute.driver.v1.Resources
-	(*WatchRequest)(nil),               // 32: compute.driver.v1.WatchRequest
-	(*WatchResponse)(nil),              // 33: compute.driver.v1.WatchResponse
-	(*Changed)(nil),                    // 34: compute.driver.v1.Changed
-	(*Heartbeat)(nil),                  // 35: compute.driver.v1.Heartbeat
-	(*ReshapeNeeded)(nil),              // 36: compute.driver.v1.ReshapeNeeded
-	(*ReshapeFailed)(nil),              // 37: compute.driver.v1.ReshapeFailed
-	(*Offender)(nil),                   // 38: compute.driver.v1.Offender
-	(*NotReady)(nil),                   // 39: compute.driver.v1.NotReady
-	(*ConfigError)(nil),                // 40: compute.driver.v1.ConfigError
-	(*Instance)(nil),                   // 41: compute.driver.v1.Instance
-	(*ListInstancesRequest)(nil),       // 42: compute.driver.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),      // 43: compute.driver.v1.ListInstancesResponse
-	(*SpawnInstanceRequest)(nil),       // 44: compute.driver.v1.SpawnInstanceRequest
-	(*SpawnInstanceResponse)(nil),      // 45: compute.driver.v1.SpawnInstanceResponse
-	(*InstanceSpec)(nil),               // 46: compute.driver.v1.InstanceSpec
-	(*Flavor)(nil),                     // 47: compute.driver.v1.Flavor
-	(*DestroyInstanceRequest)(nil),     // 48: compute.driver.v1.DestroyInstanceRequest
-	(*DestroyInstanceResponse)(nil),    // 49: compute.driver.v1.DestroyInstanceResponse
-	(*SetInstancePowerRequest)(nil),    // 50: compute.driver.v1.SetInstancePowerRequest
-	(*SetInstancePowerResponse)(nil),   // 51: compute.driver.v1.SetInstancePowerResponse
-	(*WatchInstancesRequest)(nil),      // 52: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 53: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 54: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 55: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 56: compute.driver.v1.InstanceFault
-	nil,                                // 57: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 58: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 59: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 60: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 61: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 62: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 63: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 64: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 65: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 66: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 67: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 68: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*Warning)(nil),                    // 10: compute.driver.v1.Warning
+	(*ShutdownRequest)(nil),            // 11: compute.driver.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),           // 12: compute.driver.v1.ShutdownResponse
+	(*AvailableNodesRequest)(nil),      // 13: compute.driver.v1.AvailableNodesRequest
+	(*AvailableNodesResponse)(nil),     // 14: compute.driver.v1.AvailableNodesResponse
+	(*Node)(nil),                       // 15: compute.driver.v1.Node
+	(*UpdateProviderTreeRequest)(nil),  // 16: compute.driver.v1.UpdateProviderTreeRequest
+	(*UpdateProviderTreeResponse)(nil), // 17: compute.driver.v1.UpdateProviderTreeResponse
+	(*ReshapeStepRequest)(nil),         // 18: compute.driver.v1.ReshapeStepRequest
+	(*ReshapeStepResponse)(nil),        // 19: compute.driver.v1.ReshapeStepResponse
+	(*GuestsRequest)(nil),              // 20: compute.driver.v1.GuestsRequest
+	(*GuestsResponse)(nil),             // 21: compute.driver.v1.GuestsResponse
+	(*Guest)(nil),                      // 22: compute.driver.v1.Guest
+	(*GuestResources)(nil),             // 23: compute.driver.v1.GuestResources
+	(*NodeDeletedRequest)(nil),         // 24: compute.driver.v1.NodeDeletedRequest
+	(*NodeDeletedResponse)(nil),        // 25: compute.driver.v1.NodeDeletedResponse
+	(*ProviderTree)(nil),               // 26: compute.driver.v1.ProviderTree
+	(*ResourceProvider)(nil),           // 27: compute.driver.v1.ResourceProvider
+	(*Inventory)(nil),                  // 28: compute.driver.v1.Inventory
+	(*NamedResource)(nil),              // 29: compute.driver.v1.NamedResource
+	(*Allocations)(nil),                // 30: compute.driver.v1.Allocations
+	(*ConsumerAllocations)(nil),        // 31: compute.driver.v1.ConsumerAllocations
+	(*Resources)(nil),                  // 32: compute.driver.v1.Resources
+	(*WatchRequest)(nil),               // 33: compute.driver.v1.WatchRequest
+	(*WatchResponse)(nil),              // 34: compute.driver.v1.WatchResponse
+	(*Changed)(nil),                    // 35: compute.driver.v1.Changed
+	(*Heartbeat)(nil),                  // 36: compute.driver.v1.Heartbeat
+	(*ReshapeNeeded)(nil),              // 37: compute.driver.v1.ReshapeNeeded
+	(*ReshapeFailed)(nil),              // 38: compute.driver.v1.ReshapeFailed
+	(*Offender)(nil),                   // 39: compute.driver.v1.Offender
+	(*NotReady)(nil),                   // 40: compute.driver.v1.NotReady
+	(*ConfigError)(nil),                // 41: compute.driver.v1.ConfigError
+	(*Instance)(nil),                   // 42: compute.driver.v1.Instance
+	(*ListInstancesRequest)(nil),       // 43: compute.driver.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),      // 44: compute.driver.v1.ListInstancesResponse
+	(*SpawnInstanceRequest)(nil),       // 45: compute.driver.v1.SpawnInstanceRequest
+	(*SpawnInstanceResponse)(nil),      // 46: compute.driver.v1.SpawnInstanceResponse
+	(*InstanceSpec)(nil),               // 47: compute.driver.v1.InstanceSpec
+	(*Flavor)(nil),                     // 48: compute.driver.v1.Flavor
+	(*DestroyInstanceRequest)(nil),     // 49: compute.driver.v1.DestroyInstanceRequest
+	(*DestroyInstanceResponse)(nil),    // 50: compute.driver.v1.DestroyInstanceResponse
+	(*SetInstancePowerRequest)(nil),    // 51: compute.driver.v1.SetInstancePowerRequest
+	(*SetInstancePowerResponse)(nil),   // 52: compute.driver.v1.SetInstancePowerResponse
+	(*WatchInstancesRequest)(nil),      // 53: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 54: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 55: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 56: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 57: compute.driver.v1.InstanceFault
+	nil,                                // 58: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 59: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 60: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 61: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 62: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 63: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 64: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 65: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 66: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 67: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 68: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 69: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
-	14, // 1: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
-	25, // 2: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	29, // 3: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
-	25, // 4: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	29, // 5: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	57, // 6: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	58, // 7: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	25, // 8: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	29, // 9: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
-	25, // 10: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	29, // 11: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	59, // 12: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	25, // 13: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	21, // 14: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
-	22, // 15: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	60, // 16: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
-	14, // 17: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
-	26, // 18: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	61, // 19: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	28, // 20: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	62, // 21: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	63, // 22: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	64, // 23: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	34, // 24: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	35, // 25: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	38, // 26: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	0,  // 27: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
-	41, // 28: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	46, // 29: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	25, // 30: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	41, // 31: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	47, // 32: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	65, // 33: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	66, // 34: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	67, // 35: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	68, // 36: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 37: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	41, // 38: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	54, // 39: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	35, // 40: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	31, // 41: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	27, // 42: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	30, // 43: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	31, // 44: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	31, // 45: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 46: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 47: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 48: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 49: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	10, // 50: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	12, // 51: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	15, // 52: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	17, // 53: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	19, // 54: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	23, // 55: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	32, // 56: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	42, // 57: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	44, // 58: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	48, // 59: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	50, // 60: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	52, // 61: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	2,  // 62: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 63: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 64: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 65: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	11, // 66: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	13, // 67: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	16, // 68: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	18, // 69: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	20, // 70: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	24, // 71: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	33, // 72: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	43, // 73: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	45, // 74: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	49, // 75: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	51, // 76: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	53, // 77: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	62, // [62:78] is the sub-list for method output_type
-	46, // [46:62] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	10, // 1: compute.driver.v1.HealthResponse.warnings:type_name -> compute.driver.v1.Warning
+	15, // 2: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
+	26, // 3: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
+	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
+	58, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	59, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	26, // 9: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 10: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	26, // 11: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 12: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	60, // 13: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	26, // 14: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	22, // 15: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	23, // 16: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	61, // 17: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	15, // 18: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	27, // 19: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	62, // 20: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	29, // 21: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	63, // 22: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	64, // 23: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	65, // 24: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	35, // 25: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	36, // 26: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	39, // 27: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	0,  // 28: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 29: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
+	47, // 30: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 31: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	42, // 32: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	48, // 33: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	66, // 34: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	67, // 35: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	68, // 36: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	69, // 37: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 38: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 39: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	55, // 40: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 41: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 42: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 43: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 44: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 45: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 46: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 47: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 48: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 49: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 50: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 51: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 52: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 53: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 54: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 55: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 56: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 57: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 58: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 59: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	49, // 60: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	51, // 61: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	53, // 62: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	2,  // 63: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 64: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 65: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 66: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 67: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 68: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 69: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 70: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 71: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 72: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 73: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 74: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 75: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	50, // 76: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	52, // 77: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	54, // 78: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	63, // [63:79] is the sub-list for method output_type
+	47, // [47:63] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -3674,13 +3746,13 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 	if File_plugins_proto_driver_v1_driver_proto != nil {
 		return
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[25].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[29].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[32].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[26].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[30].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[33].OneofWrappers = []any{
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[52].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[53].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -3690,7 +3762,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

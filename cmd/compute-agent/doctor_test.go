@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+// standing is an agent that says where its Placement is.
+type standing struct {
+	control.Agent
+	placement control.Placement
+}
+
+func (r standing) Status(context.Context) control.Status {
+	return control.Status{Placement: r.placement}
+}
+
+// TestDoctorLooksAtThePlacementOfTheRunningAgent, if that has one of its own at an address that no configuration tells, and otherwise at the
+// one that is configured.
+func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
+	asked := make(chan string, 100)
+	serve := func(name string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked <- name
+			_, _ = fmt.Fprint(w, `{"versions":[{"id":"v1.0","min_version":"1.0","max_version":"1.39","status":"CURRENT","links":[]}]}`)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	bundled, configured := serve("bundled"), serve("configured")
+	for want, agent := range map[string]standing{
+		"bundled":    {placement: control.Placement{URL: bundled, Bundled: true}},
+		"configured": {placement: control.Placement{URL: bundled}},
+	} {
+		dir, err := os.MkdirTemp("", "doctor") // short: it holds a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		file := filepath.Join(dir, "agent.toml")
+		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		socket, err := control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan error, 1)
+		go func() { over <- control.Serve(ctx, socket, agent) }()
+		var out bytes.Buffer
+		cmd := newDoctor()
+		cmd.SetArgs([]string{"--config", file})
+		cmd.SetOut(&out)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		_ = cmd.ExecuteContext(t.Context()) // this machine may have faults of its own
+		stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for len(asked) > 0 {
+			got = append(got, <-asked)
+		}
+		if len(got) == 0 || strings.Join(got, " ") != strings.TrimSpace(strings.Repeat(want+" ", len(got))) {
+			t.Errorf("asked were %q, want %s alone:\n%s", got, want, &out)
+		}
+	}
+}

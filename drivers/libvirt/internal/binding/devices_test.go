@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package binding
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+)
+
+const (
+	gpu      = "0000:82:00.0"
+	mdevUUID = "c0ffee00-0000-4000-8000-000000000002"
+)
+
+func mdevXML(uuid string) string {
+	return fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(gpu), uuid)
+}
+
+// names are those of the devices of some kinds, with a mark at those that are only defined.
+func names(t *testing.T, c hypervisor.Conn, kinds ...hypervisor.DeviceKind) (list []string) {
+	t.Helper()
+	devices, err := c.NodeDevices(nil, kinds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices {
+		if !d.Active {
+			d.Name += " (defined)"
+		}
+		list = append(list, d.Name)
+	}
+	return list
+}
+
+// The driver for tests knows no devices that are only defined, and has no flags to tell them.
+func TestDevicesOfTheTestDriver(t *testing.T) {
+	h := testhost.Sample()
+	c := connect(t, hypervisor.Request{URI: nodeFile(t, h)})
+	devices, err := c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Name == testhost.NodeDeviceName(gpu) }, hypervisor.PCIDevices)
+	if err != nil || len(devices) != len(h.Devices) {
+		t.Fatalf("%d devices, want %d: %v", len(devices), len(h.Devices), err)
+	}
+	for _, d := range devices {
+		if !d.Active || (d.XML != "") != (d.Name == testhost.NodeDeviceName(gpu)) {
+			t.Errorf("%+v", d)
+		}
+	}
+	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil || !strings.Contains(text, "<type id='nvidia-222'>") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := c.NodeDeviceXML("pci_ffff_00_00_0"); !errors.Is(err, hypervisor.ErrNotFound) {
+		t.Errorf("a device that is not there: %v", err)
+	}
+}
+
+func TestTheCallsForAListOfDevices(t *testing.T) {
+	h := testhost.Sample()
+	s := simulate(t, h, sim.Options{})
+	counter := count(t, socketOf(t, s.URI()))
+	c := connect(t, hypervisor.Request{URI: counter.through(s.URI())})
+	counter.since()
+	if list := names(t, c, hypervisor.PCIDevices, hypervisor.Mdevs); len(list) <= len(h.Devices) {
+		t.Errorf("%v", list)
+	}
+	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2}, counter.since()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	parents, err := c.NodeDevices(func(hypervisor.NodeDevice) bool { return true }, hypervisor.MdevParents)
+	if err != nil || len(parents) == 0 {
+		t.Fatal(parents, err)
+	}
+	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2, procNodeDeviceXML: len(parents)}, counter.since()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	for _, d := range parents {
+		if !strings.Contains(d.XML, "<capability type='mdev_types'>") {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+func TestTheLifeOfAMediatedDevice(t *testing.T) {
+	s := simulate(t, testhost.Sample(), sim.Options{})
+	events := make(chan hypervisor.Event, 100)
+	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
+	before := names(t, c, hypervisor.Mdevs)
+	made, err := c.CreateDevice(mdevXML(mdevUUID))
+	if err != nil || made != testhost.MdevName(mdevUUID, gpu) {
+		t.Fatalf("%q, %v", made, err)
+	}
+	for e := await(t, events); e.Device != made; e = await(t, events) {
+		t.Logf("another event: %+v", e)
+	}
+	if _, err := c.CreateDevice(mdevXML(mdevUUID)); err == nil {
+		t.Error("made twice")
+	}
+	if diff := cmp.Diff(append([]string{made}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+		t.Errorf("made (-want +got):\n%s", diff)
+	}
+	if err := c.DestroyDevice(made); err != nil {
+		t.Error(err)
+	}
+	if err := c.DestroyDevice(made); !errors.Is(err, hypervisor.ErrNotFound) {
+		t.Errorf("ended twice: %v", err)
+	}
+
+	defined, err := c.DefineDevice(mdevXML(uuid(5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(append([]string{defined + " (defined)"}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+		t.Errorf("defined (-want +got):\n%s", diff)
+	}
+	if err := errors.Join(c.SetDeviceAutostart(defined, true), c.StartDevice(defined)); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(append([]string{defined}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+		t.Errorf("started (-want +got):\n%s", diff)
+	}
+	if err := errors.Join(c.DestroyDevice(defined), c.UndefineDevice(defined)); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.CreateDevice(strings.Replace(mdevXML(uuid(6)), "nvidia-222", "nonsense", 1)); err == nil {
+		t.Error("a device of a type that is not there was made")
+	}
+	if _, err := c.CreateDevice("<device>"); !errors.Is(err, hypervisor.ErrRefused) {
+		t.Errorf("nonsense: %v", err)
+	}
+	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they are elsewhere, and read when it starts.
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c = connect(t, hypervisor.Request{URI: s.URI()})
+	if diff := cmp.Diff(before, names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+		t.Errorf("in the end (-want +got):\n%s", diff)
+	}
+}
+
+// Devices that somebody else makes and takes are told of as well.
+func TestEventsOfDevices(t *testing.T) {
+	s := simulate(t, testhost.Sample(), sim.Options{})
+	events := make(chan hypervisor.Event, 100)
+	c := connect(t, hypervisor.Request{URI: s.URI(), Event: func(e hypervisor.Event) { events <- e }})
+	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {
+		t.Fatal(err)
+	}
+	name := testhost.MdevName(mdevUUID, gpu)
+	for e := await(t, events); e.Device != name; e = await(t, events) {
+		t.Logf("another event: %+v", e)
+	}
+	if err := s.PCI(t.Context(), "change", gpu); err != nil {
+		t.Fatal(err)
+	}
+	for e := await(t, events); e.Device != testhost.NodeDeviceName(gpu); e = await(t, events) {
+		t.Logf("another event: %+v", e)
+	}
+	if !c.Alive() {
+		t.Error("not alive")
+	}
+}

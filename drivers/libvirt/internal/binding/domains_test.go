@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package binding
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+)
+
+// However many domains there are: one call for the list, one for their states, one for each description that is wanted.
+func TestTheCallsForAListOfDomains(t *testing.T) {
+	d := privateDaemon(t)
+	for _, n := range []int{1, 200} {
+		counter := count(t, d.Socket())
+		c := connect(t, hypervisor.Request{URI: counter.through(nodeFile(t, testhost.SingleNode(), domains(n)...))})
+		counter.since()
+		list, err := c.Domains(nil)
+		if err != nil || len(list) != n {
+			t.Fatalf("%d domains, %v", len(list), err)
+		}
+		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1}, counter.since()); diff != "" {
+			t.Errorf("%d domains: calls (-want +got):\n%s", n, diff)
+		}
+		list, err = c.Domains(func(d hypervisor.Domain) bool { return d.State == hypervisor.Running })
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := 0
+		for i, d := range list {
+			want := hypervisor.Domain{UUID: uuid(i), Name: fmt.Sprintf("instance-%08x", i), State: hypervisor.Running}
+			if i%10 == 9 {
+				want.State = hypervisor.ShutOff
+			}
+			if d.Name != want.Name || d.UUID != want.UUID || d.State != want.State || (d.ID != hypervisor.NotRunning) != (d.State == hypervisor.Running) {
+				t.Errorf("domain %d is %+v", i, d)
+			}
+			if described := strings.Contains(d.XML, "<uuid>"+d.UUID+"</uuid>"); described != (d.State == hypervisor.Running) {
+				t.Errorf("domain %d in state %d, described: %v", i, d.State, described)
+			}
+			if d.State == hypervisor.Running {
+				running++
+			}
+		}
+		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1, procDomainGetXMLDesc: running}, counter.since()); diff != "" {
+			t.Errorf("%d domains, those described that run: calls (-want +got):\n%s", n, diff)
+		}
+	}
+}
+
+const blank = `<domain type='test'><name>new</name><uuid>%s</uuid><memory unit='MiB'>16</memory><vcpu>1</vcpu><os><type>hvm</type></os></domain>`
+
+// state is what the list says of one domain.
+func state(t *testing.T, c hypervisor.Conn, uuid string) hypervisor.State {
+	t.Helper()
+	list, err := c.Domains(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		if d.UUID == uuid {
+			return d.State
+		}
+	}
+	return hypervisor.NoState
+}
+
+func TestTheLifeOfADomain(t *testing.T) {
+	events := make(chan hypervisor.Event, 100)
+	c := connect(t, hypervisor.Request{URI: nodeFile(t, testhost.SingleNode()), Write: true, Event: func(e hypervisor.Event) { events <- e }})
+	id := uuid(1)
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		state hypervisor.State
+		err   error
+	}{
+		{"start what there is not", func() error { return c.StartDomain(id) }, hypervisor.NoState, hypervisor.ErrNotFound},
+		{"define nonsense", func() error { _, err := c.DefineDomain("<domain"); return err }, hypervisor.NoState, hypervisor.ErrRefused},
+		{"define", func() error {
+			got, err := c.DefineDomain(fmt.Sprintf(blank, id))
+			if got != id {
+				return errors.Join(err, fmt.Errorf("uuid %q", got))
+			}
+			return err
+		}, hypervisor.ShutOff, nil},
+		{"destroy what does not run", func() error { return c.DestroyDomain(id) }, hypervisor.ShutOff, hypervisor.ErrState},
+		{"start", func() error { return c.StartDomain(id) }, hypervisor.Running, nil},
+		{"reboot", func() error { return c.RebootDomain(id) }, hypervisor.Running, nil},
+		{"autostart", func() error { return c.SetDomainAutostart(id, true) }, hypervisor.Running, nil},
+		{"shut down", func() error { return c.ShutdownDomain(id) }, hypervisor.ShutOff, nil},
+		{"start once more", func() error { return c.StartDomain(id) }, hypervisor.Running, nil},
+		{"destroy", func() error { return c.DestroyDomain(id) }, hypervisor.ShutOff, nil},
+		{"undefine", func() error { return c.UndefineDomain(id) }, hypervisor.NoState, nil},
+		{"undefine again", func() error { return c.UndefineDomain(id) }, hypervisor.NoState, hypervisor.ErrNotFound},
+		{"describe what is gone", func() error { _, err := c.DomainXML(id); return err }, hypervisor.NoState, hypervisor.ErrNotFound},
+	} {
+		if err := step.do(); !errors.Is(err, step.err) || (step.err == nil) != (err == nil) {
+			t.Errorf("%s: %v, want %v", step.name, err, step.err)
+		}
+		if got := state(t, c, id); got != step.state {
+			t.Errorf("%s: state %d, want %d", step.name, got, step.state)
+		}
+	}
+	for range 6 { // defined, started, stopped, started, stopped, undefined at least
+		if e := await(t, events); e != (hypervisor.Event{Domain: id}) {
+			t.Errorf("event %+v", e)
+		}
+	}
+}
+
+// await waits for the next event.
+func await[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	limit := time.NewTimer(30 * time.Second)
+	defer limit.Stop()
+	select {
+	case v = <-from:
+	case <-limit.C:
+		t.Fatal("nothing came")
+	}
+	return v
+}
+
+// A connection that only looks cannot change anything, and says so.
+func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
+	c := connect(t, hypervisor.Request{URI: nodeFile(t, testhost.Sample(), domains(1)...)})
+	id, device := uuid(0), testhost.NodeDeviceName("0000:82:00.0")
+	for name, do := range map[string]func() error{
+		"DefineDomain":       func() error { _, err := c.DefineDomain(fmt.Sprintf(blank, uuid(7))); return err },
+		"StartDomain":        func() error { return c.StartDomain(id) },
+		"ResumeDomain":       func() error { return c.ResumeDomain(id) },
+		"ShutdownDomain":     func() error { return c.ShutdownDomain(id) },
+		"RebootDomain":       func() error { return c.RebootDomain(id) },
+		"DestroyDomain":      func() error { return c.DestroyDomain(id) },
+		"UndefineDomain":     func() error { return c.UndefineDomain(id) },
+		"SetDomainAutostart": func() error { return c.SetDomainAutostart(id, true) },
+		"CreateDevice":       func() error { _, err := c.CreateDevice("<device/>"); return err },
+		"DefineDevice":       func() error { _, err := c.DefineDevice("<device/>"); return err },
+		"StartDevice":        func() error { return c.StartDevice(device) },
+		"DestroyDevice":      func() error { return c.DestroyDevice(device) },
+		"UndefineDevice":     func() error { return c.UndefineDevice(device) },
+		"SetDeviceAutostart": func() error { return c.SetDeviceAutostart(device, true) },
+	} {
+		if err := do(); !errors.Is(err, hypervisor.ErrReadOnly) {
+			t.Errorf("%s: %v, want ErrReadOnly", name, err)
+		}
+	}
+	if got := state(t, c, id); got != hypervisor.Running {
+		t.Errorf("state %d", got)
+	}
+	if text, err := c.DomainXML(id); err != nil || !strings.Contains(text, id) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// Some questions need write access too. Where it is not granted, that is told from a daemon that is away.
+func TestQuestionsThatNeedWriteAccess(t *testing.T) {
+	d := privateDaemon(t)
+	questions := func(c hypervisor.Conn) (errs [2]error) {
+		_, errs[0] = c.DomainCapabilities(hypervisor.Emulator{})
+		_, errs[1] = c.SEV()
+		return errs
+	}
+	// The socket decides: on this one everybody only looks.
+	c := connect(t, hypervisor.Request{URI: d.URI() + "-ro"})
+	for i, err := range questions(c) {
+		if !errors.Is(err, hypervisor.ErrReadOnly) {
+			t.Errorf("question %d: %v, want ErrReadOnly", i, err)
+		}
+	}
+	// Here write access can be had; there are no emulators to tell of.
+	c = connect(t, hypervisor.Request{URI: d.URI()})
+	for i, err := range questions(c) {
+		if !errors.Is(err, hypervisor.ErrUnsupported) {
+			t.Errorf("question %d: %v, want ErrUnsupported", i, err)
+		}
+	}
+	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Done()
+	for i, err := range questions(c) {
+		if err == nil || errors.Is(err, hypervisor.ErrReadOnly) || errors.Is(err, hypervisor.ErrUnsupported) {
+			t.Errorf("question %d to a daemon that is gone: %v", i, err)
+		}
+	}
+}
+
+// guestUUID is one that no other guest of this machine has: its process is looked for by it.
+var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
+
+// A guest of QEMU's own CPU emulation, as the driver's instances live.
+func TestTheLifeOfARealGuest(t *testing.T) {
+	s := simulate(t, testhost.SingleNode(), sim.Options{Emulators: true})
+	events := make(chan hypervisor.Event, 100)
+	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
+	caps, err := c.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"})
+	if err != nil || !strings.Contains(caps, "<domainCapabilities>") || !strings.Contains(caps, "q35") {
+		t.Errorf("%.200s, %v", caps, err)
+	}
+	looking := connect(t, hypervisor.Request{URI: s.URI()})
+	if again, err := looking.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil || again != caps {
+		t.Errorf("a connection without write access is told something else: %.200s, %v", again, err)
+	}
+	if sev, err := looking.SEV(); !errors.Is(err, hypervisor.ErrUnsupported) {
+		t.Errorf("%+v, %v, want that there is no SEV here", sev, err)
+	}
+	id := guestUUID
+	text := testhost.Domain{Name: "one", UUID: id, VCPUs: 1, MemoryMiB: 16}.XML("qemu")
+	if _, err := c.DefineDomain(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartDomain(id); err != nil {
+		t.Fatal(err)
+	}
+	list, err := looking.Domains(func(hypervisor.Domain) bool { return true })
+	if err != nil || len(list) != 1 || list[0].State != hypervisor.Running || !strings.Contains(list[0].XML, "<domain type='qemu' id='") {
+		t.Errorf("%+v, %v", list, err)
+	}
+	emulator := process(t, id)
+	if err := emulator.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	hung, err := looking.Domains(func(hypervisor.Domain) bool { return true })
+	if diff := cmp.Diff(list, hung); err != nil || diff != "" {
+		t.Errorf("a guest that hangs holds the list up, or changes it: %v\n%s", err, diff)
+	}
+	if err := emulator.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartDomain(id); !errors.Is(err, hypervisor.ErrState) {
+		t.Errorf("started twice: %v", err)
+	}
+	if err := c.ResumeDomain(id); !errors.Is(err, hypervisor.ErrState) {
+		t.Errorf("resumed, and never paused: %v", err)
+	}
+	if err := errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id), c.DestroyDomain(id), c.UndefineDomain(id)); err != nil {
+		t.Error(err)
+	}
+	if got := state(t, c, id); got != hypervisor.NoState {
+		t.Errorf("state %d", got)
+	}
+	if e := await(t, events); e.Domain != id {
+		t.Errorf("event %+v", e)
+	}
+	_, err = c.DefineDomain(strings.Replace(text, "hvm", "hvm2", 1))
+	if !errors.Is(err, hypervisor.ErrRefused) {
+		t.Errorf("a guest that cannot be: %v", err)
+	}
+}
+
+// process is the one that has a guest's uuid on its command line.
+func process(t *testing.T, uuid string) *os.Process {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), "-uuid\x00"+uuid) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	t.Fatalf("no process with the uuid %s", uuid)
+	return nil
+}
+
+func BenchmarkDomains(b *testing.B) {
+	d := privateDaemon(b)
+	for _, n := range []int{10, 200, 1000} {
+		c := connect(b, hypervisor.Request{URI: (&counter{socket: d.Socket()}).through(nodeFile(b, testhost.SingleNode(), domains(n)...))})
+		for what, want := range map[string]func(hypervisor.Domain) bool{"list": nil, "list and XML": func(hypervisor.Domain) bool { return true }} {
+			b.Run(fmt.Sprintf("%d/%s", n, what), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					list, err := c.Domains(want)
+					if err != nil || len(list) != n || !slices.IsSortedFunc(list, func(x, y hypervisor.Domain) int { return strings.Compare(x.UUID, y.UUID) }) {
+						b.Fatal(len(list), err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package binding
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+)
+
+// These tests have a link over the real library and a real daemon that goes through what daemons go through.
+
+type linked struct {
+	*hypervisor.Link
+	*sim.Sim
+	watcher *hypervisor.Watcher
+	up      chan struct{}
+}
+
+func link(t *testing.T, call time.Duration) linked {
+	t.Helper()
+	s := simulate(t, testhost.Sample(), sim.Options{})
+	news, up := hypervisor.NewNews(), make(chan struct{}, 100)
+	w := news.Watch(0, 0)
+	l := hypervisor.NewLink(hypervisor.Settings{
+		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: hypervisor.Explain, News: news,
+		Open: Open, Up: func() { up <- struct{}{} },
+	})
+	t.Cleanup(func() {
+		w.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("a connection leaks: %v", err)
+		}
+	})
+	await(t, up)
+	return linked{l, s, w, up}
+}
+
+func (l linked) next(t *testing.T) hypervisor.Changes {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := l.watcher.Next(ctx)
+	if err != nil {
+		t.Fatalf("no news: %v", err)
+	}
+	return c
+}
+
+func devices(ctx context.Context, l linked) ([]hypervisor.NodeDevice, error) {
+	return hypervisor.Call(ctx, l.Link, "node devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
+		return c.NodeDevices(func(hypervisor.NodeDevice) bool { return true }, hypervisor.PCIDevices)
+	})
+}
+
+func wantUnavailable(t *testing.T, err error, begun bool) {
+	t.Helper()
+	var gone *hypervisor.Unavailable
+	if !errors.As(err, &gone) || gone.Begun != begun {
+		t.Errorf("%v, want Unavailable (begun: %v)", err, begun)
+	}
+}
+
+func TestADaemonThatIsKilledComesBack(t *testing.T) {
+	l := link(t, time.Minute)
+	if c := l.next(t); !c.All {
+		t.Errorf("the first connection: %+v", c)
+	}
+	before, err := devices(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, l.up)
+	if c := l.next(t); !c.All {
+		t.Errorf("connected again: %+v", c)
+	}
+	after, err := devices(t.Context(), l)
+	if err != nil || len(after) != len(before) {
+		t.Errorf("%d devices before, %d after; %v", len(before), len(after), err)
+	}
+	if err := l.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {
+		t.Fatal(err)
+	}
+	if c := l.next(t); !c.Devices {
+		t.Errorf("an event after all that: %+v", c)
+	}
+}
+
+// A daemon that hangs holds nobody beyond the deadline. What was begun is accounted for, and given back: closing finds no reference.
+func TestADaemonThatHangs(t *testing.T) {
+	l := link(t, 100*time.Millisecond)
+	if err := l.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := devices(t.Context(), l)
+	wantUnavailable(t, err, true)
+	wantUnavailable(t, l.State(), false)
+	if n := l.Counts(); n.Abandoned != 1 {
+		t.Errorf("%+v", n)
+	}
+	// The link leaves the connection to the call after a while: another is made, which has to wait for the daemon.
+	if err := l.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, err := hypervisor.CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
+			return c.NodeDevices(nil, hypervisor.PCIDevices)
+		})
+		if err == nil {
+			break
+		}
+		if gone := (*hypervisor.Unavailable)(nil); !errors.As(err, &gone) {
+			t.Fatal(err)
+		}
+		await(t, l.up)
+	}
+	if err := l.State(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADaemonThatHangsAndIsKilled(t *testing.T) {
+	l := link(t, 100*time.Millisecond)
+	if err := l.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := devices(t.Context(), l)
+	wantUnavailable(t, err, true)
+	if err := l.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, l.up)
+	if _, err := hypervisor.CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c hypervisor.Conn) (int, error) {
+		list, err := c.NodeDevices(nil, hypervisor.PCIDevices)
+		return len(list), err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The revision of a domain rises with what happens to it, and with nothing else.
+func TestRevisionsFollowEvents(t *testing.T) {
+	news := hypervisor.NewNews()
+	w := news.Watch(0, 0)
+	defer w.Close()
+	l := hypervisor.NewLink(hypervisor.Settings{
+		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: Open, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, News: news,
+	})
+	defer func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	list := func() []hypervisor.Domain {
+		domains, err := hypervisor.Domains(t.Context(), l, nil)
+		if err != nil || len(domains) != 3 {
+			t.Fatal(domains, err)
+		}
+		return domains
+	}
+	before := list()
+	if _, err := w.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hypervisor.Call(t.Context(), l, "destroy", func(c hypervisor.Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) }); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := w.Next(t.Context()); err != nil || c.All || len(c.Domains) != 1 || c.Domains[0] != uuid(1) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	after := list()
+	for i := range before {
+		if same := before[i].Key() == after[i].Key(); same != (i != 1) {
+			t.Errorf("domain %d: %+v, then %+v", i, before[i], after[i])
+		}
+		if i == 1 && after[i].Revision <= before[i].Revision {
+			t.Errorf("revision %d after %d", after[i].Revision, before[i].Revision)
+		}
+	}
+}

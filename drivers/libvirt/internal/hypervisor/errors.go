@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of libvirt that a caller decides on. They are wrapped together with libvirt's own words.
+var (
+	// ErrUnsupported means that the hypervisor driver behind the connection does not know the call.
+	ErrUnsupported = errors.New("not supported by this hypervisor driver")
+	// ErrNoLibrary means that libvirt's client library could not be loaded.
+	ErrNoLibrary = errors.New("libvirt's client library (libvirt.so.0) cannot be loaded")
+	// ErrReadOnly means that the call needs write access, which this connection has not.
+	ErrReadOnly = errors.New("libvirt allows this with write access only")
+	// ErrNotFound means that there is no domain or device of that name.
+	ErrNotFound = errors.New("libvirt does not know it")
+	// ErrState means that a domain or device is not in a state that allows the call: it runs already, or it does not run. libvirt has the
+	// same code for a host that is not in such a state (no cgroups to start guests in), so it pays to look at the domain.
+	ErrState = errors.New("its state does not allow this")
+	// ErrRefused means that a domain or device cannot be as it is described: the XML is wrong, or this host cannot provide it.
+	ErrRefused = errors.New("libvirt refuses what is described")
+)
+
+// Unavailable says that libvirt cannot be asked now.
+type Unavailable struct {
+	// URI is the connection's.
+	URI string
+	// Begun says that the call was handed to libvirt before that was known: what it was to change may have happened, or may still
+	// happen. Otherwise nothing was begun.
+	Begun bool
+	// Err is the cause, with a remedy where one is known.
+	Err error
+}
+
+func (e *Unavailable) Error() string {
+	return fmt.Sprintf("libvirt (%s) cannot be asked: %v", e.URI, e.Err)
+}
+
+// Unwrap is the cause.
+func (e *Unavailable) Unwrap() error { return e.Err }

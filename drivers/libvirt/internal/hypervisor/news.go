@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of what is remembered. Beyond them it becomes "everything may have changed", which is always true and never lost.
+const (
+	maxRevisions = 16384 // domains that ever had an event
+	maxPending   = 1024  // domains that a watcher has not been told of
+)
+
+// Event is one thing that libvirt told of: what it was is found out by looking again.
+type Event struct {
+	// Domain is the uuid of a domain, Device the name of a node device; one of them is set.
+	Domain, Device string
+}
+
+// Changes is what may have changed.
+type Changes struct {
+	// All says that everything may have: a connection was made, events were lost, or nothing was looked at for long.
+	All bool
+	// Devices says that node devices came, went or changed.
+	Devices bool
+	// Domains are the uuids of domains that something happened to, in order.
+	Domains []string
+}
+
+func (c Changes) none() bool { return !c.All && !c.Devices && len(c.Domains) == 0 }
+
+// News gathers the events of a Link, and of the links that take its place, for those who watch. A nil *News takes events and forgets them.
+//
+// Events are hints. libvirt's daemon can lose them (its udev thread dies when a tool behaves badly, while it goes on to answer), so whoever
+// watches also looks again after a while without any.
+type News struct {
+	mu       sync.Mutex
+	events   uint64            // so far
+	floor    uint64            // the revision of domains that are not in last
+	last     map[string]uint64 // by uuid: the number of the last event
+	watchers map[*Watcher]struct{}
+}
+
+// NewNews is without any news.
+func NewNews() *News { return &News{last: map[string]uint64{}, watchers: map[*Watcher]struct{}{}} }
+
+// add takes an event. It does not block.
+func (n *News) add(e Event) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events++
+	if e.Domain != "" {
+		if len(n.last) >= maxRevisions {
+			n.floor = n.events
+			clear(n.last)
+		}
+		n.last[e.Domain] = n.events
+	}
+	for w := range n.watchers {
+		w.take(Changes{Devices: e.Device != ""}, e.Domain)
+	}
+}
+
+// lost says that events may have been lost.
+func (n *News) lost() {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events++
+	n.floor = n.events
+	clear(n.last)
+	for w := range n.watchers {
+		w.take(Changes{All: true}, "")
+	}
+}
+
+// revision is that of a domain.
+func (n *News) revision(uuid string) uint64 {
+	if n == nil {
+		return 0
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return max(n.floor, n.last[uuid])
+}
+
+// Watch starts to watch; the caller closes the watcher. A burst of events, such as the start of a guest makes, is told at once: all that come
+// within settle of the first. Without any event for resync, everything is said to have changed; 0 is never.
+func (n *News) Watch(settle, resync time.Duration) *Watcher {
+	w := &Watcher{news: n, settle: settle, resync: resync, ring: make(chan struct{}, 1), domains: map[string]struct{}{}}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watchers[w] = struct{}{}
+	return w
+}
+
+// Watcher is one who watches: one goroutine at a time.
+type Watcher struct {
+	news           *News
+	settle, resync time.Duration
+	ring           chan struct{} // holds one when there is something to take
+
+	// Guarded by news.mu.
+	pending Changes
+	domains map[string]struct{}
+}
+
+// take notes a change. The lock is held.
+func (w *Watcher) take(c Changes, domain string) {
+	w.pending.All = w.pending.All || c.All
+	w.pending.Devices = w.pending.Devices || c.Devices
+	switch {
+	case domain == "" || w.pending.All:
+	case len(w.domains) >= maxPending:
+		w.pending.All = true
+		clear(w.domains)
+	default:
+		w.domains[domain] = struct{}{}
+	}
+	select {
+	case w.ring <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits for changes. It returns ctx's error when that ends.
+func (w *Watcher) Next(ctx context.Context) (Changes, error) {
+	var resync <-chan time.Time
+	if w.resync > 0 {
+		t := time.NewTimer(w.resync)
+		defer t.Stop()
+		resync = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return Changes{}, ctx.Err()
+		case <-resync:
+			w.give() // is part of everything
+			return Changes{All: true}, nil
+		case <-w.ring:
+		}
+		settled := time.NewTimer(w.settle)
+		select {
+		case <-ctx.Done():
+			settled.Stop()
+			return Changes{}, ctx.Err()
+		case <-settled.C:
+		}
+		if c := w.give(); !c.none() {
+			return c, nil
+		}
+	}
+}
+
+// give hands out what is pending.
+func (w *Watcher) give() Changes {
+	w.news.mu.Lock()
+	defer w.news.mu.Unlock()
+	c := w.pending
+	if !c.All && len(w.domains) > 0 {
+		c.Domains = slices.Sorted(maps.Keys(w.domains))
+	}
+	w.pending = Changes{}
+	clear(w.domains)
+	return c
+}
+
+// Close ends the watching.
+func (w *Watcher) Close() {
+	w.news.mu.Lock()
+	defer w.news.mu.Unlock()
+	delete(w.news.watchers, w)
+}

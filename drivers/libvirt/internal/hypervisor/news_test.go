@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func next(t *testing.T, w *Watcher) Changes {
+	t.Helper()
+	c, err := w.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestABurstIsOnePieceOfNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNews()
+		w := n.Watch(time.Second, 0)
+		defer w.Close()
+		go func() {
+			for i := range 100 { // over three seconds: longer than one piece of news waits
+				n.add(Event{Domain: fmt.Sprintf("d%d", i%2)})
+				n.add(Event{Device: "pci_0000_00_00_0"})
+				time.Sleep(30 * time.Millisecond)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var told []Changes
+		for {
+			c, err := w.Next(ctx)
+			if err != nil {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				break
+			}
+			told = append(told, c)
+		}
+		want := Changes{Devices: true, Domains: []string{"d0", "d1"}}
+		if diff := cmp.Diff([]Changes{want, want, want}, told); diff != "" {
+			t.Errorf("200 events over three seconds, told within one (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestNewsThatAreTooMany(t *testing.T) {
+	n := NewNews()
+	w := n.Watch(0, 0)
+	for i := range 3 * maxPending {
+		n.add(Event{Domain: fmt.Sprint(i)})
+	}
+	if len(w.domains) > maxPending {
+		t.Errorf("%d domains are remembered", len(w.domains))
+	}
+	if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
+		t.Error(diff)
+	}
+	n.add(Event{Domain: "one"})
+	if diff := cmp.Diff(Changes{Domains: []string{"one"}}, next(t, w)); diff != "" {
+		t.Errorf("after that:\n%s", diff)
+	}
+	n.lost()
+	n.add(Event{Domain: "two"})
+	if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
+		t.Errorf("a connection was made:\n%s", diff)
+	}
+	w.Close()
+	if n.add(Event{Domain: "x"}); len(n.watchers) != 0 || len(w.domains) != 0 {
+		t.Error("it still watches")
+	}
+}
+
+func TestEverybodyIsTold(t *testing.T) {
+	n := NewNews()
+	a, b := n.Watch(0, 0), n.Watch(0, 0)
+	n.add(Event{Device: "d"})
+	for _, w := range []*Watcher{a, b} {
+		if diff := cmp.Diff(Changes{Devices: true}, next(t, w)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestSilenceIsNotTrustedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewNews().Watch(time.Second, time.Hour)
+		defer w.Close()
+		for range 3 {
+			began := time.Now()
+			if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
+				t.Error(diff)
+			}
+			if took := time.Since(began); took != time.Hour {
+				t.Errorf("after %s", took)
+			}
+		}
+	})
+}
+
+func TestRevisions(t *testing.T) {
+	n := NewNews()
+	n.lost()
+	n.add(Event{Domain: "a"})
+	a, b := n.revision("a"), n.revision("b")
+	n.add(Event{Device: "d"})
+	if n.revision("a") != a || n.revision("b") != b {
+		t.Error("a device's event is one of a domain")
+	}
+	n.add(Event{Domain: "a"})
+	if n.revision("a") <= a || n.revision("b") != b {
+		t.Errorf("%d after %d, %d after %d", n.revision("a"), a, n.revision("b"), b)
+	}
+	a = n.revision("a")
+	n.lost()
+	if n.revision("a") <= a || n.revision("b") <= b {
+		t.Error("events were lost, yet nothing may have changed")
+	}
+	a = n.revision("a")
+	for i := range 2 * maxRevisions {
+		n.add(Event{Domain: fmt.Sprint(i)})
+	}
+	if len(n.last) > maxRevisions || n.revision("a") <= a {
+		t.Errorf("%d revisions are remembered; %d after %d", len(n.last), n.revision("a"), a)
+	}
+	var nobody *News
+	nobody.add(Event{Domain: "a"})
+	nobody.lost()
+	if nobody.revision("a") != 0 {
+		t.Error("nobody remembers")
+	}
+}
+
+func BenchmarkNews(b *testing.B) {
+	n := NewNews()
+	w := n.Watch(0, 0)
+	defer w.Close()
+	uuids := make([]string, 200)
+	for i := range uuids {
+		uuids[i] = fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		n.add(Event{Domain: uuids[i%len(uuids)]})
+	}
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hypervisor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A daemon whose keep-alive answers while a call does not come back: it is left alone with its connection, and others go on over another.
+func TestAConnectionIsLeftToACallThatDoesNotComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		synctest.Wait()
+		hang := make(chan struct{})
+		for i := range mostStranded + 1 {
+			d.conns[i].wait = hang
+			_, err := hostname(t.Context(), l)
+			wantUnavailable(t, err, "30s (hostname)")
+			var u *Unavailable
+			if !errors.As(err, &u) || !u.Begun {
+				t.Errorf("%v: it has begun", err)
+			}
+			if i == mostStranded {
+				break
+			}
+			time.Sleep(30*time.Second + firstPause)
+			synctest.Wait()
+			if err := l.State(); err != nil {
+				t.Errorf("after call %d: %v", i, err)
+			}
+		}
+		want := Counts{Attempts: mostStranded + 1, Abandoned: mostStranded + 1, Stranded: mostStranded}
+		if diff := cmp.Diff(want, l.Counts()); diff != "" {
+			t.Error(diff)
+		}
+		time.Sleep(time.Hour)
+		wantUnavailable(t, l.State(), "hangs")
+		if n := len(d.conns); n != mostStranded+1 {
+			t.Errorf("%d connections: no end of them", n)
+		}
+
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(soon); err == nil {
+			t.Error("closed beneath a call")
+		}
+		close(hang)
+		shut(t, l)
+		for i, c := range d.conns {
+			if n := c.closed.Load(); n != 1 {
+				t.Errorf("connection %d was closed %d times", i, n)
+			}
+		}
+		if n := l.Counts().Stranded; n != 0 {
+			t.Errorf("%d are stranded", n)
+		}
+	})
+}
+
+func TestALeakOfACallThatCameBackLateIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		synctest.Wait()
+		hang := make(chan struct{})
+		d.conns[0].wait, d.conns[0].leak = hang, errors.New("1 reference is left")
+		_, _ = hostname(t.Context(), l)
+		time.Sleep(31 * time.Second)
+		close(hang)
+		if err := l.Close(t.Context()); !errors.Is(err, d.conns[0].leak) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// What takes long by its nature has its own limit, and is no sign that the daemon hangs.
+func TestACallWithALimitOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		defer shut(t, l)
+		synctest.Wait()
+		d.conns[0].wait = make(chan struct{})
+		time.AfterFunc(50*time.Second, func() { close(d.conns[0].wait) })
+		time.AfterFunc(45*time.Second, func() {
+			if err := l.State(); err != nil {
+				t.Errorf("within its limit: %v", err)
+			}
+		})
+		name, err := CallWithin(t.Context(), l, "a long one", time.Minute, func(c Conn) (string, error) { return c.Hostname() })
+		if name != "cn1" || err != nil {
+			t.Errorf("%q %v", name, err)
+		}
+		if diff := cmp.Diff(Counts{Attempts: 1}, l.Counts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Who changes something must know whether it was begun.
+func TestUnavailableSaysWhetherItWasBegun(t *testing.T) {
+	begun := func(err error) bool {
+		var u *Unavailable
+		if !errors.As(err, &u) {
+			t.Errorf("%v is not Unavailable", err)
+			return false
+		}
+		return u.Begun
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		nobody := errors.New("nobody there")
+		d.away.Store(&nobody)
+		l := d.link()
+		synctest.Wait()
+		if _, err := hostname(t.Context(), l); begun(err) {
+			t.Errorf("there is no connection: %v", err)
+		}
+		d.away.Store(nil)
+		time.Sleep(longestPause)
+		synctest.Wait()
+		d.conns[0].wait = make(chan struct{})
+		go func() { _, _ = hostname(t.Context(), l) }()
+		synctest.Wait()
+		if _, err := hostname(t.Context(), l); begun(err) {
+			t.Errorf("it waited for its turn only: %v", err)
+		}
+		d.conns[0].dead.Store(true)
+		close(d.conns[0].wait)
+		synctest.Wait()
+		time.Sleep(firstPause)
+		synctest.Wait()
+		d.conns[1].wait = make(chan struct{})
+		time.AfterFunc(time.Second, func() {
+			d.conns[1].dead.Store(true)
+			close(d.conns[1].wait)
+		})
+		if _, err := hostname(t.Context(), l); !begun(err) {
+			t.Errorf("the connection broke during the call: %v", err)
+		}
+		time.Sleep(longestPause)
+		synctest.Wait()
+		d.conns[2].wait = make(chan struct{})
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := hostname(soon, l); !begun(err) {
+			t.Errorf("its caller went away during the call: %v", err)
+		}
+		close(d.conns[2].wait)
+		shut(t, l)
+		if _, err := hostname(t.Context(), l); begun(err) {
+			t.Errorf("the link is closed: %v", err)
+		}
+	})
+}
+
+func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
+	for _, write := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDaemon{}
+			l := NewLink(Settings{URI: "fake:///", Write: write, Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
+			synctest.Wait()
+			if d.conns[0].write != write {
+				t.Errorf("write access %v, want %v", d.conns[0].write, write)
+			}
+			shut(t, l)
+		})
+	}
+}
+
+// Each connection makes everything uncertain, and its events go to those who watch, those of the connection before last too.
+func TestNewsOfALink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		n := NewNews()
+		w := n.Watch(0, 0)
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, News: n})
+		if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
+			t.Error(diff)
+		}
+		d.conns[0].event(Event{Domain: "a"})
+		if diff := cmp.Diff(Changes{Domains: []string{"a"}}, next(t, w)); diff != "" {
+			t.Error(diff)
+		}
+		d.conns[0].dead.Store(true)
+		d.conns[0].lost("end of file")
+		if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
+			t.Error(diff)
+		}
+		shut(t, l)
+	})
+}
+
+func TestDomainsCarryTheirRevisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		n := NewNews()
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, News: n})
+		defer shut(t, l)
+		synctest.Wait()
+		d.conns[0].domains = []Domain{{UUID: "a", ID: 1, State: Running}, {UUID: "b", ID: NotRunning, State: ShutOff}}
+		d.conns[0].event(Event{Domain: "a"})
+		var wanted []Domain
+		list, err := Domains(t.Context(), l, func(d Domain) bool {
+			wanted = append(wanted, d)
+			n.add(Event{Domain: "a"}) // after its revision was read: the next list shows it
+			return false
+		})
+		if err != nil || list[0].Revision != 2 || list[1].Revision != 1 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if diff := cmp.Diff(list, wanted); diff != "" {
+			t.Error(diff)
+		}
+		again, err := Domains(t.Context(), l, nil)
+		if err != nil || again[0].Key() == list[0].Key() || again[1].Key() != list[1].Key() {
+			t.Errorf("%+v, then %+v, %v", list, again, err)
+		}
+	})
+}
+
+// What a call costs beside libvirt itself.
+func BenchmarkCall(b *testing.B) {
+	d := &fakeDaemon{}
+	l := d.link()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := hostname(b.Context(), l); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(context.Background()); err != nil {
+		b.Error(err)
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Leaving lists the places in a tree whose allocations must move along with [Wanted.Put]: places of the driver's that lose a class which it has
+// elsewhere from now on, or under another name. None: nothing needs to move. They come in the order of the tree. Ask before Put; afterwards
+// there is nothing left to see.
+//
+//	VCPU, PCPU, MEMORY_MB, huge pages     the root to the cells, the cells to the root
+//	VCPU                                  where PCPU comes that was nowhere; it may stay, for guests without dedicated processors
+//	VGPU and other mediated devices       the root to their parents
+//	MEM_ENCRYPTION_CONTEXT                the root to its kinds
+//	DISK_GB                               the root to a sharing provider, a sharing provider to a root that had none (the provider keeps its inventory)
+//	any class of a device                 the same device, under another class
+//
+// What only goes is none of these: a GPU, a cell that is there no more, a class that was switched off. There is nowhere to move to, and the
+// agent keeps it for as long as it is allocated.
+//
+// Cost: O(providers of the node).
+func (w Wanted) Leaving(tree *providertree.Tree, root string) ([]plugins.Place, error) {
+	s, err := w.stand(tree, root)
+	if err != nil {
+		return nil, err
+	}
+	return w.leaving(s), nil
+}
+
+func (w *Wanted) leaving(s *standing) []plugins.Place {
+	split := !s.has(classPCPU) && (w.anywhere(placing.Root, classPCPU) || w.anywhere(placing.Cell, classPCPU))
+	var out []plugins.Place
+	for _, uuid := range s.ours {
+		v, _ := s.tree.View(uuid)
+		p, site := s.wanted[uuid], s.site(uuid)
+		classes := v.SortedClasses()
+		if p != nil {
+			classes = w.surplus(p, v, s.carried)
+		}
+		for _, class := range v.SortedClasses() {
+			isSplit := split && class == classVCPU && (site.Kind == placing.Root || site.Kind == placing.Cell)
+			if isSplit || slices.Contains(classes, class) && w.leaves(s, p, site.Kind, class) {
+				out = append(out, plugins.Place{Provider: uuid, Class: class})
+			}
+		}
+	}
+	if w.Providers[0].stock(classDisk) != nil && s.diskless() {
+		for _, uuid := range s.shares() {
+			out = append(out, plugins.Place{Provider: uuid, Class: classDisk})
+		}
+	}
+	return out
+}
+
+// diskless says whether the node is known and has no disk of its own.
+func (s *standing) diskless() bool {
+	_, has := s.tree.Inventory(s.root, classDisk)
+	return !has && (s.has(classMemory) || s.has(classVCPU) || s.has(classPCPU))
+}
+
+// shares are the providers that share DISK_GB with the root.
+func (s *standing) shares() []string {
+	return slices.DeleteFunc(s.sharing(), func(uuid string) bool {
+		_, has := s.tree.Inventory(uuid, classDisk)
+		return !has
+	})
+}
+
+// leaves says whether a class that a provider loses is elsewhere from now on. p is nil for a provider that is not wanted.
+func (w *Wanted) leaves(s *standing, p *Provider, kind placing.Kind, class string) bool {
+	switch {
+	case kind == placing.Root && computing(class):
+		return w.anywhere(placing.Cell, class)
+	case kind == placing.Root && class == encryption.Class:
+		return w.any(placing.Encryption)
+	case kind == placing.Root && class == classDisk:
+		return w.sharedDisk && len(s.shares()) > 0
+	case kind == placing.Root:
+		return w.mdevClasses[class] && w.any(placing.MdevParent)
+	case kind == placing.Cell:
+		return computing(class) && w.anywhere(placing.Root, class)
+	}
+	return p != nil
+}
+
+// sharing are the providers that share something with the root.
+func (s *standing) sharing() []string {
+	node, _ := s.tree.View(s.root)
+	aggregates := node.AppendAggregates(nil)
+	var out []string
+	for v := range s.tree.Views() {
+		if v.ParentUUID() == "" && v.UUID() != s.root && s.tree.HasTraits(v.UUID(), providertree.TraitSharesViaAggregate) &&
+			slices.ContainsFunc(aggregates, func(a string) bool { return s.tree.InAggregates(v.UUID(), a) }) {
+			out = append(out, v.UUID())
+		}
+	}
+	return out
+}
+
+// Sites says what the providers of a node stand for, by uuid: those that are in the tree and those that [Wanted.Put] makes. Asked before Put, it
+// knows both shapes: cells whose inventory moves to the root are still cells. Providers of others, sharing ones, and those of the driver's
+// that go without anything moving are placing.Elsewhere.
+//
+// Cost: O(providers of the tree).
+func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]placing.Provider, error) {
+	s, err := w.stand(tree, root)
+	if err != nil {
+		return nil, err
+	}
+	sites := make(map[string]placing.Provider, tree.Len()+len(w.Providers))
+	for _, uuid := range slices.Concat(tree.Subtree(root), s.sharing()) {
+		sites[uuid] = placing.Provider{Kind: placing.Elsewhere}
+	}
+	for _, place := range w.leaving(s) {
+		if site, former := s.former[place.Provider]; former {
+			sites[place.Provider] = site
+		}
+	}
+	for uuid, p := range s.wanted {
+		site := p.Site
+		site.Devices = slices.Clone(site.Devices)
+		sites[uuid] = site
+	}
+	return sites, nil
+}
+
+// Held are the names of devices and cells, as they follow the node's name, that have a provider below a root: what mdevs.Types.Choose asks for.
+//
+// Cost: O(providers of the node).
+func Held(tree *providertree.Tree, root string) map[string]bool {
+	held := map[string]bool{}
+	node, found := tree.View(root)
+	if !found {
+		return held
+	}
+	for _, uuid := range tree.Subtree(root) {
+		v, _ := tree.View(uuid)
+		if key, below := strings.CutPrefix(v.Name(), node.Name()+"_"); below {
+			held[key] = true
+		}
+	}
+	return held
+}

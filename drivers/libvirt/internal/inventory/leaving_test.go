@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// TestLeaving: which places must be emptied before inventory can go.
+func TestLeaving(t *testing.T) {
+	set := func(uuid, class string, inv providertree.Inventory) func(*testing.T, *providertree.Tree) {
+		return func(t *testing.T, tree *providertree.Tree) {
+			_, err := tree.SetInventory(uuid, class, inv)
+			must(t, err)
+		}
+	}
+	nest := func(t *testing.T, tree *providertree.Tree) {
+		must(t, want(t, twoSockets(t), nestedSettings()).Put(tree, root))
+	}
+	without := func(classes ...string) func(*testing.T, *providertree.Tree) {
+		return func(t *testing.T, tree *providertree.Tree) {
+			for _, class := range classes {
+				_, err := tree.RemoveInventory(root, class)
+				must(t, err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		nested bool
+		host   func(h *inventory.Host)
+		tree   []func(t *testing.T, tree *providertree.Tree)
+		want   []string // "provider class"
+	}{
+		"nothing, of Nova's tree": {},
+		"the root's, to the cells": {
+			nested: true, want: []string{"cn1 MEMORY_MB", "cn1 PCPU", "cn1 VCPU"},
+		},
+		"the cells', to the root": {
+			tree: []func(*testing.T, *providertree.Tree){nest},
+			want: []string{
+				"cn1_numa_0 CUSTOM_HUGEPAGES_2M", "cn1_numa_0 MEMORY_MB", "cn1_numa_0 PCPU", "cn1_numa_0 VCPU",
+				"cn1_numa_1 CUSTOM_HUGEPAGES_1G", "cn1_numa_1 MEMORY_MB", "cn1_numa_1 PCPU", "cn1_numa_1 VCPU",
+			},
+		},
+		"huge pages of the root, to the cells": {
+			nested: true, tree: []func(*testing.T, *providertree.Tree){set(root, "CUSTOM_HUGEPAGES_2M", providertree.Inventory{Total: 9}), set(root, "CUSTOM_HUGEPAGES_64K", providertree.Inventory{Total: 9})},
+			want: []string{"cn1 CUSTOM_HUGEPAGES_2M", "cn1 MEMORY_MB", "cn1 PCPU", "cn1 VCPU"},
+		},
+		"VGPU of the root, to GPUs of whatever class": {
+			host: func(h *inventory.Host) { h.Mdevs = h.Mdevs[1:] },
+			tree: []func(*testing.T, *providertree.Tree){set(root, "VGPU", providertree.Inventory{Total: 5})},
+			want: []string{"cn1 VGPU"},
+		},
+		"VGPU of the root, when there are none any more: not leaving": {
+			host: func(h *inventory.Host) { h.Mdevs = nil },
+			tree: []func(*testing.T, *providertree.Tree){set(root, "VGPU", providertree.Inventory{Total: 5})},
+		},
+		"contexts of the root, to their kinds": {
+			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
+			want: []string{"cn1 MEM_ENCRYPTION_CONTEXT"},
+		},
+		"contexts of the root, when there are none any more: not leaving": {
+			host: func(h *inventory.Host) { h.Encryption = nil },
+			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
+		},
+		"a GPU of another class": {
+			host: func(h *inventory.Host) { h.Mdevs[0].Class = "CUSTOM_SMALL" },
+			want: []string{"cn1_pci_0000_3b_00_0 VGPU"},
+		},
+		"a GPU whose class was a custom one that nobody knows any more": {
+			host: func(h *inventory.Host) { h.Mdevs[1].Class = "VGPU" },
+			want: []string{"cn1_pci_0000_82_00_0 CUSTOM_BIG"},
+		},
+		"a PCI device of another class": {
+			host: func(h *inventory.Host) { h.PCI[0].Class = "CUSTOM_NIC" },
+			want: []string{"cn1_0000:86:00.0 CUSTOM_PCI_15B3_1016"},
+		},
+		"another class, of which an administrator has one on the device too": {
+			host: func(h *inventory.Host) { h.PCI[0].Class = "CUSTOM_NIC" },
+			tree: []func(*testing.T, *providertree.Tree){set(novaNIC, "CUSTOM_PORTS", providertree.Inventory{Total: 2})},
+			want: []string{"cn1_0000:86:00.0 CUSTOM_PCI_15B3_1016"},
+		},
+		"VCPU, when PCPU comes": {
+			tree: []func(*testing.T, *providertree.Tree){without("PCPU")},
+			want: []string{"cn1 VCPU"},
+		},
+		"VCPU, when PCPU comes to cells": {
+			nested: true, tree: []func(*testing.T, *providertree.Tree){nest, func(t *testing.T, tree *providertree.Tree) {
+				for _, cell := range []string{"cn1_numa_0", "cn1_numa_1"} {
+					_, err := tree.RemoveInventory(uuidOf(t, tree, cell), "PCPU")
+					must(t, err)
+				}
+			}},
+			want: []string{"cn1_numa_0 VCPU", "cn1_numa_1 VCPU"},
+		},
+		"VCPU, when there is only PCPU from now on": {
+			nested: true, host: func(h *inventory.Host) { h.Shared = nil }, tree: []func(*testing.T, *providertree.Tree){without("PCPU")},
+			want: []string{"cn1 MEMORY_MB", "cn1 VCPU"},
+		},
+		"PCPU, when there is none any more: not leaving": {
+			host: func(h *inventory.Host) { h.Dedicated = nil },
+		},
+		"a GPU that is gone, while another came: not leaving": {
+			host: func(h *inventory.Host) { h.Mdevs[0].Device = "pci_0000_3c_00_0" },
+		},
+		"a cell that is gone: not leaving": {
+			nested: true, tree: []func(*testing.T, *providertree.Tree){nest},
+			host: func(h *inventory.Host) {
+				h.Cells, h.Shared, h.Dedicated = append(h.Cells[:1:1], machine.Cell{ID: 2, CPUs: []int{8}, MemoryKiB: 1 << 20}), []int{1, 2, 8}, []int{3}
+			},
+		},
+		"the disk, to a sharing provider": {
+			host: func(h *inventory.Host) { h.SharedDisk = true },
+			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }},
+			want: []string{"cn1 DISK_GB"},
+		},
+		"the disk, back from a sharing provider": {
+			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }, without("DISK_GB")},
+			want: []string{"nfs DISK_GB"},
+		},
+		"the disk, to a provider that shares it with others only: not leaving": {
+			host: func(h *inventory.Host) { h.SharedDisk = true },
+			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) {
+				*tree = *withOthers(t, tree)
+				_, err := tree.RemoveAggregates(root, group)
+				must(t, err)
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, s, tree := twoSockets(t), settings(), novas(t)
+			for _, edit := range c.tree {
+				edit(t, tree)
+			}
+			if c.host != nil {
+				c.host(&h)
+			}
+			s.Nested = c.nested
+			w := want(t, h, s)
+			leaving, err := w.Leaving(tree, root)
+			must(t, err)
+			var got []string
+			for _, place := range leaving {
+				p, _ := tree.Provider(place.Provider)
+				got = append(got, p.Name+" "+place.Class)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			put(t, w, tree)
+		})
+	}
+}
+
+func TestANewNodeHasNothingToLose(t *testing.T) {
+	for _, s := range []inventory.Settings{settings(), nestedSettings()} {
+		for _, tree := range []*providertree.Tree{fresh(t), withOthers(t, fresh(t))} {
+			leaving, err := want(t, twoSockets(t), s).Leaving(tree, root)
+			must(t, err)
+			if len(leaving) > 0 {
+				t.Error(leaving)
+			}
+		}
+	}
+}
+
+// TestSites: which provider stands for what, as much before Put as after.
+func TestSites(t *testing.T) {
+	h, tree := twoSockets(t), withOthers(t, novas(t))
+	nested, flat := want(t, h, nestedSettings()), want(t, h, settings())
+	var virtual []machine.Address
+	for _, d := range h.PCI[0].Devices {
+		virtual = append(virtual, d.Address)
+	}
+	expected := map[string]placing.Provider{
+		root:     {Kind: placing.Root},
+		novaGPU0: {Kind: placing.MdevParent, Parent: "pci_0000_3b_00_0", Type: "nvidia-222", Class: "VGPU"},
+		novaGPU1: {Kind: placing.MdevParent, Parent: "pci_0000_82_00_0", Type: "nvidia-231", Class: "CUSTOM_BIG"},
+		novaNIC:  {Kind: placing.PCI, Devices: virtual, Class: "CUSTOM_PCI_15B3_1016"},
+		novaSEV:  {Kind: placing.Encryption, Security: domain.SEV, Class: "MEM_ENCRYPTION_CONTEXT"},
+		neutron:  {Kind: placing.Elsewhere}, port: {Kind: placing.Elsewhere}, cyborg: {Kind: placing.Elsewhere}, share: {Kind: placing.Elsewhere},
+	}
+	same := func(when string, w inventory.Wanted, tree *providertree.Tree) {
+		t.Helper()
+		sites, err := w.Sites(tree, root)
+		must(t, err)
+		if diff := cmp.Diff(expected, sites); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	same("flat", flat, tree)
+	after := put(t, nested, tree)
+	expected[uuidOf(t, after, "cn1_numa_0")] = placing.Provider{Kind: placing.Cell, Cell: 0}
+	expected[uuidOf(t, after, "cn1_numa_1")] = placing.Provider{Kind: placing.Cell, Cell: 1}
+	same("before nesting", nested, tree)
+	same("nested", nested, after)
+	same("before it is flat again", flat, after)
+
+	h.Mdevs = h.Mdevs[1:]
+	expected[novaGPU0] = placing.Provider{Kind: placing.Elsewhere} // it only goes
+	same("without a GPU", want(t, h, nestedSettings()), after)
+}
+
+func TestHeld(t *testing.T) {
+	tree := withOthers(t, novas(t))
+	got := slices.Sorted(maps.Keys(inventory.Held(tree, root)))
+	if diff := cmp.Diff([]string{"0000:86:00.0", "0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(inventory.Held(tree, novaGPU0[:35]+"0")) > 0 {
+		t.Error("no such root")
+	}
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+var (
+	cellName       = regexp.MustCompile(`^numa_(0|[1-9][0-9]{0,5})$`)
+	encryptionName = regexp.MustCompile(`^amd_sev(_es|_snp)?$`)
+	pciClass       = regexp.MustCompile(`^CUSTOM_PCI_[0-9A-F]{4}_[0-9A-F]{4}$`)
+)
+
+const (
+	pmemPrefix = "CUSTOM_PMEM_NAMESPACE_"
+	sevTrait   = "HW_CPU_X86_AMD_SEV" // and its kinds, with a suffix
+)
+
+// former says what a provider that is not wanted stands for, if it is one of the driver's: made by it, by Nova, or by an earlier driver of
+// another configuration. ok is false for those of others.
+func (w *Wanted) former(root string, p providertree.View) (site placing.Provider, ok bool) {
+	key, below := strings.CutPrefix(p.Name(), w.Providers[0].Name+"_")
+	if !below || p.UUID() == root {
+		return placing.Provider{}, false
+	}
+	uuid, err := providertree.ChildUUID(root, key)
+	made := err == nil && uuid == p.UUID()
+	traits := p.AppendTraits(nil)
+	marked := func(traitsOf ...string) bool {
+		return made || slices.ContainsFunc(traitsOf, func(t string) bool { return slices.Contains(traits, t) })
+	}
+	_, mdevErr := machine.ParseDeviceName(key)
+	_, pciErr := machine.ParseAddress(key)
+	switch number := cellName.FindStringSubmatch(key); {
+	case number != nil:
+		cell, _ := strconv.Atoi(number[1]) // the expression allows nothing else
+		return placing.Provider{Kind: placing.Cell, Cell: cell}, marked(traitNUMA, traitNova)
+	case mdevErr == nil:
+		return placing.Provider{Kind: placing.MdevParent, Parent: key}, marked(traitNova)
+	case pciErr == nil:
+		return placing.Provider{Kind: placing.PCI}, marked(pcispec.TraitManaged)
+	case encryptionName.MatchString(key):
+		return placing.Provider{Kind: placing.Encryption}, made || slices.ContainsFunc(traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
+	}
+	// A virtual parent of mediated devices can have any name. Nova's is known by what it has.
+	classes := p.SortedClasses()
+	mdevs := len(classes) > 0 && !slices.ContainsFunc(classes, func(c string) bool { return !w.mdevClasses[c] })
+	return placing.Provider{Kind: placing.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
+}
+
+// surplus are the classes that a provider has and that it is not to have, of those that are the driver's there.
+func (w *Wanted) surplus(want *Provider, now providertree.View, carried map[string]bool) []string {
+	var known, custom []string
+	for _, class := range now.SortedClasses() {
+		if s := want.stock(class); s != nil && (!s.Carried || carried[class]) {
+			continue
+		}
+		switch {
+		case w.owns(want.Site.Kind, class):
+			known = append(known, class)
+		case providertree.IsCustom(class):
+			custom = append(custom, class)
+		}
+	}
+	// A device has one class. If it lacks it, and has none that is known to be the driver's, then it still has the one of a former configuration.
+	if class := want.Site.Class; class != "" && len(known) == 0 {
+		if _, has := now.Inventory(class); !has {
+			return custom
+		}
+	}
+	return known
+}
+
+// owns says whether a class is the driver's, on providers of a kind.
+func (w *Wanted) owns(kind placing.Kind, class string) bool {
+	switch kind {
+	case placing.Root:
+		return computing(class) || class == classDisk || class == encryption.Class || w.mdevClasses[class] || strings.HasPrefix(class, pmemPrefix)
+	case placing.Cell:
+		return computing(class)
+	case placing.MdevParent:
+		return w.mdevClasses[class]
+	case placing.PCI:
+		return w.pciClasses[class] || pciClass.MatchString(class)
+	case placing.Encryption:
+		return class == encryption.Class
+	}
+	return false
+}
+
+// standing is what of a tree is the driver's.
+type standing struct {
+	tree *providertree.Tree
+	root string
+	// uuids are those of the wanted providers, in their order; there says which are in the tree.
+	uuids []string
+	there []bool
+	// wanted are the wanted ones by uuid.
+	wanted map[string]*Provider
+	// ours are the uuids of the driver's providers that are in the tree, in pre-order; former what those that are not wanted stand for.
+	ours   []string
+	former map[string]placing.Provider
+	// carried are the classes of huge pages that the root is to have though it is flat.
+	carried map[string]bool
+}
+
+// computing lists the root and the driver's cells in the tree.
+func (s *standing) computing(yield func(providertree.View, placing.Provider) bool) {
+	for _, uuid := range s.ours {
+		site := s.site(uuid)
+		if site.Kind != placing.Root && site.Kind != placing.Cell {
+			continue
+		}
+		if v, _ := s.tree.View(uuid); !yield(v, site) {
+			return
+		}
+	}
+}
+
+// site is what one of ours stands for.
+func (s *standing) site(uuid string) placing.Provider {
+	if p := s.wanted[uuid]; p != nil {
+		return p.Site
+	}
+	return s.former[uuid]
+}
+
+// has says whether the root or a cell has a class.
+func (s *standing) has(class string) bool {
+	for v := range s.computing {
+		if _, has := v.Inventory(class); has {
+			return true
+		}
+	}
+	return false
+}
+
+// ratio is that of a class that comes from elsewhere in the tree: the root's, or else the highest of the cells', so that what was allocated
+// there has room. 0 if it was nowhere.
+func (s *standing) ratio(class string) float64 {
+	highest := 0.0
+	for v, site := range s.computing {
+		inv, has := v.Inventory(class)
+		switch {
+		case !has:
+		case site.Kind == placing.Root:
+			return inv.AllocationRatio
+		default:
+			highest = max(highest, inv.AllocationRatio)
+		}
+	}
+	return highest
+}
+
+// carry finds the classes of huge pages of a flat tree.
+func (s *standing) carry(root *Provider) {
+	for _, stock := range root.Stock {
+		if _, pages := hugepages.SizeOf(stock.Class); pages && stock.Carried && s.has(stock.Class) {
+			s.carried[stock.Class] = true
+		}
+	}
+}

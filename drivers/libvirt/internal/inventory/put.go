@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Put edits the tree of a node until it says what is wanted, and touches nothing of others. A second Put changes nothing. If [Wanted.Leaving] is
+// not empty before, allocations must move along with it.
+//
+// Providers are found by name, or by the uuid that the driver gives, and adopted; those that should be below another parent are moved and
+// keep uuid and content. Those of the driver's that are not wanted go; one that somebody else has a provider below stays, with nothing in it.
+//
+// An error leaves the tree half edited: throw it away then.
+//
+// Cost: O(providers of the node); see BenchmarkPut.
+func (w Wanted) Put(tree *providertree.Tree, root string) error {
+	s, err := w.stand(tree, root)
+	if err != nil {
+		return err
+	}
+	// What goes is decided before anything comes.
+	gone := make(map[string][]string, len(s.ours)) // classes by uuid
+	for _, uuid := range s.ours {
+		v, _ := tree.View(uuid)
+		if p := s.wanted[uuid]; p != nil {
+			gone[uuid] = w.surplus(p, v, s.carried)
+		} else {
+			gone[uuid] = v.SortedClasses()
+		}
+	}
+	stocks := w.choose(s, gone)
+	for i := range w.Providers {
+		if err := w.put(s, i, stocks[i]); err != nil {
+			return fmt.Errorf("resource provider %q: %w", w.Providers[i].Name, err)
+		}
+	}
+	for uuid, classes := range gone {
+		for _, class := range classes {
+			if _, err := tree.RemoveInventory(uuid, class); err != nil {
+				return err
+			}
+		}
+	}
+	for _, uuid := range slices.Backward(s.ours) { // children before their parents
+		if s.wanted[uuid] == nil && len(tree.Children(uuid)) == 0 {
+			if _, err := tree.Remove(uuid); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stand finds what of a tree is the driver's.
+func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) {
+	if len(w.Providers) == 0 {
+		return nil, errors.New("no inventory was worked out")
+	}
+	node, found := tree.View(root)
+	switch {
+	case !found:
+		return nil, fmt.Errorf("the root %s of node %q is not in the tree", root, w.Providers[0].Name)
+	case node.ParentUUID() != "" || node.Name() != w.Providers[0].Name:
+		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q", node.Name(), root, w.Providers[0].Name)
+	}
+	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)), former: map[string]placing.Provider{}, carried: map[string]bool{}}
+	for i := range w.Providers {
+		p := &w.Providers[i]
+		uuid, there, err := s.find(p)
+		if err != nil {
+			return nil, err
+		}
+		if other := s.wanted[uuid]; other != nil {
+			return nil, fmt.Errorf("resource providers %q and %q are both to be %s", other.Name, p.Name, uuid)
+		}
+		s.wanted[uuid] = p
+		s.uuids, s.there = append(s.uuids, uuid), append(s.there, there)
+	}
+	for _, uuid := range tree.Subtree(root) {
+		if s.wanted[uuid] == nil {
+			v, _ := tree.View(uuid)
+			site, ours := w.former(root, v)
+			if !ours {
+				continue
+			}
+			s.former[uuid] = site
+		}
+		s.ours = append(s.ours, uuid)
+	}
+	s.carry(&w.Providers[0])
+	return s, nil
+}
+
+// find looks for a wanted provider by its name, then by the uuid that it would get. It is not there if neither is.
+func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
+	if p.Parent == "" {
+		return s.root, true, nil
+	}
+	if v, named := s.tree.ViewByName(p.Name); named {
+		uuid, there = v.UUID(), true
+	} else {
+		if uuid, err = providertree.ChildUUID(s.root, p.Key); err != nil {
+			return "", false, err
+		}
+		there = s.tree.Exists(uuid)
+	}
+	if top, _ := s.tree.RootOf(uuid); there && (top != s.root || uuid == s.root) {
+		return "", false, fmt.Errorf("resource provider %q (%s) is not below the root %s, and its name is needed for a device there", p.Name, uuid, s.root)
+	}
+	return uuid, there, nil
+}
+
+// choose works out the inventories of all wanted providers, from the tree as it is before anything changes.
+func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.Inventory {
+	ratios := map[string]float64{}
+	ratio := func(class string) float64 {
+		r, known := ratios[class]
+		if !known {
+			r = s.ratio(class)
+			ratios[class] = r
+		}
+		return r
+	}
+	all := make([][]providertree.Inventory, len(w.Providers))
+	for i := range w.Providers {
+		p := &w.Providers[i]
+		for _, stock := range p.Stock {
+			old, known := s.tree.Inventory(s.uuids[i], stock.Class)
+			if !known && stock.Lenient { // it may have had another class
+				for _, class := range gone[s.uuids[i]] {
+					old, known = s.tree.Inventory(s.uuids[i], class)
+				}
+			}
+			all[i] = append(all[i], stock.inventory(old, known, ratio))
+		}
+	}
+	return all
+}
+
+// inventory is the stock in Placement's terms. The ratio is by Nova's rule: what the configuration says; else what Placement has, so that an
+// administrator's change survives; else the initial one.
+func (s Stock) inventory(old providertree.Inventory, known bool, elsewhere func(class string) float64) providertree.Inventory {
+	inv := providertree.Inventory{Total: s.Total, Reserved: s.Reserved, MinUnit: 1, MaxUnit: s.MaxUnit, StepSize: 1, AllocationRatio: s.Ratio}
+	if inv.AllocationRatio == 0 && known {
+		inv.AllocationRatio = old.AllocationRatio
+	}
+	if inv.AllocationRatio == 0 {
+		inv.AllocationRatio = elsewhere(s.Class)
+	}
+	if inv.AllocationRatio == 0 {
+		inv.AllocationRatio = s.Initial
+	}
+	if s.Lenient && known {
+		inv.MinUnit, inv.StepSize = min(old.MinUnit, s.Total), old.StepSize
+		// A device that went while it was allocated was kept with all of it reserved and less than could be had: nobody's wish, now that it is back.
+		if old.Reserved < old.Total || old.MaxUnit == old.Total {
+			inv.Reserved = max(inv.Reserved, min(old.Reserved, s.Total))
+		}
+	}
+	return inv
+}
+
+// put makes, or adopts, one provider and gives it what it is to have.
+func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error {
+	p, uuid := &w.Providers[i], s.uuids[i]
+	if p.Parent != "" {
+		if err := s.place(p, uuid, s.there[i]); err != nil {
+			return err
+		}
+	}
+	for j, stock := range p.Stock {
+		if stock.Carried && !s.carried[stock.Class] {
+			continue
+		}
+		if _, err := s.tree.SetInventory(uuid, stock.Class, stocks[j]); err != nil {
+			return err
+		}
+	}
+	if p.Site.Kind == placing.PCI { // all of its traits are the configuration's, as in Nova
+		_, err := s.tree.SetTraits(uuid, p.Traits)
+		return err
+	}
+	if _, err := s.tree.AddTraits(uuid, p.Traits...); err != nil {
+		return err
+	}
+	_, err := s.tree.RemoveTraits(uuid, w.stale(p)...)
+	return err
+}
+
+// place brings a provider below its parent, under its name.
+func (s *standing) place(p *Provider, uuid string, there bool) error {
+	parent, found := s.tree.ViewByName(p.Parent)
+	if !found {
+		return fmt.Errorf("its parent %q is not in the tree", p.Parent)
+	}
+	if !there {
+		return s.tree.AddChild(parent.UUID(), uuid, p.Name)
+	}
+	if _, err := s.tree.Rename(uuid, p.Name); err != nil {
+		return err
+	}
+	_, err := s.tree.Move(uuid, parent.UUID())
+	return err
+}
+
+// stale are the traits that the driver may have given a provider and that are not wanted there.
+func (w *Wanted) stale(p *Provider) []string {
+	var owned []string
+	switch p.Site.Kind {
+	case placing.Root:
+		owned = w.ownedTraits
+	case placing.MdevParent:
+		owned = w.mdevTraits
+	}
+	wanted := make(map[string]bool, len(p.Traits)+1)
+	wanted[p.typeTrait] = true
+	for _, t := range p.Traits {
+		wanted[t] = true
+	}
+	return slices.DeleteFunc(slices.Clone(owned), func(t string) bool { return wanted[t] })
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	kibPerMiB = 1024
+	mibPerGiB = 1024
+)
+
+// Keys of the configuration that can ask for more than there is.
+const (
+	reservedCPUsKey   = "reserved_host_cpus"
+	reservedMemoryKey = "reserved_host_memory_mb"
+	reservedDiskKey   = "reserved_host_disk_mb"
+	nodeKey           = "host"
+)
+
+// Want says what the tree of a host is to be. What is odd but can be told comes as doubts. Errors are joined; those that the operator can mend
+// are [*plugins.ConfigError], the others are of a host that contradicts itself.
+//
+// Totals are cut to whole units and to what Placement can store. Memory in huge pages is MEMORY_MB too: whoever asks for pages holds both.
+//
+// Cost: O(CPUs + cells + devices); see BenchmarkWant.
+func Want(h Host, s Settings) (Wanted, []machine.Doubt, error) {
+	b := builder{Host: h, Settings: s, cells: map[int]string{}}
+	b.w = Wanted{
+		nested: s.Nested, sharedDisk: h.SharedDisk, ownedTraits: slices.Clone(h.OwnedTraits), mdevTraits: slices.Clone(h.MdevTraits),
+		mdevClasses: map[string]bool{classVGPU: true}, pciClasses: map[string]bool{},
+	}
+	b.root()
+	if s.Nested {
+		b.numa()
+	}
+	b.mdevs()
+	b.pci()
+	b.encryption()
+	b.stray("inventory-no-cell", "devices that do not say in which NUMA cell they are", b.homeless)
+	b.stray("inventory-cells", "devices that say that they are in a NUMA cell that the host does not have", b.lost)
+	b.check()
+	if len(b.problems) > 0 {
+		return Wanted{}, nil, errors.Join(b.problems...)
+	}
+	return b.w, b.doubts, nil
+}
+
+type builder struct {
+	Host
+	Settings
+	w Wanted
+	// cells are the names of the cells' providers, by number.
+	cells map[int]string
+	// homeless are the devices that are in no cell, lost those in one that the host does not have.
+	homeless, lost []string
+
+	doubts   []machine.Doubt
+	problems []error
+}
+
+func (b *builder) wrong(key, format string, args ...any) {
+	b.problems = append(b.problems, &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)})
+}
+
+// add takes an inventory in, if there is any of it. key is what asked for what is reserved.
+func (b *builder) add(p *Provider, s Stock, key string) {
+	switch {
+	case s.Total <= 0:
+	case s.Reserved > s.Total || s.Reserved < 0:
+		b.wrong(key, "reserves %d of %s, but %s has only %d", s.Reserved, s.Class, p.Name, s.Total)
+	default:
+		p.Stock = append(p.Stock, s)
+	}
+}
+
+func (b *builder) vcpu(n int, reserved int64) Stock {
+	return Stock{Class: classVCPU, Total: int64(n), Reserved: reserved, MaxUnit: int64(n), Ratio: b.CPURatio, Initial: b.InitialCPURatio}
+}
+
+func (b *builder) memory(kib uint64, reserved int64) Stock {
+	mb := int64(min(kib/kibPerMiB, providertree.MaxUnit))
+	return Stock{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb, Ratio: b.RAMRatio, Initial: b.InitialRAMRatio}
+}
+
+func (b *builder) root() {
+	root := Provider{Name: b.Node, Traits: slices.Clone(b.Traits), Site: placing.Provider{Kind: placing.Root}}
+	if !b.Nested {
+		b.add(&root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey)
+		b.add(&root, exact(classPCPU, int64(len(b.Dedicated)), 0), "")
+		b.add(&root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
+		b.rootPages(&root)
+	}
+	if !b.SharedDisk {
+		gb, reserved := min(b.DiskGB, providertree.MaxUnit), b.ReservedDiskMB/mibPerGiB
+		if b.ReservedDiskMB%mibPerGiB > 0 {
+			reserved++ // as in Nova
+		}
+		b.add(&root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio, Initial: b.InitialDiskRatio}, reservedDiskKey)
+	}
+	for _, class := range slices.Sorted(maps.Keys(b.PMEM)) {
+		b.add(&root, exact(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
+	}
+	b.w.Providers = append(b.w.Providers, root)
+}
+
+// rootPages are the huge pages of all cells. They are not in Nova's tree: the root has them only for those who hold some since the tree was nested.
+func (b *builder) rootPages(root *Provider) {
+	total, reserved := map[string]int64{}, map[string]int64{}
+	for _, cell := range b.Memory {
+		for _, p := range cell.Pages {
+			total[p.Class] = min(total[p.Class]+p.Total, providertree.MaxUnit)
+			reserved[p.Class] = min(reserved[p.Class]+p.Reserved, providertree.MaxUnit)
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(total)) {
+		stock := exact(class, total[class], reserved[class])
+		stock.Carried = true
+		b.add(root, stock, hugepages.ReservedKey)
+	}
+}
+
+// numa gives each cell that has CPUs or memory a provider.
+func (b *builder) numa() {
+	cells := slices.Clone(b.Cells)
+	slices.SortFunc(cells, func(a, b machine.Cell) int { return cmp.Compare(a.ID, b.ID) })
+	cells = slices.DeleteFunc(cells, func(c machine.Cell) bool { return len(c.CPUs) == 0 && c.MemoryKiB == 0 })
+	of := b.cellOf(cells)
+	shared, dedicated := b.count(b.Shared, of), b.count(b.Dedicated, of)
+	var vcpus, memory []int64
+	var kib uint64
+	for _, c := range cells {
+		vcpus = append(vcpus, int64(shared[c.ID]))
+		memory = append(memory, b.memory(c.MemoryKiB, 0).Total)
+		kib += c.MemoryKiB
+	}
+	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
+		b.doubts = append(b.doubts, machine.Doubtf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host is said to have %d; the cells count", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
+	}
+	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
+	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
+	for i, c := range cells {
+		key := fmt.Sprintf("numa_%d", c.ID)
+		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA}, Site: placing.Provider{Kind: placing.Cell, Cell: c.ID}}
+		b.add(&p, b.vcpu(shared[c.ID], reservedCPUs[i]), reservedCPUsKey)
+		b.add(&p, exact(classPCPU, int64(dedicated[c.ID]), 0), "")
+		b.add(&p, b.memory(c.MemoryKiB, reservedMemory[i]), reservedMemoryKey)
+		if at := slices.IndexFunc(b.Memory, func(m hugepages.Cell) bool { return m.ID == c.ID }); at >= 0 {
+			for _, pages := range b.Memory[at].Pages {
+				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved), hugepages.ReservedKey)
+			}
+		}
+		b.cells[c.ID] = p.Name
+		b.w.Providers = append(b.w.Providers, p)
+	}
+}
+
+// cellOf is the cell of each CPU.
+func (b *builder) cellOf(cells []machine.Cell) map[int]int {
+	of := map[int]int{}
+	for _, c := range cells {
+		for _, cpu := range c.CPUs {
+			if other, twice := of[cpu]; twice {
+				b.problems = append(b.problems, fmt.Errorf("CPU %d is said to be in the NUMA cells %d and %d", cpu, other, c.ID))
+			}
+			of[cpu] = c.ID
+		}
+	}
+	return of
+}
+
+// count is how many of the CPUs are in each cell.
+func (b *builder) count(cpus []int, of map[int]int) map[int]int {
+	n := map[int]int{}
+	for _, cpu := range cpus {
+		cell, found := of[cpu]
+		if !found {
+			b.problems = append(b.problems, fmt.Errorf("CPU %d is for guests, and no NUMA cell has it", cpu))
+		}
+		n[cell]++
+	}
+	return n
+}
+
+// share divides what is reserved of a class among the cells. Of what no cell has, nothing is reserved.
+func (b *builder) share(key, class string, reserved int64, totals []int64) []int64 {
+	var sum int64
+	for _, t := range totals {
+		sum += t
+	}
+	none := make([]int64, len(totals))
+	if sum == 0 {
+		return none
+	}
+	if reserved > sum || reserved < 0 {
+		b.wrong(key, "reserves %d of %s, but the NUMA cells have only %d", reserved, class, sum)
+		return none
+	}
+	shares, err := hugepages.SplitReserved(reserved, totals)
+	if err != nil {
+		b.problems = append(b.problems, err)
+		return none
+	}
+	return shares
+}
+
+// below is the parent of the provider of a device.
+func (b *builder) below(device string, cell int) string {
+	if !b.Nested {
+		return b.Node
+	}
+	if name, found := b.cells[cell]; found {
+		return name
+	}
+	if cell != machine.NoCell {
+		b.lost = append(b.lost, fmt.Sprintf("%s (%d)", device, cell))
+	} else if len(b.cells) > 1 {
+		b.homeless = append(b.homeless, device)
+	}
+	return b.Node
+}
+
+// stray tells of devices without a cell.
+func (b *builder) stray(key, what string, devices []string) {
+	const shown = 8
+	if n := len(devices); n > shown {
+		devices = append(slices.Clone(devices[:shown]), fmt.Sprintf("and %d more", n-shown))
+	}
+	if len(devices) > 0 {
+		b.doubts = append(b.doubts, machine.Doubtf(key, "%s: %s. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
+	}
+}
+
+func (b *builder) mdevs() {
+	for _, m := range b.Mdevs {
+		b.w.mdevClasses[m.Class] = true
+		b.w.mdevTraits = append(b.w.mdevTraits, m.TypeTrait)
+		b.w.mdevTraits = append(b.w.mdevTraits, m.Traits...)
+		if m.Total <= 0 {
+			continue // the provider goes, as in Nova
+		}
+		p := Provider{
+			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device, Traits: append([]string{traitNova}, m.Traits...),
+			Site: placing.Provider{Kind: placing.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class}, typeTrait: m.TypeTrait,
+		}
+		if b.TypeTraits && m.TypeTrait != "" {
+			p.Traits = append(p.Traits, m.TypeTrait)
+		}
+		b.add(&p, exact(m.Class, min(int64(m.Total), providertree.MaxUnit), 0), "")
+		b.w.Providers = append(b.w.Providers, p)
+	}
+	b.w.mdevTraits = slices.DeleteFunc(b.w.mdevTraits, func(t string) bool { return t == "" || t == traitNova })
+}
+
+func (b *builder) pci() {
+	for _, d := range b.PCI {
+		b.w.pciClasses[d.Class] = true
+		p := Provider{
+			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix, Traits: slices.Clone(d.Traits),
+			Site: placing.Provider{Kind: placing.PCI, Class: d.Class},
+		}
+		stock := exact(d.Class, int64(d.Total()), 0)
+		stock.Ratio, stock.Initial, stock.Lenient = 0, 1, true
+		for _, passed := range d.Devices {
+			p.Site.Devices = append(p.Site.Devices, passed.Address)
+			if d.OneTimeUse && b.Taken[passed.Address] {
+				stock.Reserved = stock.Total
+			}
+		}
+		if stock.Total == 0 {
+			continue
+		}
+		b.add(&p, stock, "")
+		b.w.Providers = append(b.w.Providers, p)
+	}
+}
+
+func (b *builder) encryption() {
+	for _, e := range b.Encryption {
+		if e.Total <= 0 {
+			continue
+		}
+		p := Provider{
+			Name: e.Name(b.Node), Parent: b.Node, Key: e.Suffix, Traits: []string{e.Trait},
+			Site: placing.Provider{Kind: placing.Encryption, Security: e.Security, Class: encryption.Class},
+		}
+		stock := exact(encryption.Class, min(e.Total, providertree.MaxUnit), e.Reserved)
+		stock.MaxUnit = e.MaxUnit
+		b.add(&p, stock, encryption.GuestsKey)
+		b.w.Providers = append(b.w.Providers, p)
+	}
+}
+
+// check finds names that cannot be.
+func (b *builder) check() {
+	seen := map[string]bool{}
+	for _, p := range b.w.Providers {
+		if seen[p.Name] {
+			b.problems = append(b.problems, fmt.Errorf("two resource providers are wanted by the name of %q", p.Name))
+		}
+		seen[p.Name] = true
+		if err := providertree.ValidateProviderName(p.Name); err != nil {
+			b.wrong(nodeKey, "%s: the name of the node is too long for those of its devices (%v)", strings.TrimSuffix(p.Name, p.Key), err)
+			return
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placing
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// computing places processors and memory.
+func (p *planner) computing(lots map[string][]lot) {
+	g := ground{planner: p, as: func(l lot) string { return l.class }}
+	for _, uuid := range p.own {
+		if kind := p.Providers[uuid].Kind; (kind == Cell || kind == Root) && p.Tree.Exists(uuid) {
+			g.sites = append(g.sites, uuid)
+		}
+	}
+	slices.SortStableFunc(g.sites, func(a, b string) int {
+		return cmp.Or(rank(p.Providers[a].Kind == Cell)-rank(p.Providers[b].Kind == Cell), cmp.Compare(p.Providers[a].Cell, p.Providers[b].Cell))
+	})
+	g.at = func(site int, class string) plugins.Place {
+		return plugins.Place{Provider: g.sites[site], Class: class}
+	}
+	var guests []Guest
+	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
+		if guest, problem := g.bound(consumer, g.amounts(lots[consumer])); problem != "" {
+			p.offend(lots[consumer], problem)
+		} else {
+			guests = append(guests, guest)
+		}
+	}
+	g.place(guests, lots, p.Rule)
+}
+
+// bound says what of a consumer's processors and memory is bound to which site.
+func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string) {
+	guest := Guest{UUID: consumer, Amounts: amounts, Fixed: map[string]map[int]int64{}}
+	facts := Guest{}
+	if d, known := g.domains[consumer]; known {
+		all := maps.Clone(amounts)
+		for class := range all {
+			for site := range g.sites {
+				all[class] += g.held[stake{consumer, g.at(site, class)}]
+			}
+		}
+		facts = g.host.Facts(d).Guest(all)
+	}
+	for _, class := range slices.Sorted(maps.Keys(amounts)) {
+		sites := g.with(class)
+		if len(sites) == 0 {
+			return guest, fmt.Sprintf("it holds %d of %s, and nothing in the new shape has inventory of that", amounts[class], class)
+		}
+		guest.Fixed[class] = map[int]int64{}
+		if len(sites) == 1 {
+			guest.Fixed[class][sites[0]] = amounts[class]
+			continue
+		}
+		rest := amounts[class]
+		for _, cell := range slices.Sorted(maps.Keys(facts.Fixed[class])) {
+			fixed := facts.Fixed[class][cell]
+			at := slices.IndexFunc(sites, func(site int) bool { return g.isFor(site, cell) })
+			if at < 0 {
+				return guest, fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that in the new shape", fixed, class, cell)
+			}
+			if g.Providers[g.sites[sites[at]]].Kind == Cell {
+				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]
+			}
+			if fixed = min(fixed, rest); fixed > 0 {
+				guest.Fixed[class][sites[at]] += fixed
+				rest -= fixed
+			}
+		}
+	}
+	return guest, ""
+}
+
+// with are the sites that have inventory of a class.
+func (g ground) with(class string) []int {
+	var out []int
+	for site := range g.sites {
+		if g.has(g.at(site, class)) {
+			out = append(out, site)
+		}
+	}
+	return out
+}
+
+// isFor tells whether a site is a NUMA cell, or the root, which is all of them. Cells come first.
+func (g ground) isFor(site, cell int) bool {
+	is := g.Providers[g.sites[site]]
+	return is.Kind == Root || is.Cell == cell
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package relocate says what becomes of allocations when inventory moves to other resource providers of a host, or is called by another resource
+// class: [Move]. It stands between the tree that the driver wants, where [placing] knows where the guests are, and the operator, who is told of
+// every consumer that cannot be moved and what to do about it.
+//
+//	tree with both shapes, places that lose inventory ─┐
+//	domains, machine ──────────────────────────────────┼─▶ Move ─▶ allocations, moves, renames, notes
+//	allocations ───────────────────────────────────────┘              or all offenders
+//
+// Which cases there are:
+//
+//   - VGPU and other classes of mediated devices go from the root to the device that made those of the guest's domain, and take the class
+//     that this device has.
+//   - VCPU becomes PCPU for guests with dedicated processors, on the host's own providers only.
+//   - Contexts of memory encryption go from the root to the provider of the domain's kind of encryption.
+//   - Processors, memory and huge pages go from the root to NUMA cells, and from there to the root, where they add up.
+//   - What a provider has of a class is called by the provider's new class.
+//   - DISK_GB goes from the root to the sharing provider, and back.
+//
+// It is pure: the same arguments, in whatever order, have the same result.
+package relocate

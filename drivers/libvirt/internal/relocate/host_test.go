@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relocate_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/relocate"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// id is a uuid by number.
+func id(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
+
+const threads = 4 // processors of a cell
+
+// Providers: the root, a cell and a GPU of each number, and others. Guests have numbers of their own.
+var (
+	root       = id(0xf00)
+	nic        = id(0xf01)
+	sev, sevES = id(0xf02), id(0xf03)
+	abroad     = id(0xf04) // another host's
+	stranger   = id(0xf05) // somebody else's child of the root
+	shared     = id(0xf06) // a sharing provider
+	aggregate  = id(0xf07)
+)
+
+func cell(n int) string { return id(0xc00 + n) }
+func gpu(n int) string  { return id(0xa00 + n) }
+func vm(n int) string   { return id(n) }
+
+// mdev is a mediated device of the GPU in a cell.
+func mdev(cell, n int) string { return id(0x10000 + 0x100*cell + n) }
+
+func parent(cell int) machine.Address { return machine.Address{Bus: uint8(0x80 + cell)} }
+
+// host has processors 4n to 4n+3, 16 GiB and a GPU in each cell n.
+func host(cells int) machine.Machine {
+	m := machine.Machine{Arch: "x86_64"}
+	for n := range cells {
+		c := machine.Cell{ID: n, MemoryKiB: 16 << 20}
+		for cpu := n * threads; cpu < (n+1)*threads; cpu++ {
+			m.CPUs = append(m.CPUs, machine.CPU{ID: cpu, Online: true, Cell: n, Package: n, Core: cpu % threads})
+			c.CPUs = append(c.CPUs, cpu)
+		}
+		m.Cells = append(m.Cells, c)
+		at := parent(n)
+		p := machine.MdevParent{Name: at.DeviceName(), Address: &at, Cell: n, Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci"}}}
+		for i := range 4 {
+			p.Mdevs = append(p.Mdevs, machine.Mdev{UUID: mdev(n, i), Type: "nvidia-222", Active: true})
+		}
+		m.Parents = append(m.Parents, p)
+	}
+	return m
+}
+
+// sites are what all providers of the tests stand for that are the driver's.
+func sites(cells int) map[string]placing.Provider {
+	out := map[string]placing.Provider{
+		root: {Kind: placing.Root}, nic: {Kind: placing.PCI, Devices: []machine.Address{{Bus: 6}}},
+		sev: {Kind: placing.Encryption}, sevES: {Kind: placing.Encryption, Security: domain.SEVES}, stranger: {Kind: placing.Elsewhere},
+	}
+	for n := range cells {
+		out[cell(n)] = placing.Provider{Kind: placing.Cell, Cell: n}
+		out[gpu(n)] = placing.Provider{Kind: placing.MdevParent, Parent: parent(n).DeviceName(), Type: "nvidia-222"}
+	}
+	return out
+}
+
+// shape is the totals by provider and class.
+type shape map[string]map[string]int64
+
+var names = map[string]string{sev: "cn1_amd_sev", sevES: "cn1_amd_sev_es", nic: "cn1_0000:06:00.0", stranger: "theirs"}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// tree makes providers and their inventory.
+func (s shape) tree() *providertree.Tree {
+	tree := &providertree.Tree{}
+	must(0, tree.AddRoot(root, "cn1"))
+	must(tree.AddAggregates(root, aggregate))
+	for _, uuid := range slices.Sorted(maps.Keys(s)) {
+		switch name := names[uuid]; {
+		case uuid == root:
+		case uuid == shared:
+			must(0, tree.AddRoot(shared, "nfs"))
+			must(tree.AddAggregates(shared, aggregate))
+			must(tree.AddTraits(shared, providertree.TraitSharesViaAggregate))
+		case name != "":
+			must(0, tree.AddChild(root, uuid, name))
+		default:
+			must(0, tree.AddChild(root, uuid, "cn1_"+uuid[33:]))
+		}
+		for class, total := range s[uuid] {
+			must(tree.SetInventory(uuid, class, providertree.Inventory{Total: total, MaxUnit: total}))
+		}
+	}
+	return tree
+}
+
+func at(provider, class string) plugins.Place { return plugins.Place{Provider: provider, Class: class} }
+
+// held is what consumers hold.
+type held map[string]map[string]map[string]int64
+
+func (h held) allocations() providertree.Allocations {
+	out := providertree.Allocations{}
+	for consumer, resources := range h {
+		out[consumer] = providertree.ConsumerAllocations{Resources: resources, ProjectID: "p", UserID: "u"}
+	}
+	return out.Clone()
+}
+
+// guest is a domain that is bound to nothing.
+func guest(n, vcpus int) domain.Domain {
+	return domain.Domain{UUID: vm(n), VCPUs: vcpus, CurrentVCPUs: vcpus, MemoryKiB: 1 << 20}
+}
+
+// on pins a guest to processors, each virtual one to one, and its memory to cells.
+func on(d domain.Domain, cells []int, cpus ...int) domain.Domain {
+	for _, cpu := range cpus {
+		d.Pins = append(d.Pins, []int{cpu})
+	}
+	d.Memory = domain.NUMATune{Mode: "strict", Nodes: cells}
+	return d
+}
+
+// in lets a guest float in one cell, and binds its memory to it.
+func in(d domain.Domain, cell int) domain.Domain {
+	for cpu := cell * threads; cpu < (cell+1)*threads; cpu++ {
+		d.CPUSet = append(d.CPUSet, cpu)
+	}
+	d.Memory = domain.NUMATune{Mode: "strict", Nodes: []int{cell}}
+	return d
+}
+
+func with(d domain.Domain, mdevs ...string) domain.Domain {
+	d.Mdevs = mdevs
+	return d
+}
+
+func sealed(d domain.Domain, kind domain.Security) domain.Domain {
+	d.Security = kind
+	return d
+}
+
+// flatToNested is a request in which all computing leaves the root for the cells of a host.
+func flatToNested(cells int, vcpu, memory int64) relocate.Request {
+	s := shape{root: {"DISK_GB": 1000}}
+	for n := range cells {
+		s[cell(n)] = map[string]int64{"VCPU": vcpu, "PCPU": vcpu, "MEMORY_MB": memory, "CUSTOM_HUGEPAGES_2M": 512}
+	}
+	r := relocate.Request{Tree: s.tree(), Root: root, Sites: sites(cells), Machine: host(cells)}
+	for _, class := range computing {
+		r.Leaving = append(r.Leaving, at(root, class))
+	}
+	return r
+}
+
+// back is the request for the way back.
+func back(r relocate.Request, after relocate.Result, vcpu, memory int64) relocate.Request {
+	cells := int64(len(r.Machine.Cells))
+	s := shape{root: {"DISK_GB": 1000, "VCPU": vcpu * cells, "PCPU": vcpu * cells, "MEMORY_MB": memory * cells, "CUSTOM_HUGEPAGES_2M": 512 * cells}}
+	out := r
+	out.Leaving = nil
+	for n := range r.Machine.Cells {
+		s[cell(n)] = nil
+		for _, class := range computing {
+			out.Leaving = append(out.Leaving, at(cell(n), class))
+		}
+	}
+	out.Tree, out.Allocations = s.tree(), after.Allocations
+	return out
+}
+
+var computing = []string{"VCPU", "PCPU", "MEMORY_MB", "CUSTOM_HUGEPAGES_2M"}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relocate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	diskClass       = "DISK_GB"
+	vgpuClass       = "VGPU"
+	encryptionClass = "MEM_ENCRYPTION_CONTEXT"
+)
+
+// byClass is a kind of provider that placing knows nothing of: what is allocated there moves to whatever has inventory of the same class.
+const byClass placing.Kind = -1
+
+// shape is a request as placing wants it.
+type shape struct {
+	Request
+	host    *placing.Host
+	domains map[string]*domain.Domain
+	// consumers are all of them, in order.
+	consumers []string
+	leaving   map[plugins.Place]bool
+	// tree has the inventory without that of the leaving places. Those that nobody else gains have as much as is in use.
+	tree      *providertree.Tree
+	staying   []plugins.Place // the latter
+	providers map[string]placing.Provider
+	makers    map[string]string // of mediated devices: uuid by libvirt's name
+	pages     map[string]uint64
+	// sharing are the sharing providers of DISK_GB, if that moves.
+	sharing map[string]bool
+	// seen are the allocations without those that are not to be moved, and are no use of any inventory.
+	seen providertree.Allocations
+	// loose are the problems of those that are guessed for: what binds them is not looked at.
+	loose map[bond]string
+	// unpinned are those of them whose processors go by room too.
+	unpinned  map[string]bool
+	offenders []plugins.Offender
+}
+
+func newShape(r Request) *shape {
+	s := &shape{
+		Request: r, host: placing.On(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
+		consumers: slices.Sorted(maps.Keys(r.Allocations)), leaving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
+		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{}, sharing: map[string]bool{},
+		seen: maps.Clone(r.Allocations), loose: map[bond]string{}, unpinned: map[string]bool{},
+	}
+	for i := range r.Domains {
+		s.domains[r.Domains[i].UUID] = &r.Domains[i]
+	}
+	if s.providers == nil {
+		s.providers = map[string]placing.Provider{}
+	}
+	if is, known := s.providers[r.Root]; !known || is.Kind == placing.Elsewhere {
+		s.providers[r.Root] = placing.Provider{Kind: placing.Root}
+	}
+	for _, place := range r.Leaving {
+		s.leaving[place] = true
+		if kib, is := hugepages.SizeOf(place.Class); is {
+			s.pages[place.Class] = kib
+		}
+	}
+	s.share()
+	s.recognise()
+	for _, place := range sortedPlaces(s.leaving) {
+		if _, known := s.providers[place.Provider]; !known {
+			s.providers[place.Provider] = s.formerly(place)
+		}
+	}
+	var parts []plugins.Place
+	for place := range s.leaving {
+		if s.splits(place) {
+			parts = append(parts, place)
+		}
+	}
+	for _, place := range parts {
+		delete(s.leaving, place)
+	}
+	for _, place := range sortedPlaces(s.leaving) {
+		used := int64(0)
+		if !s.gained(place) {
+			s.staying = append(s.staying, place)
+			used = r.Allocations.Used(place.Provider)[place.Class]
+		}
+		// An error says that the provider is gone altogether: there is no inventory then, which is as good.
+		if used > 0 {
+			_, _ = s.tree.SetInventory(place.Provider, place.Class, providertree.Inventory{Total: min(used, providertree.MaxUnit)})
+		} else {
+			_, _ = s.tree.RemoveInventory(place.Provider, place.Class)
+		}
+	}
+	return s
+}
+
+// share makes the sharing providers of disk the driver's own for as long as DISK_GB moves to them or from them. Those count that share an
+// aggregate with the root.
+func (s *shape) share() {
+	moves := false
+	for place := range s.leaving {
+		moves = moves || place.Class == diskClass
+	}
+	root, _ := s.Tree.Provider(s.Root)
+	for _, uuid := range s.Tree.UUIDs() {
+		_, has := s.Tree.Inventory(uuid, diskClass)
+		has = has || s.leaving[plugins.Place{Provider: uuid, Class: diskClass}]
+		if !moves || !has || uuid == s.Root || !s.Tree.HasTraits(uuid, providertree.TraitSharesViaAggregate) {
+			continue
+		}
+		if slices.ContainsFunc(root.Aggregates, func(a string) bool { return s.Tree.InAggregates(uuid, a) }) {
+			s.sharing[uuid] = true
+			s.providers[uuid] = placing.Provider{Kind: byClass}
+		}
+	}
+}
+
+// recognise finds out what a site does not say: the class of its devices, and its kind of encryption by its name.
+func (s *shape) recognise() {
+	root, _ := s.Tree.View(s.Root)
+	for _, uuid := range slices.Sorted(maps.Keys(s.providers)) {
+		is := s.providers[uuid]
+		at, there := s.Tree.View(uuid)
+		if !there {
+			continue
+		}
+		switch is.Kind {
+		case placing.Encryption:
+			is.Class = encryptionClass
+			if is.Security == "" {
+				_, kind, _ := strings.Cut(at.Name(), root.Name()+"_amd_")
+				is.Security = domain.Security(strings.ReplaceAll(kind, "_", "-"))
+			}
+		case placing.MdevParent, placing.PCI:
+			is.Class = s.classOf(at, is.Class)
+		}
+		if is.Kind == placing.MdevParent {
+			s.makers[is.Parent] = uuid
+		}
+		s.providers[uuid] = is
+	}
+}
+
+// classOf is the class of a provider's devices from now on.
+func (s *shape) classOf(at providertree.View, said string) string {
+	classes := slices.DeleteFunc(at.SortedClasses(), func(class string) bool { return s.leaving[plugins.Place{Provider: at.UUID(), Class: class}] })
+	switch {
+	case slices.Contains(classes, said):
+		return said
+	case slices.Contains(classes, vgpuClass):
+		return vgpuClass
+	case len(classes) > 0:
+		return classes[0]
+	}
+	return ""
+}
+
+// formerly is what a provider was that is no site any more.
+func (s *shape) formerly(place plugins.Place) placing.Provider {
+	switch {
+	case s.computing(place.Class):
+		return placing.Provider{Kind: placing.Cell, Cell: machine.NoCell}
+	case place.Class == encryptionClass:
+		return placing.Provider{Kind: placing.Encryption}
+	}
+	return placing.Provider{Kind: placing.MdevParent}
+}
+
+func (s *shape) computing(class string) bool {
+	_, pages := s.pages[class]
+	return pages || class == "VCPU" || class == "PCPU" || class == "MEMORY_MB"
+}
+
+// splits tells whether a place leaves in part only: it keeps inventory of VCPU, and guests with dedicated processors have PCPU from now on.
+func (s *shape) splits(from plugins.Place) bool {
+	if _, has := s.Tree.Inventory(from.Provider, from.Class); !has || from.Class != "VCPU" {
+		return false
+	}
+	if s.providers[from.Provider].Kind == placing.Cell {
+		return !s.stays(plugins.Place{Provider: s.Root, Class: from.Class})
+	}
+	for uuid, is := range s.providers {
+		if _, has := s.Tree.Inventory(uuid, from.Class); has && is.Kind == placing.Cell {
+			return false
+		}
+	}
+	return true
+}
+
+// gained tells whether some other place has inventory for what is allocated at a leaving one.
+func (s *shape) gained(from plugins.Place) bool {
+	own := s.providers[from.Provider]
+	if own.Class != "" && s.stays(plugins.Place{Provider: from.Provider, Class: own.Class}) {
+		return true // its devices are called by another name
+	}
+	mdevs := own.Kind == placing.MdevParent
+	if own.Kind == placing.Root && !s.computing(from.Class) && from.Class != diskClass && from.Class != encryptionClass {
+		mdevs = true
+	}
+	for uuid, is := range s.providers {
+		switch {
+		case is.Kind == placing.Elsewhere:
+		case s.stays(plugins.Place{Provider: uuid, Class: from.Class}),
+			mdevs && is.Kind == placing.MdevParent && s.stays(plugins.Place{Provider: uuid, Class: is.Class}):
+			return true
+		}
+	}
+	return false
+}
+
+// stays tells whether there is inventory at a place that does not leave.
+func (s *shape) stays(place plugins.Place) bool {
+	_, has := s.Tree.Inventory(place.Provider, place.Class)
+	return has && !s.leaving[place]
+}
+
+// sites are the root and the cells that have inventory of a class.
+func (s *shape) sites(class string) int {
+	n := 0
+	for uuid, is := range s.providers {
+		if _, has := s.tree.Inventory(uuid, class); has && (is.Kind == placing.Root || is.Kind == placing.Cell) {
+			n++
+		}
+	}
+	return n
+}
+
+// lookAside takes out of sight what is not to be moved though there is no inventory: what is retired and was allocated before, and what of a
+// sharing provider is not this host's.
+func (s *shape) lookAside() {
+	for _, consumer := range s.consumers {
+		var aside []plugins.Place
+		for provider, amounts := range s.Allocations[consumer].Resources {
+			is, known := s.providers[provider]
+			if !known || is.Kind == placing.Elsewhere {
+				continue
+			}
+			for class := range amounts {
+				place := plugins.Place{Provider: provider, Class: class}
+				_, has := s.tree.Inventory(provider, class)
+				if !has && (!s.leaving[place] || slices.Contains(s.staying, place) || s.sharing[provider] && !s.here(consumer)) {
+					aside = append(aside, place)
+				}
+			}
+		}
+		s.hide(consumer, aside)
+	}
+}
+
+// here tells whether a consumer holds something of this host and nothing of another.
+func (s *shape) here(consumer string) bool {
+	ours := false
+	for provider := range s.Allocations[consumer].Resources {
+		root, known := s.Tree.RootOf(provider)
+		shares := known && s.Tree.HasTraits(provider, providertree.TraitSharesViaAggregate)
+		switch is, site := s.providers[provider]; {
+		case root == s.Root || site && is.Kind != placing.Elsewhere && !s.sharing[provider]:
+			ours = true
+		case !shares:
+			return false
+		}
+	}
+	return ours
+}
+
+func (s *shape) hide(consumer string, places []plugins.Place) {
+	if len(places) == 0 {
+		return
+	}
+	c := s.seen[consumer].Clone()
+	for _, place := range places {
+		delete(c.Resources[place.Provider], place.Class)
+	}
+	s.seen[consumer] = c
+}
+
+// refuseUnknown makes offenders of the consumers without a domain that could go to several cells, and takes them out of sight.
+func (s *shape) refuseUnknown() {
+	if s.Unplaced == Guess {
+		return
+	}
+	choice := map[string]int{}
+	for place := range s.leaving {
+		if s.computing(place.Class) {
+			choice[place.Class] = s.sites(place.Class)
+		}
+	}
+	for _, consumer := range s.consumers {
+		if s.domains[consumer] != nil {
+			continue
+		}
+		var places []plugins.Place
+		several := 0
+		for provider, amounts := range s.seen[consumer].Resources {
+			for class := range amounts {
+				place := plugins.Place{Provider: provider, Class: class}
+				if _, has := s.tree.Inventory(provider, class); s.leaving[place] && !has && s.computing(class) {
+					places = append(places, place)
+					several = max(several, choice[class])
+				}
+			}
+		}
+		if several > 1 {
+			s.offenders = append(s.offenders, s.unknown(consumer, places, several)...)
+			s.hide(consumer, places)
+		}
+	}
+}
+
+func sortedPlaces(set map[plugins.Place]bool) []plugins.Place {
+	return slices.SortedFunc(maps.Keys(set), byPlace)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relocate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// maxNotes is how many consumers the notes name.
+const maxNotes = 50
+
+func byPlace(a, b plugins.Place) int {
+	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
+}
+
+func byConsumer(a, b plugins.Offender) int {
+	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
+}
+
+// unknown are the offenders for a consumer without a domain.
+func (s *shape) unknown(consumer string, places []plugins.Place, cells int) []plugins.Offender {
+	slices.SortFunc(places, byPlace)
+	out := make([]plugins.Offender, 0, len(places))
+	for _, place := range places {
+		problem := fmt.Sprintf("it holds %d, there are %d NUMA cells for that, and the host has no domain of it, so that nobody can tell which it is in",
+			s.Allocations[consumer].Resources[place.Provider][place.Class], cells)
+		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem + ". " + s.remedy(consumer, false)})
+	}
+	return out
+}
+
+// explain says of each offender what can be done.
+func (s *shape) explain(plan placing.Plan) []plugins.Offender {
+	out := make([]plugins.Offender, 0, len(plan.Offenders))
+	for _, o := range plan.Offenders {
+		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
+			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
+		}
+		o.Problem += ". " + s.remedy(o.Consumer, s.conflicting(plan, o))
+		out = append(out, o)
+	}
+	return out
+}
+
+// remedy is what an operator can do about an offender; conflict says that it is all about a rename.
+func (s *shape) remedy(consumer string, conflict bool) string {
+	show := fmt.Sprintf("`openstack resource provider allocation show %s` shows all that it holds", consumer)
+	switch {
+	case conflict:
+		return "First give the class to the devices of this guest alone, start the agent, and then change the others. " + show
+	case s.domains[consumer] == nil:
+		show += fmt.Sprintf("; if it is a migration, confirm or revert that; if a guest is on its way here, wait for it; if it is stale, "+
+			"`openstack resource provider allocation delete %s` removes it", consumer)
+	default:
+		show += "; migrate the guest away, or make room where it is"
+	}
+	if s.Unplaced == Guess {
+		return show + "."
+	}
+	return show + ". Or set unplaced_consumers = \"guess\" in the driver's configuration, and it is put where there is room."
+}
+
+// notes says what an operator should know about a reshape that succeeds.
+func (s *shape) notes(plan placing.Plan, after providertree.Allocations) []string {
+	var out []string
+	for _, place := range s.staying {
+		holders := 0
+		for _, consumer := range s.consumers {
+			if after[consumer].Resources[place.Provider][place.Class] > 0 {
+				holders++
+			}
+		}
+		if holders > 0 {
+			out = append(out, fmt.Sprintf("%d consumers keep what they hold of %s on %s, because no other resource provider has inventory for them; it can go when they are gone",
+				holders, place.Class, s.name(place.Provider)))
+		}
+	}
+	named, more := 0, 0
+	for moves := range byOwner(plan.Moves) {
+		for _, note := range s.about(moves, after) {
+			if named++; named > maxNotes {
+				more++
+				continue
+			}
+			out = append(out, note)
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("there are %d more notes such as these; all that moves is in the journal of the reshape", more))
+	}
+	return out
+}
+
+// byOwner takes moves apart by their consumers.
+func byOwner(moves plugins.Moves) func(func(plugins.Moves) bool) {
+	return func(yield func(plugins.Moves) bool) {
+		for len(moves) > 0 {
+			n := slices.IndexFunc(moves, func(m plugins.Move) bool { return m.Consumer != moves[0].Consumer })
+			if n < 0 {
+				n = len(moves)
+			}
+			if !yield(moves[:n]) {
+				return
+			}
+			moves = moves[n:]
+		}
+	}
+}
+
+// about is what is to be said of one consumer's moves.
+func (s *shape) about(moves plugins.Moves, after providertree.Allocations) []string {
+	consumer := moves[0].Consumer
+	chosen := map[string][]string{} // by the reason
+	mdevs := false
+	for _, m := range moves {
+		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
+		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
+			why, guessed = "the host has no domain of it", true
+		}
+		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors && s.domains[consumer] != nil && !s.unpinned[consumer] {
+			guessed = false // these are where they are pinned
+		}
+		if guessed && m.From.Provider != m.To.Provider && s.choice(m.To) {
+			chosen[why] = append(chosen[why], fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, s.name(m.To.Provider)))
+		}
+		mdevs = mdevs || s.providers[m.To.Provider].Kind == placing.MdevParent && !guessed
+	}
+	var out []string
+	for _, why := range slices.Sorted(maps.Keys(chosen)) {
+		out = append(out, fmt.Sprintf("consumer %s was put where there is room, %s: %s", consumer, strings.Join(chosen[why], ", "), why))
+	}
+	if d := s.domains[consumer]; d != nil && mdevs {
+		var held int64
+		for provider, amounts := range after[consumer].Resources {
+			if is := s.providers[provider]; is.Kind == placing.MdevParent {
+				held += amounts[is.Class]
+			}
+		}
+		if held != int64(len(d.Mdevs)) {
+			out = append(out, fmt.Sprintf("consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's amount is kept", consumer, held, len(d.Mdevs)))
+		}
+	}
+	return out
+}
+
+// choice tells whether there was another place than that one.
+func (s *shape) choice(to plugins.Place) bool {
+	if s.computing(to.Class) {
+		return s.sites(to.Class) > 1
+	}
+	n := 0
+	for uuid, is := range s.providers {
+		if _, has := s.tree.Inventory(uuid, is.Class); has && is.Kind == s.providers[to.Provider].Kind {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (s *shape) name(uuid string) string {
+	if at, there := s.Tree.View(uuid); there {
+		return at.Name()
+	}
+	return uuid
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/relocate"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// The shapes of the tree that do not depend on the configuration, by number.
+const (
+	// shapeRoot: virtual GPUs and contexts of memory encryption are on the root. Nova wrote such trees before Rocky, and before 2025.2.
+	shapeRoot = 1
+	// shapeDevices: each GPU and each kind of encryption is a child of its own.
+	shapeDevices = 2
+)
+
+// ShapeVersion is the newest shape. Whether processors and memory are on the root or on NUMA cells, and which processors are dedicated, is for
+// the configuration to say, forth and back; that is moved by UpdateProviderTree.
+func (d *Driver) ShapeVersion() int { return shapeDevices }
+
+// Reshape takes a tree from one shape to the next: the devices' inventory to the devices, with all that is allocated of it. NUMA cells stay as they
+// are.
+func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+	cfg, link, root, err := d.nodeOf(ctx, tree, node)
+	if err != nil {
+		return nil, err
+	}
+	d.declare(nil)
+	if from != shapeRoot || len(tree.Children(root)) == 0 && noInventory(tree, root) {
+		return allocations, nil // nothing moved into the first shape, and a new node has nothing to move
+	}
+	f, err := d.survey(ctx, cfg, link, true)
+	if err != nil {
+		return nil, answer(err)
+	}
+	c, err := d.choose(cfg, f, tree, root, node)
+	if err != nil {
+		return nil, answer(err)
+	}
+	after, err := d.shape(ctx, cfg, c, tree, root, isNested(tree, root, node), allocations)
+	if err != nil {
+		return nil, fmt.Errorf("node %q: %w", node, err)
+	}
+	return after, nil
+}
+
+func noInventory(tree *providertree.Tree, root string) bool {
+	view, _ := tree.View(root)
+	return view.Classes() == 0
+}
+
+// isNested tells whether a tree has NUMA cells of the driver's.
+func isNested(tree *providertree.Tree, root, node string) bool {
+	return slices.ContainsFunc(tree.Children(root), func(uuid string) bool {
+		view, _ := tree.View(uuid)
+		return strings.HasPrefix(view.Name(), node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT")
+	})
+}
+
+// shape makes the tree what the host is, flat or nested. Without allocations it answers [plugins.ReshapeNeeded] if some would have to move.
+func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
+	if err != nil {
+		return nil, err
+	}
+	d.doubts.take(odd)
+	leaving, err := wanted.Leaving(tree, root)
+	if err != nil {
+		return nil, err
+	}
+	leaving = c.really(leaving, tree)
+	if len(leaving) > 0 && allocations == nil {
+		return nil, &plugins.ReshapeNeeded{Reason: inWords(tree, leaving, nested)}
+	}
+	sites, err := wanted.Sites(tree, root)
+	if err != nil {
+		return nil, err
+	}
+	if err := wanted.Put(tree, root); err != nil {
+		return nil, err
+	}
+	if allocations == nil || len(leaving) == 0 {
+		d.declare(nil)
+		return allocations, nil
+	}
+	policy := relocate.Refuse
+	if cfg.Unplaced == guess {
+		policy = relocate.Guess
+	}
+	moved, err := relocate.Move(relocate.Request{
+		Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: c.machine, Domains: c.domains, Dedicated: c.cpus.PCPU,
+		Rule: placing.Split, Unplaced: policy, Allocations: allocations,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.declare(moved.Renames)
+	logger := plugins.Logger(ctx)
+	for _, note := range moved.Notes {
+		logger.Info().Msg(note)
+	}
+	logger.Info().Int("moves", len(moved.Moves)).Int("places", len(leaving)).Msg("What is allocated goes along to where the inventory is now.")
+	return moved.Allocations, nil
+}
+
+// really leaves out what need not move: disk space, which the sharing provider cannot be asked to take over for others (the agent keeps the
+// root's until it is free), and VCPU that stays where it is as long as no guest has dedicated processors.
+func (c choice) really(leaving []plugins.Place, tree *providertree.Tree) []plugins.Place {
+	dedicated := c.dedicatedGuests()
+	return slices.DeleteFunc(slices.Clone(leaving), func(p plugins.Place) bool {
+		view, _ := tree.View(p.Provider)
+		stays := p.Class == "VCPU" && len(c.cpus.VCPU) > 0 && !dedicated && view.ParentUUID() == ""
+		return p.Class == "DISK_GB" || stays && !c.elsewhere(leaving)
+	})
+}
+
+// elsewhere tells whether processors or memory go to other providers.
+func (c choice) elsewhere(leaving []plugins.Place) bool {
+	return slices.ContainsFunc(leaving, func(p plugins.Place) bool { return p.Class == "MEMORY_MB" || p.Class == "PCPU" })
+}
+
+// dedicatedGuests tells whether some guest has a virtual processor pinned to a dedicated one.
+func (c choice) dedicatedGuests() bool {
+	for _, d := range c.domains {
+		for _, pin := range d.Pins {
+			if len(pin) == 1 && slices.Contains(c.cpus.PCPU, pin[0]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inWords says what is to move.
+func inWords(tree *providertree.Tree, leaving []plugins.Place, nested bool) string {
+	from := map[string][]string{}
+	for _, p := range leaving {
+		view, _ := tree.View(p.Provider)
+		from[view.Name()] = append(from[view.Name()], p.Class)
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		parts = append(parts, fmt.Sprintf("%s of %s", strings.Join(from[name], ", "), name))
+	}
+	const most = 8
+	if more := len(parts) - most; more > 0 {
+		parts = append(parts[:most], fmt.Sprintf("and of %d more", more))
+	}
+	tree2 := "the flat tree"
+	if nested {
+		tree2 = "the tree with NUMA cells"
+	}
+	return fmt.Sprintf("in %s there is another place for %s", tree2, strings.Join(parts, "; "))
+}
+
+// declare keeps the renames of the last call, for ClassRenames.
+func (d *Driver) declare(renames plugins.ClassRenames) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.renames = renames
+}
+
+// ClassRenames are those of the last reshape: VCPU to PCPU for guests with dedicated processors, and classes of devices that the configuration
+// gave another name.
+func (d *Driver) ClassRenames() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.renames
+}

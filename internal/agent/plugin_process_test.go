@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+// status is what the agent says of itself.
+func (h *house) status() control.Status {
+	h.t.Helper()
+	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).Status(h.t.Context())
+	check(h.t, err)
+	return s
+}
+
+// TestTakeoverThatFails is told as that, with what mends it and under the driver's name, and not as a configuration that the driver refuses. The
+// former process goes on, and the condition goes when the takeover succeeds.
+func TestTakeoverThatFails(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	process := func() int { return h.status().Drivers[0].Plugin.PID }
+	pid := process()
+	content, err := os.ReadFile(h.driver)
+	check(t, err)
+	put := func(content []byte, mode os.FileMode) {
+		t.Helper()
+		check(t, os.WriteFile(h.driver+".new", content, mode))
+		check(t, os.Chmod(h.driver+".new", mode))
+		check(t, os.Rename(h.driver+".new", h.driver))
+	}
+	for _, c := range []struct {
+		name, sha256, remedy string
+		content              []byte
+		mode                 os.FileMode
+	}{
+		{"a mode", "", "chmod go-w " + h.driver + ", then systemctl reload compute-agent", content, 0o777},
+		{"a digest", strings.Repeat("0", 64), "put the new sum into drivers.fake.sha256, then", content, 0o755},
+		{"no handshake", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
+		{"an exit", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexit 3\n"), 0o755},
+	} {
+		mark := h.mark()
+		put(c.content, c.mode)
+		h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", c.sha256)))
+		h.reload <- syscall.SIGHUP
+		h.await(mark, `"condition":"driver-takeover-failed"`, `"driver":"fake"`, c.remedy)
+		if h.has(mark, "driver-configuration-refused") || h.has(mark, "NAME") || process() != pid {
+			t.Errorf("%s: it is told as something else, or the former process is gone", c.name)
+		}
+		mark = h.mark()
+		put(content, 0o755)
+		h.configure(h.node("fake", "cn1", uuidA, ""))
+		h.reload <- syscall.SIGHUP
+		h.await(mark, "no longer so", "driver-takeover-failed")
+		pid = process()
+	}
+	if p := h.status().Drivers[0].Plugin; p.Restarts != 0 || p.Replacements != 4 {
+		t.Errorf("restarted %d times, replaced %d times", p.Restarts, p.Replacements)
+	}
+}
+
+// TestRefusedByTheNewProcess: if it is the configuration that a process which is to take over refuses, that is what is told.
+func TestRefusedByTheNewProcess(t *testing.T) {
+	h := newHouse(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, `env = {A = "b"}`) + "nonsense = 1\n")
+	h.reload <- syscall.SIGHUP
+	h.await(mark, `"condition":"driver-configuration-refused"`, "nonsense", "mend [drivers.fake.config], then")
+}
+
+// TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that something is wrong.
+func TestPanickingDriverIsDegraded(t *testing.T) {
+	h := newHouse(t)
+	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
+	h.configure(h.chaos(keys, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	h.configure(h.chaos(keys, `update = "panic"`))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 ends with a defect of the driver", "a defect of the driver")
+	h.await(mark, `"times":8`)
+	h.mu.Lock()
+	stacks := strings.Count(h.log.String()[mark:], `"stack":`)
+	h.mu.Unlock()
+	if p := h.status().Drivers[0].Plugin; p.State != "degraded" || !strings.Contains(p.Error, "panicked in UpdateProviderTree") || p.Restarts != 0 || stacks != 1 {
+		t.Errorf("%d stacks, plugin: %+v", stacks, p)
+	}
+	mark = h.mark()
+	h.configure(h.chaos(keys, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, `"state":"healthy"`, `"from":"degraded"`)
+}
+
+// TestEachDriverHasADirectory of its own below the state directory, for nobody else to read, that outlives the driver.
+func TestEachDriverHasADirectory(t *testing.T) {
+	h := newHouse(t)
+	own := func(driver string) string { return filepath.Join(h.dir, "state", "drivers", driver) }
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	mark := h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, ""), h.node("second", "cn2", uuidB, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "Placement was told", "cn2")
+	for _, driver := range []string{"fake", "second"} {
+		if st, err := os.Stat(own(driver)); err != nil || st.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%s: %v, %v", driver, st, err)
+		}
+	}
+	mark = h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "the driver is disabled")
+	if _, err := os.Stat(own("second")); err != nil {
+		t.Error(err)
+	}
+	mark = h.mark()
+	check(t, os.WriteFile(own("third"), nil, 0o600))
+	h.configure(h.node("fake", "cn1", uuidA, ""), h.node("third", "cn3", "", ""))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, `"condition":"state-directory-not-writable"`, own("third")+" is not a directory")
+}
+
+// TestMachinesOfAFormerReleaseGoWithTheirDriver: they were in the directory that all drivers shared with the agent.
+func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
+	h := newHouse(t)
+	shared := filepath.Join(h.dir, "state", "machines")
+	check(t, os.MkdirAll(shared, 0o700))
+	check(t, os.WriteFile(filepath.Join(shared, uuidB+".json"), []byte(`{"uuid":"`+uuidB+`","node":"cn1","complete":true}`), 0o600))
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	h.start()
+	<-h.ready
+	if _, err := os.Stat(filepath.Join(h.dir, "state", "drivers", "fake", "machines", uuidB+".json")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(shared); !os.IsNotExist(err) {
+		t.Errorf("the shared directory: %v", err)
+	}
+}
+
+// TestATraitThatIsLeftOut was not told to Placement, and nobody says so.
+func TestATraitThatIsLeftOut(t *testing.T) {
+	h := newHouse(t)
+	const unknown = "HW_NO_SUCH_TRAIT"
+	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "inventories", `traits = ["`+unknown+`", "HW_CPU_X86_AVX2"], inventories`, 1))
+	h.start()
+	<-h.ready
+	h.await(0, "Placement does not know this standard trait", unknown)
+	h.await(0, "Placement was told", "+HW_CPU_X86_AVX2")
+	if h.has(0, "Placement was told", unknown) || strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
+		t.Error("it is said that Placement was told of it")
+	}
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// refusal is what it means that a driver could not be brought to its new configuration: that it refuses it, or does not answer to it, or that
+// the process which was to take over with it cannot.
+func refusal(driver string, err error) health.Finding {
+	const reload = ", then systemctl reload compute-agent"
+	found := health.Finding{Code: health.DriverRefused, Subject: health.Driver(driver), Text: err.Error()}
+	var refused *plugins.ConfigError
+	var takeover *host.TakeoverError
+	var untrusted *host.UntrustedError
+	switch {
+	case errors.As(err, &refused): // by a process that was to take over, too
+		return found
+	case errors.Is(err, errDriverState):
+		found.Code, found.Subject = health.StateNotWritable, health.Agent
+		return found
+	case !errors.As(err, &takeover):
+		if errors.Is(err, host.ErrNoAnswer) {
+			found.Remedy = "the log of the agent has what the driver said; mend what keeps it from answering" + reload
+		}
+		return found
+	}
+	found.Code, found.Text = health.DriverTakeover, takeover.Err.Error()
+	switch {
+	case errors.As(err, &untrusted):
+		found.Remedy = untrusted.Remedy + reload
+	case errors.Is(err, host.ErrIncompatible):
+		found.Remedy = fmt.Sprintf("put a driver at %s that is made for this agent", takeover.Path) + reload
+	default:
+		found.Remedy = fmt.Sprintf("the text and the log say how the new process failed, and `compute-agent plugin info %s` starts one alone; mend that, or put the former executable back", takeover.Path) + reload
+	}
+	return found
+}

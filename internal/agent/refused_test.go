@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// TestRefusal: whoever reads a condition is sent to the configuration only if that is what is wrong.
+func TestRefusal(t *testing.T) {
+	const path = "/opt/compute-driver-fake"
+	takeover := func(err error) error { return &host.TakeoverError{Path: path, Err: err} }
+	for name, c := range map[string]struct {
+		err    error
+		code   health.Code
+		remedy string // part of it; "": the definition's
+	}{
+		"the driver refuses":        {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is none"}}, health.DriverRefused, ""},
+		"a new process refuses":     {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
+		"a key that cannot be":      {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
+		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps it from answering"},
+		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Remedy: "Mend it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "made for this agent"},
+		"it exits":                  {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
+		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "put the former executable back"},
+		"no room for its directory": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
+	} {
+		got := refusal("fake", c.err)
+		if got.Code != c.code || got.Text == "" || (c.remedy == "") != (got.Remedy == "") || !strings.Contains(got.Remedy, c.remedy) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if subject := got.Subject; subject != health.Driver("fake") && c.code != health.StateNotWritable {
+			t.Errorf("%s: it is said of %s", name, subject)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+)
+
+// Virsh runs libvirt's command line on the simulated host, and returns what it prints. What goes wrong is in the error, in libvirt's words;
+// libvirtd.ErrNoVirsh if it is not installed.
+func (s *Sim) Virsh(ctx context.Context, args ...string) (string, error) {
+	return s.virsh(ctx, "", args...)
+}
+
+func (s *Sim) virsh(ctx context.Context, stdin string, args ...string) (string, error) {
+	out, err := libvirtd.Virsh(ctx, s.URI(), stdin, args...)
+	if err != nil {
+		return out, fmt.Errorf("%w: %w", ErrRemotely, err)
+	}
+	return out, nil
+}
+
+// Define makes a domain that lasts, or changes the one with the same UUID, from its XML. It needs Options.Emulators, since libvirt defines only
+// what some emulator could run.
+func (s *Sim) Define(ctx context.Context, xml string) error {
+	_, err := s.virsh(ctx, xml, "define", "/dev/stdin")
+	return err
+}
+
+// Boot starts a defined domain. With devices of the host in it, that needs Options.Passthrough.
+func (s *Sim) Boot(ctx context.Context, domain string) error {
+	_, err := s.Virsh(ctx, "start", domain)
+	return err
+}
+
+// Destroy ends a running domain at once; its definition stays.
+func (s *Sim) Destroy(ctx context.Context, domain string) error {
+	_, err := s.Virsh(ctx, "destroy", domain)
+	return err
+}
+
+// Undefine takes the definition of a domain away; one that runs goes on until it ends.
+func (s *Sim) Undefine(ctx context.Context, domain string) error {
+	_, err := s.Virsh(ctx, "undefine", domain)
+	return err
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+)
+
+// emulator stands before the real one, and leaves out the devices of the host that a guest is to be given: they are made up, and QEMU could
+// not open them. All else is the real emulator's, so that libvirt has a guest that runs.
+const emulator = `#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+	a=$1; shift; n=$((n-1))
+	if [ "$a" = -device ] && [ "$n" -gt 0 ]; then
+		case $1 in *vfio-pci*) shift; n=$((n-1)); continue;; esac
+	fi
+	set -- "$@" "$a"
+done
+exec %s "$@"
+`
+
+// emulators puts one in front of each real one that there is, into a directory. What is there already and the same stays: libvirt keeps what
+// it learns of an emulator as long as the file's change time is the same.
+func emulators(dir string) error {
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		behind := libvirtd.FindEmulator(arch)
+		if behind == "" {
+			continue
+		}
+		text, file := fmt.Sprintf(emulator, behind), filepath.Join(dir, "qemu-system-"+arch)
+		if old, err := os.ReadFile(file); err == nil && string(old) == text {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountDevices gives this namespace a /dev with the nodes of VFIO, one for each IOMMU group, all of which are /dev/null; the rest of /dev is this
+// machine's. Libudev then no longer takes /dev for the kernel's, and hears of no event unless it sees the socket of udevd.
+func mountDevices(staging string) error {
+	if err := mirror("/dev", "vfio", staging); err != nil {
+		return err
+	}
+	const control = "/run/udev/control"
+	if _, err := os.Stat(control); errors.Is(err, fs.ErrNotExist) {
+		if err := mirror("/run", "udev", staging); err != nil {
+			return err
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(control), 0o755), os.WriteFile(control, nil, 0o600)); err != nil {
+			return err
+		}
+	}
+	return vfioNodes()
+}
+
+// mirror puts a new file system over a directory, with all of its entries in it but one: there is room for what only this namespace shall see.
+func mirror(dir, without, staging string) error {
+	if err := os.MkdirAll(staging, 0o755); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", staging, "tmpfs", syscall.MS_NOSUID, "mode=0755,size=1m"); err != nil {
+		return fmt.Errorf("mirroring %s: %w", dir, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == without {
+			continue
+		}
+		if err := borrow(e, filepath.Join(dir, e.Name()), filepath.Join(staging, e.Name())); err != nil {
+			return fmt.Errorf("mirroring %s: %s: %w", dir, e.Name(), err)
+		}
+	}
+	if err := syscall.Mount(staging, dir, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+		return fmt.Errorf("mirroring %s: %w", dir, err)
+	}
+	// Whoever removes the simulation's directory must not find this machine's devices in it.
+	if err := syscall.Unmount(staging, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("putting %s away: %w", staging, err)
+	}
+	return nil
+}
+
+// borrow shows an entry of a directory elsewhere. One that goes meanwhile is left out.
+func borrow(e fs.DirEntry, from, at string) error {
+	if e.Type()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, at)
+	}
+	var err error
+	if e.IsDir() {
+		err = os.Mkdir(at, 0o755)
+	} else {
+		err = os.WriteFile(at, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	err = syscall.Mount(from, at, "", syscall.MS_BIND|syscall.MS_REC, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Remove(at)
+	}
+	return err
+}
+
+// vfioNodes makes the nodes for the groups that there are now.
+func vfioNodes() error {
+	const vfio = "/dev/vfio"
+	if err := os.MkdirAll(vfio, 0o755); err != nil {
+		return err
+	}
+	groups, err := os.ReadDir("/sys/kernel/iommu_groups")
+	if err != nil {
+		return err
+	}
+	names := []string{"vfio"}
+	for _, g := range groups {
+		if _, err := strconv.Atoi(g.Name()); err == nil {
+			names = append(names, g.Name())
+		}
+	}
+	const null = 1<<8 | 3
+	for _, name := range names {
+		if err := syscall.Mknod(filepath.Join(vfio, name), syscall.S_IFCHR|0o600, null); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("making /dev/vfio/%s: %w", name, err)
+		}
+	}
+	return nil
+}
