@@ -74,7 +74,7 @@ type Watcher interface {
 
 // HealthChecker is implemented by drivers that can tell more about themselves than that the process answers.
 type HealthChecker interface {
-	// Health returns nil, or in words what keeps the driver from working. It must answer within a second or so. The agent
+	// Health returns nil, or in words what keeps the driver from working; what does not is for a [Warner]. It must answer within a second or so. The agent
 	// shows the driver as degraded meanwhile; it does not restart it, since that seldom mends what is told so calmly.
 	Health(ctx context.Context) error
 }

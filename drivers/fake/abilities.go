@@ -108,8 +108,8 @@ func (d *Driver) Warnings() []plugins.Warning {
 	defer d.mu.Unlock()
 	d.follow()
 	out := make([]plugins.Warning, 0, len(d.cfg.Warnings))
-	for name, text := range d.cfg.Warnings {
-		out = append(out, plugins.Warning{Name: name, Text: text})
+	for _, name := range slices.Sorted(maps.Keys(d.cfg.Warnings)) {
+		out = append(out, plugins.Warning{Name: name, Text: d.cfg.Warnings[name]})
 	}
 	return out
 }

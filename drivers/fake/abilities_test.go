@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +19,33 @@ func TestCapabilitiesAreThoseConfigured(t *testing.T) {
 	d := configured(t, `{"capabilities":{"COMPUTE_NET_ATTACH_INTERFACE":true,"CUSTOM_X":false}}`)
 	if diff := cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false}, d.Capabilities("this-host")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestWarningsAreThoseConfigured(t *testing.T) {
+	if got := New().Warnings(); len(got) != 0 {
+		t.Errorf("before it is configured: %v", got)
+	}
+	d := configured(t, `{"warnings":{"numa-memory":"it differs","gpu-clock-0000:82:00.0":"it is slow"},"health":"tired"}`)
+	want := []plugins.Warning{{Name: "gpu-clock-0000:82:00.0", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+	if diff := cmp.Diff(want, d.Warnings()); diff != "" {
+		t.Error(diff)
+	}
+	many := map[string]string{}
+	for i := range maxWarnings + 1 {
+		many[fmt.Sprint(i)] = "x"
+	}
+	for key, warnings := range map[string]map[string]string{
+		"warnings": many, "warnings.Fan": {"Fan": "x"}, "warnings.": {"": "x"}, "warnings.fan": {"fan": ""}, "warnings.a": {"a": strings.Repeat("ä", 2001)},
+	} {
+		raw, err := json.Marshal(map[string]any{"warnings": warnings})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wrong *plugins.ConfigError
+		if err := New().Configure(context.Background(), raw, plugins.HostInfo{Name: "cn1"}); !errors.As(err, &wrong) || wrong.Key != key {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }
 

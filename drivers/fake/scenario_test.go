@@ -123,10 +123,14 @@ func TestAScenarioIsFollowed(t *testing.T) {
 		if err := d.Health(ctx); !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
-		rewrite(t, path, `nodes = [{ name = "cn3" }]`, 0)
+		rewrite(t, path, `nodes = [{ name = "cn3" }]
+			warnings = { "gpu-clock" = "it is slow" }`, 0)
 		step("it is back", 2*time.Second, 1)
 		if err := d.Health(ctx); err != nil {
 			t.Error(err)
+		}
+		if got := d.Warnings(); len(got) != 1 || got[0].Name != "gpu-clock" {
+			t.Errorf("warnings: %v", got)
 		}
 		cancel()
 		if err := <-watching; err != nil {

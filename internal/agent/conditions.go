@@ -103,6 +103,7 @@ func (b *findingList) driver(f facts, d control.Driver) {
 	subject := health.Driver(d.Name)
 	down := b.plugin(d)
 	b.gone(f, d)
+	b.warned(d)
 	r := d.Report
 	switch {
 	case r.State == resourcetracker.Starting:
@@ -152,6 +153,26 @@ func (b *findingList) gone(f facts, d control.Driver) {
 	if len(nodes) > 0 {
 		b.add(health.DriverGone, health.Driver(d.Name), text, nodes...)
 	}
+}
+
+// maxNamed bounds the names of warnings in one sentence.
+const maxNamed = 5
+
+// warned finds that a driver warns: how many times, and of what first. The texts are shown with the driver.
+func (b *findingList) warned(d control.Driver) {
+	n := len(d.Warnings)
+	if n == 0 {
+		return
+	}
+	var names []string
+	for _, w := range d.Warnings[:min(n, maxNamed)] {
+		names = append(names, w.Name)
+	}
+	text := strings.Join(names, ", ")
+	if n > maxNamed {
+		text += fmt.Sprintf(" and %d more", n-maxNamed)
+	}
+	b.add(health.DriverWarnings, health.Driver(d.Name), fmt.Sprintf("%d: %s", n, text))
 }
 
 // onlyGone tells that a node is disabled for no other reason than that its driver is gone, which is told of the driver.

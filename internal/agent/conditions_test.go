@@ -97,6 +97,14 @@ func TestFindings(t *testing.T) {
 			n.DisabledReason = "a fan; driver libvirt: gone since noon"
 			f.status.Disabled = []control.DisabledReason{{Source: "operator", Reason: "a fan"}, {Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
 		}, []string{"driver libvirt driver-gone: gone since noon cn1", "node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
+		"it warns": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Warnings = []control.Warning{{Name: "gpu-clock", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+		}, []string{"driver libvirt driver-warnings: 2: gpu-clock, numa-memory"}},
+		"it warns of much": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			for i := range 7 {
+				d.Warnings = append(d.Warnings, control.Warning{Name: fmt.Sprint("w-", i), Text: "x"})
+			}
+		}, []string{"driver libvirt driver-warnings: 7: w-0, w-1, w-2, w-3, w-4 and 2 more"}},
 		"not well": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error = "degraded", "slow"
 		}, []string{"plugin libvirt plugin-degraded: slow"}},

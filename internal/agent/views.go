@@ -55,8 +55,12 @@ func (a *Agent) look() control.Status {
 
 func (d active) view() control.Driver {
 	p := d.plugin.Status()
+	var warnings []control.Warning
+	for _, w := range p.Warnings {
+		warnings = append(warnings, control.Warning(w))
+	}
 	return control.Driver{
-		Name: d.name, Report: d.tracker.Status(),
+		Name: d.name, Report: d.tracker.Status(), Warnings: warnings,
 		Plugin: control.Plugin{
 			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Replacements: p.Replacements, Error: currentError(p),
 			LastError: p.LastError, LastErrorAt: p.LastErrorAt, NextAttempt: p.NextAttempt, Capabilities: p.Capabilities,

@@ -45,10 +45,19 @@ type Driver struct {
 	Name   string                 `json:"name"`
 	Plugin Plugin                 `json:"plugin"`
 	Report resourcetracker.Status `json:"report"`
+	// Warnings are what the driver warns of while it works, ordered by name.
+	Warnings []Warning `json:"warnings,omitempty"`
 	// MissingSince is when the driver was first missed after its last answer about a node; zero: it is there. At DisablesAt its nodes are
 	// disabled, unless it is back before; zero: they are not.
 	MissingSince time.Time `json:"missing_since,omitzero"`
 	DisablesAt   time.Time `json:"disables_at,omitzero"`
+}
+
+// Warning is one of a driver's, since it was told first.
+type Warning struct {
+	Name  string    `json:"name"`
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
 }
 
 // Plugin is the process of a driver.

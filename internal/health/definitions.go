@@ -28,6 +28,7 @@ const (
 	DriverNotReady     Code = "driver-not-ready"
 	DriverFails        Code = "driver-fails"
 	DriverGone         Code = "driver-gone"
+	DriverWarnings     Code = "driver-warnings"
 	PluginDown         Code = "plugin-down"
 	PluginDegraded     Code = "plugin-degraded"
 	PluginQuarantined  Code = "plugin-quarantined"
@@ -134,6 +135,11 @@ var definitions = []Definition{
 		Code: DriverGone, Severity: Critical, Title: "the driver has been gone for longer than its grace, and its nodes are disabled",
 		Meaning: "Nothing new is scheduled to them. Guests run on, and the nodes are enabled as soon as the driver answers.",
 		Remedy:  "the other conditions, and what `compute-agent status` says of the driver and its nodes, tell why it is gone; drivers.NAME.unavailable_grace says how long it may be",
+	},
+	{
+		Code: DriverWarnings, Severity: Warning, Title: "the driver works, and has warnings",
+		Meaning: "What the driver reports stands, and is kept true. Each warning says itself what may not be as it seems.",
+		Remedy:  "see to what the warnings are about: `compute-agent status` shows them below the driver, the log has each when it begins and when it is over",
 	},
 	{
 		Code: PluginDown, Severity: Warning, Title: "the driver's process is down and is started again",

@@ -107,6 +107,9 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	if pass.Health != "" {
 		p.line("  the driver reports a problem of its own: %s", visible(oneLine(pass.Health)))
 	}
+	for _, w := range pass.Warnings {
+		p.line("  the driver warns of %s: %s", visible(oneLine(w.Name)), visible(oneLine(w.Text)))
+	}
 	if pass.Watch != "" {
 		p.line("  changes are not noticed by themselves: %s", visible(oneLine(pass.Watch)))
 	}

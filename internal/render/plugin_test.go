@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -108,7 +109,7 @@ func TestPluginPass(t *testing.T) {
 	}
 	var b bytes.Buffer
 	for i, pass := range []drivertest.Pass{
-		{Health: "slow disk", Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 is there that was not"}}}},
+		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 is there that was not"}}}},
 		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
 		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
 		{Nodes: []drivertest.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},

@@ -133,7 +133,14 @@ func TestStatus(t *testing.T) {
 		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not say that it is gone for good"},
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
-	noted.Conditions = []health.Condition{condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in")}
+	noted.Drivers[0].Warnings = []control.Warning{
+		{Name: "gpu-clock-0000:82:00.0", Text: "GPU 0 is slow", Since: now.Add(-3 * time.Minute)},
+		{Name: "numa-memory", Text: "libvirt says 64 GiB, the kernel 60; libvirt counts", Since: now.Add(-72 * time.Hour)},
+	}
+	noted.Conditions = []health.Condition{
+		condition(health.DriverWarnings, health.Driver("libvirt"), now.Add(-72*time.Hour), "2: gpu-clock-0000:82:00.0, numa-memory"),
+		condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in"),
+	}
 	gone := bad
 	gone.Drivers = []control.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
 	gone.Drivers[0].Plugin.State, gone.Drivers[0].Plugin.SHA256 = "quarantined", strings.Repeat("0123456789abcdef", 4)

@@ -96,6 +96,7 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 	if !d.MissingSince.IsZero() {
 		p.line("  missing     since %s; %s", ago(d.MissingSince, now), consequence(d, now))
 	}
+	p.warnings(d.Warnings, now)
 	if d.Report.Error != "" {
 		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
 	}
@@ -121,6 +122,17 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 		if n.Error != "" {
 			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
 		}
+	}
+}
+
+// warnings prints what a driver warns of.
+func (p *printer) warnings(all []control.Warning, now time.Time) {
+	for i, w := range all {
+		label := ""
+		if i == 0 {
+			label = "warnings"
+		}
+		p.line("  %-10s  %s (%s): %s", label, w.Name, ago(w.Since, now), w.Text)
 	}
 }
 

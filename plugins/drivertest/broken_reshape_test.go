@@ -120,6 +120,7 @@ var _ = broken(map[string]brokenPlugin{
 	"declares a rename that it did not make": {check: "reshape/renames", breakage: moves(func(_ updateReq, r updated) {
 		r.ClassRenames = map[string]string{"VGPU": "CUSTOM_GPU"}
 	})},
+	"renames for some and not for others": {check: "reshape/renames", breakage: moves(renameForOne)},
 	"is never done": {check: "reshape/settled", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if r := req.(updateReq); r.GetAllocations() == nil && slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
 			return nil, wire.Failure{Kind: wire.KindReshapeNeeded, Words: "VGPU is to move"}.Err()
@@ -169,6 +170,24 @@ func capableUnannounced() breakage {
 	b := after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })
 	b.capabilities = []string{wire.CapabilityWatch}
 	return b
+}
+
+// renameForOne calls VGPU by another name in the tree and for one consumer, and leaves the others with a class that is no more.
+func renameForOne(_ updateReq, r updated) {
+	const former, present = "VGPU", "CUSTOM_GPU"
+	r.ClassRenames = map[string]string{former: present}
+	for _, p := range r.GetTree().GetProviders() {
+		if inv := p.GetInventories()[former]; inv != nil {
+			p.Inventories[present] = inv
+			delete(p.Inventories, former)
+		}
+	}
+	for _, res := range r.GetAllocations().GetConsumers()[consumerName(1)].GetResources() {
+		if n := res.GetAmounts()[former]; n > 0 {
+			res.Amounts[present] = n
+			delete(res.Amounts, former)
+		}
+	}
 }
 
 // swapGPUs puts what is allocated on one GPU on the other.

@@ -28,6 +28,7 @@ type (
 	info      = *driverv1.InfoResponse
 	configReq = *driverv1.ConfigureRequest
 	nodesIs   = *driverv1.AvailableNodesResponse
+	healthIs  = *driverv1.HealthResponse
 )
 
 var counter atomic.Int64
@@ -103,6 +104,23 @@ var _ = broken(map[string]brokenPlugin{
 		return nil, ctx.Err()
 	})},
 	"answers no health check while it works": {check: "health/busy", breakage: breakage{around: healthWaits}},
+	"warns of nothing by name": {check: "warnings/form", breakage: after("Health", func(_ *raw, _ any, r healthIs) {
+		r.Warnings = []*driverv1.Warning{{Text: "x"}, {Name: "Fan 7", Text: "x"}, {Name: "a"}, {Name: "b", Text: "x"}, {Name: "b", Text: "x"}, {Name: "c", Text: strings.Repeat("x", 2001)}}
+	})},
+	"warns of too much": {check: "warnings/form", breakage: after("Health", func(_ *raw, _ any, r healthIs) {
+		for i := range 101 {
+			r.Warnings = append(r.Warnings, &driverv1.Warning{Name: fmt.Sprint("w-", i), Text: "x"})
+		}
+	})},
+	"warns before it is configured, of nothing": {check: "warnings/form", breakage: after("Health", func(s *raw, _ any, r healthIs) {
+		if !s.configured.Load() {
+			r.Warnings = []*driverv1.Warning{{}}
+		}
+	})},
+	"has the time in the names of warnings": {check: "warnings/steady", breakage: after("Health", func(_ *raw, _ any, r healthIs) {
+		r.Warnings = []*driverv1.Warning{{Name: fmt.Sprint("clock-", counter.Add(1)), Text: "x"}}
+	})},
+	"warns unannounced": {check: "warnings/announced", config: `{` + machine + `, "warnings": {"fan": "it is loud"}}`, breakage: breakage{capabilities: []string{wire.CapabilityWatch}}},
 	"watches only when it is configured": {check: "watch/first-sign", breakage: breakage{watch: func(s *raw, beat func() error, _ time.Duration) error {
 		if !s.configured.Load() {
 			return status.Error(codes.FailedPrecondition, "not configured")

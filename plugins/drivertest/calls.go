@@ -93,10 +93,14 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 }
 
 func (p *proc) health(ctx context.Context) (string, error) {
-	reply, err := ask(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
+	reply, err := p.healthReply(ctx)
+	return reply.GetProblem(), err
+}
+
+func (p *proc) healthReply(ctx context.Context) (*driverv1.HealthResponse, error) {
+	return ask(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
 		return p.Plugin().Health(ctx, &driverv1.HealthRequest{})
 	})
-	return reply.GetProblem(), err
 }
 
 func (p *proc) shutdown(ctx context.Context) error {

@@ -116,8 +116,9 @@ var resultChecks = []Check{
 	{
 		ID: "reshape/renames", Title: "declares the classes that it renamed, and no others",
 		Protects: "the agent's sums: it takes an undeclared rename for a loss",
-		Rule:     "class_renames maps former names to present ones; no name is on both sides, and no allocation has a former name any more.", See: "plugins.Renamer",
-		run: resultCheck(renamesHold),
+		Rule:     "class_renames maps former names to present ones; no name is on both sides. Somebody's class was renamed so, and an allocation keeps a former name only where its provider still has inventory of that class (VCPU of guests that float, beside those whose VCPU became PCPU).",
+		See:      "plugins.Renamer",
+		run:      resultCheck(renamesHold),
 	},
 	{
 		ID: "reshape/settled", Title: "needs no other reshape after it",
@@ -323,10 +324,26 @@ func renamesHold(_ *baseline, r *reshaped) []string {
 	if err := r.renames.Validate(); err != nil {
 		out = append(out, err.Error())
 	}
+	held, renamed := map[string]bool{}, map[string]bool{} // by former name: of somebody before, of somebody less now
+	for _, id := range sortedKeys(r.given) {
+		was, is := r.given[id].Totals(), r.allocations[id].Totals()
+		for former := range r.renames {
+			held[former] = held[former] || was[former] > 0
+			renamed[former] = renamed[former] || is[former] < was[former]
+		}
+	}
+	for _, former := range sortedKeys(r.renames) {
+		if held[former] && !renamed[former] {
+			out = append(out, fmt.Sprintf("%s is declared to be called %s, and everybody has as much %s as before", former, r.renames[former], former))
+		}
+	}
 	for _, id := range sortedKeys(r.allocations) {
-		for class := range r.allocations[id].Totals() {
-			if _, former := r.renames[class]; former {
-				out = append(out, fmt.Sprintf("consumer %s still has %s, which is declared to be called %s", id, class, r.renames[class]))
+		for _, provider := range sortedKeys(r.allocations[id].Resources) {
+			for _, class := range sortedKeys(r.allocations[id].Resources[provider]) {
+				_, stocked := r.after.Inventory(provider, class)
+				if to, former := r.renames[class]; former && !stocked {
+					out = append(out, fmt.Sprintf("consumer %s still has %s of %s, which has none, and %s is declared to be called %s", id, class, provider, class, to))
+				}
 			}
 		}
 	}

@@ -32,7 +32,7 @@ var watchChecks = []Check{
 	{
 		ID: "health/busy", Title: "answers a health check while it makes a tree",
 		Protects: "a driver that takes its time for a large tree",
-		Rule:     "Health may be called beside anything, and is not to wait for other calls.", See: "plugins.HealthChecker", run: checkHealthBusy,
+		Rule:     "Health may be called beside anything, and is not to wait for other calls; nor are the warnings that come with it.", See: "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
 	},
 	{
 		ID: "watch/first-sign", Title: "shows a sign of life at once, also before it is configured", Needs: wire.CapabilityWatch,

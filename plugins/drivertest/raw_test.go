@@ -61,7 +61,7 @@ type breakage struct {
 
 var allCapabilities = []string{
 	wire.CapabilityWatch, wire.CapabilityHealth, wire.CapabilityShapes, wire.CapabilityCapabilities, wire.CapabilityGuests, wire.CapabilityNodeDeleted,
-	wire.CapabilityInstances, wire.CapabilityInstanceEvents,
+	wire.CapabilityInstances, wire.CapabilityInstanceEvents, wire.CapabilityWarnings,
 }
 
 // serveBroken is the main function of a broken plugin.
@@ -181,7 +181,11 @@ func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*d
 }
 
 func (s *raw) Health(context.Context, *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
-	return &driverv1.HealthResponse{}, nil
+	out := &driverv1.HealthResponse{}
+	for _, w := range s.fake.Warnings() {
+		out.Warnings = append(out.Warnings, &driverv1.Warning{Name: w.Name, Text: w.Text})
+	}
+	return out, nil
 }
 
 func (s *raw) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.ShutdownResponse, error) {

@@ -22,6 +22,8 @@ type Pass struct {
 	Nodes []NodePass
 	// Health is the problem that the driver reports of itself, or "".
 	Health string
+	// Warnings are what the driver warns of after the pass, in its order.
+	Warnings []plugins.Warning
 	// Gone are nodes of the pass before that the driver names no more. An agent leaves what Placement says of them.
 	Gone []string
 	// Watch says why changes are not noticed any more, or never are, once: "" if they are, and with a single pass.
@@ -158,16 +160,28 @@ func (p *proc) notice(ctx context.Context, changed chan<- struct{}) string {
 	}
 }
 
-// pass asks for the nodes and their trees, and keeps both: the trees by node, the names of the last answer in named.
+// pass is passNodes with what the driver says of itself: its health before, its warnings after, since many are of what it finds in a pass.
 func (p *proc) pass(ctx context.Context, trees map[string]*providertree.Tree, named *[]string) Pass {
-	var out Pass
-	var err error
-	if out.Health, err = p.health(ctx); err != nil {
-		out.Health = said(err)
+	health, err := p.health(ctx)
+	if err != nil {
+		health = said(err)
 	}
+	out := p.passNodes(ctx, trees, named)
+	out.Health = health
+	if reply, err := p.healthReply(ctx); err == nil {
+		for _, w := range reply.GetWarnings() {
+			out.Warnings = append(out.Warnings, plugins.Warning{Name: w.GetName(), Text: w.GetText()})
+		}
+	}
+	return out
+}
+
+// passNodes asks for the nodes and their trees, and keeps both: the trees by node, the names of the last answer in named.
+func (p *proc) passNodes(ctx context.Context, trees map[string]*providertree.Tree, named *[]string) Pass {
+	var out Pass
 	nodes, err := p.nodes(ctx)
 	if err != nil {
-		return Pass{Health: out.Health, Nodes: []NodePass{{Problem: "AvailableNodes: " + said(err)}}}
+		return Pass{Nodes: []NodePass{{Problem: "AvailableNodes: " + said(err)}}}
 	}
 	for _, name := range *named {
 		if !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name }) {

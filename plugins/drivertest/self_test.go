@@ -59,7 +59,8 @@ var variants = map[string]struct{ config, former string }{
 	"numbered shapes": {config: numbered(4), former: numbered(1)},
 	"abilities": {config: `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 8}}}, {"name": "cn2", "uuid": "8f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a02", "inventories": {"VCPU": {"total": 8}}}],
 		"capabilities": {"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false},
-		"instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"]}`},
+		"instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"],
+		"warnings": {"numa-memory": "libvirt and the kernel differ", "gpu-clock-0000:82:00.0": "it is slow"}}`},
 }
 
 const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},

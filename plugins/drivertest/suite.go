@@ -42,7 +42,7 @@ type Options struct {
 // Suite is all checks, in the order in which they run.
 func Suite() []Check {
 	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, foreignChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
-		abilityChecks, instanceChecks, watchChecks, loadChecks, shutdownChecks, logChecks)
+		abilityChecks, instanceChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
 }
 
 // Execute puts the checks to a plugin.

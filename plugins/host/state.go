@@ -59,7 +59,8 @@ type Status struct {
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
-	// Warnings are what the running process tells of beside its health, ordered by name.
+	// Warnings are what the process told of beside its last answer about its health, ordered by name; of one that has just taken over from
+	// another, what that told. There are none without a process.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from compute_driver import Driver, Failure, Guest, Node, NotReady, ReshapeNeeded, Unsupported
+from compute_driver import Driver, Failure, Guest, Node, NotReady, ReshapeNeeded, Unsupported, Warned
 from compute_driver import driver_pb2 as pb
 from compute_driver.events import MOST, Events
 from serving import ROOT, ServingCase, raising, tree
@@ -23,6 +23,7 @@ class Able(Driver):
         self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT), Guest(ROOT, resources={})]
         self.step = lambda tree, at, allocations: None
         self.gone = True
+        self.warned = lambda: []
 
     def configure(self, call, config, host):
         pass
@@ -56,6 +57,9 @@ class Able(Driver):
     def node_deleted(self, call, node):
         return self.gone
 
+    def warnings(self):
+        return self.warned()
+
 
 class Abilities(ServingCase):
     def setUp(self) -> None:
@@ -72,7 +76,7 @@ class Abilities(ServingCase):
 
     def test_they_are_announced(self) -> None:
         announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
-        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "shapes"], list(announced))
+        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "shapes", "warnings"], list(announced))
 
     def test_the_shape_comes_with_the_configuration(self) -> None:
         self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
@@ -122,6 +126,22 @@ class Abilities(ServingCase):
         self.assertEqual("", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
         self.driver.problem = "the daemon is away"
         self.assertEqual("the daemon is away", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
+
+    def test_warnings_come_with_health_and_are_made_fit(self) -> None:
+        def told() -> list[tuple[str, str]]:
+            return [(w.name, w.text) for w in self.call("Plugin/Health", pb.HealthRequest()).result().warnings]
+
+        self.assertEqual([], told())
+        self.driver.problem = "the daemon is away"
+        self.driver.warned = lambda: [Warned("numa-memory", "it differs"), Warned("Fan #7", "it is\udc80loud"), Warned("fan--7", "and old"),
+                                      Warned("", "?"), Warned("b" + "x" * 100, "ä" * 2001)]
+        self.assertEqual([("b" + "x" * 79, "ä" * 1997 + "..."), ("fan--7", "it is?loud; and old"), ("numa-memory", "it differs"),
+                          ("unnamed", "?")], told())
+        for n, last in ((100, ("w-0099", "x")), (101, ("more-warnings", "and 2 more warnings, which are not told"))):
+            self.driver.warned = lambda n=n: [Warned(f"w-{i:04}", "x") for i in range(n)]
+            self.assertEqual((100, last), (len(told()), told()[-1]))
+        self.driver.warned = lambda: None
+        self.assertEqual([], told())
 
 
 class Queue(unittest.TestCase):

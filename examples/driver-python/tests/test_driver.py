@@ -69,6 +69,17 @@ class Trees(unittest.TestCase):
         self.assertEqual(7, root.message.generation)
         self.assertFalse(gpu.message.HasField("generation"))
 
+    def test_it_warns_of_what_cannot_be_and_no_longer_when_it_can(self) -> None:
+        survey = Survey(processors=8, memory_mb=256, disk_gb=0)
+        d = MachineDriver(look=lambda _path: survey)
+        self.assertEqual([], d.warnings())
+        d.configure(FakeCall(), {}, HostInfo("cn1"))
+        self.update(d, node())
+        self.assertEqual(["reserved-memory", "disk-size"], [w.name for w in d.warnings()])
+        survey = Survey(processors=8, memory_mb=4096, disk_gb=1)
+        self.update(d, node())
+        self.assertEqual([], d.warnings())
+
     def test_others_providers_and_inventories_stay(self) -> None:
         other = pb.ResourceProvider(uuid=OTHER, name="cn1:bandwidth", parent_uuid=ROOT, traits=["T"])
         theirs = pb.ResourceProvider(uuid=child_uuid(ROOT, "cn1_empty"), name="cn1_empty", parent_uuid=ROOT)

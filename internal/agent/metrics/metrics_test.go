@@ -109,6 +109,7 @@ func (s *scene) day() {
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []control.Driver{{
 				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1}, MissingSince: s.now.Add(-time.Minute),
+				Warnings: []control.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
 					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},

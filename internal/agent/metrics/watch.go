@@ -39,6 +39,7 @@ var (
 	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
 	descReplaced   = desc("plugin_replacements_total", "Times that another process of a driver took over from one that worked, at a reload.", "driver")
 	descMissing    = desc("driver_missing_seconds", "Time since a driver was first missed after its last answer; 0 while it is there.", "driver")
+	descWarnings   = desc("driver_warnings", "Warnings of a driver that hold now.", "driver")
 	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
 	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
 	descRetries    = desc("placement_request_retries_total", "Tries of requests to Placement after the first one.")
@@ -53,7 +54,7 @@ var pluginStates = []host.State{
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descDisabled, descConditions, descRetries, descStarted} {
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted} {
 		out <- d
 	}
 }
@@ -82,6 +83,7 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 			missing = max(now.Sub(d.MissingSince).Seconds(), 0)
 		}
 		gauge(descMissing, missing, d.Name)
+		gauge(descWarnings, float64(len(d.Warnings)), d.Name)
 		w.nodes(d, s.Started, now, gauge)
 	}
 	for _, def := range health.Definitions() {

@@ -6,7 +6,7 @@ answers below, and never gRPC or protobuf.
 """
 
 from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, NodeChecker, Renamer, Shaper, Shutdowner,
-                                      Watcher)
+                                      Warned, Warner, Watcher)
 from compute_driver.answers import (ConfigError, Failure, InstanceFault, InstanceNotFound, NotReady, Offender, ReshapeFailed,
                                     ReshapeNeeded, Unsupported)
 from compute_driver.call import Call
@@ -19,5 +19,5 @@ __all__ = [
     "Allocations", "Call", "CapabilityReporter", "ConfigError", "Driver", "Failure", "Flavor", "Guest", "GuestLister", "HealthChecker",
     "HostInfo", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory", "Move",
     "Node", "NodeChecker", "NotReady", "Offender", "Place", "PowerState", "Provider", "Renamer", "ReshapeFailed", "ReshapeNeeded",
-    "Shaper", "Shutdowner", "Tree", "Unsupported", "Watcher", "apply", "child_uuid", "distribute", "move_all", "rename_class",
+    "Shaper", "Shutdowner", "Tree", "Unsupported", "Warned", "Warner", "Watcher", "apply", "child_uuid", "distribute", "move_all", "rename_class",
 ]

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 MAX_SHAPE = 9999  # the highest number of a shape
 MAX_GUESTS = 100_000
+MAX_WARNINGS = 100
+MAX_WARNING_NAME = 80  # characters
+MAX_WARNING_TEXT = 2000
 
 
 @runtime_checkable
@@ -36,6 +39,25 @@ class HealthChecker(Protocol):
     @abstractmethod
     def health(self, call: Call) -> str:
         """Empty if all is well, otherwise in words what keeps the driver from working. Within a second or so; beside anything."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something that the operator should know and that does not keep the driver from working."""
+
+    # By which programs know it, and the same for as long as it holds: 1 to 80 of a-z, 0-9, "-", "_", "." and ":", a letter or a digit first.
+    # Characters that it cannot have become hyphens.
+    name: str
+    text: str  # for people, at most 2,000 characters; it may change while the warning holds
+
+
+@runtime_checkable
+class Warner(Protocol):
+    """Warns of two sources that disagree, of a setting that does nothing: it works all the same. Capability: warnings."""
+
+    @abstractmethod
+    def warnings(self) -> list[Warned]:
+        """All that hold now. Asked with every health check: at any time, beside anything. It must not block."""
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from compute_driver.log import Log
 from compute_driver.names import check_renames
 from compute_driver.status import cut, said
 from compute_driver.tree import Allocations, Tree
+from compute_driver.warned import fit
 
 SDK = "python compute_driver 1"
 CAPABILITIES: dict[str, type] = {
@@ -32,6 +33,7 @@ CAPABILITIES: dict[str, type] = {
     "node_deleted": abilities.NodeChecker,
     "shapes": abilities.Shaper,
     "shutdown": abilities.Shutdowner,
+    "warnings": abilities.Warner,
     "watch": abilities.Watcher,
 }
 STREAMS = ("Watch",)  # methods that answer with a stream
@@ -107,13 +109,16 @@ class Service:
         return pb.ConfigureResponse(shape_version=shape)
 
     def _health(self, _request: pb.HealthRequest, call: Call) -> pb.HealthResponse:
+        told = self._driver.warnings() if isinstance(self._driver, abilities.Warner) else []
+        return pb.HealthResponse(problem=cut(self._problem(call)), warnings=fit(told))
+
+    def _problem(self, call: Call) -> str:
         if not isinstance(self._driver, abilities.HealthChecker):
-            return pb.HealthResponse()
+            return ""
         try:
-            problem = self._driver.health(call) or ""
+            return self._driver.health(call) or ""
         except (Answer, Failure) as e:
-            problem = said(e) or "the driver reports a problem without saying which"
-        return pb.HealthResponse(problem=cut(problem))
+            return said(e) or "the driver reports a problem without saying which"
 
     def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> pb.ShutdownResponse:
         if request.grace_ms > 0:

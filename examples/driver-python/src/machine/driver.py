@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree
+from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree, Warned
 from machine import shapes
 from machine.config import SCHEMA, Config, parse
 from machine.instances import ManagesInstances
@@ -33,6 +33,7 @@ class MachineDriver(ManagesInstances, Driver):
         self._stable_of_host: Stable | None = None
         self._former: list[Config] = []  # what of them is configured no more must go from the tree
         self._renamed = False  # by the reshape that was made last
+        self._warned: list[Warned] = []  # of what the tree that was made last could not be
 
     def config_schema(self) -> dict[str, Any]:
         return SCHEMA
@@ -67,6 +68,9 @@ class MachineDriver(ManagesInstances, Driver):
         except NotReady as e:
             return str(e)
         return ""
+
+    def warnings(self) -> list[Warned]:
+        return self._warned
 
     def watch(self, call: Call, changed: Callable[[str], None]) -> None:
         """Looks from time to time, since the kernel tells nobody of a processor that comes or goes."""
@@ -104,6 +108,7 @@ class MachineDriver(ManagesInstances, Driver):
             allocations = shapes.move(call, tree, root, wanted, allocations)
         _withdraw(root, config, former)
         _put_machine(root, config, survey)
+        self._warned = _doubts(config, survey)
         shapes.put(tree, root, wanted)
         shapes.prune(tree, root, wanted, leaving)
         return allocations
@@ -145,6 +150,17 @@ def _put_machine(root: Provider, config: Config, survey: Survey) -> None:
     if survey.disk_gb > 0:  # Placement knows no inventory of nothing
         root.set_inventory("DISK_GB", Inventory(survey.disk_gb, max_unit=survey.disk_gb))
     root.add_traits(config.traits)
+
+
+def _doubts(config: Config, survey: Survey) -> list[Warned]:
+    """Where the machine is not as the configuration takes it to be, and the driver goes on all the same."""
+    out = []
+    if config.reserved_memory_mb > survey.memory_mb:
+        out.append(Warned("reserved-memory", f"reserved_memory_mb is {config.reserved_memory_mb}, and the machine has {survey.memory_mb}: "
+                                             "all of it is reserved, and no guest fits"))
+    if survey.disk_gb <= 0:
+        out.append(Warned("disk-size", f"{config.disk} has less than 1 GB, so that no DISK_GB is reported"))
+    return out
 
 
 def _wanted(root: Provider, config: Config) -> shapes.Wanted:
