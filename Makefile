@@ -32,6 +32,14 @@ build: ## Build all binaries into bin/.
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
 	@exec bin/compute-agent standalone --state-dir $(STATE) --plugin-dir bin $(RUN_ARGS)
 
+.PHONY: demo
+demo: packages-run build ## Show a made-up GPU host change its provider tree while guests run, and change it back; STEP=1 waits for Enter.
+	@install -d .run && CGO_ENABLED=0 go build -trimpath -o .run/demo ./internal/demo
+	@set -- .run/demo -bin bin $(if $(STEP),-step); \
+	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
+	  command -v sudo >/dev/null || { echo "The demonstration makes namespaces of its own, which only root may, and there is no sudo: run it as root."; exit 1; }; \
+	  echo "The demonstration makes namespaces of its own, which only root may: it runs through sudo."; exec sudo "$$@"
+
 .PHONY: test
 test: packages-test build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
 	go test $(GOFLAGS_LIBVIRT) -timeout 18m ./...

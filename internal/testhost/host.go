@@ -3,6 +3,7 @@
 package testhost
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -27,6 +28,8 @@ type Host struct {
 	// SEV is nil where the kernel knows nothing of it. It belongs to kvm_amd.
 	SEV        *SEV
 	Namespaces []Namespace
+	// DAXClass is a kernel whose character devices of persistent memory are a class, as in those before 5.1. It shows no driver of them.
+	DAXClass bool
 }
 
 // Processor is what all CPUs of the host have in common.
@@ -76,12 +79,33 @@ type SEV struct {
 
 // Namespace is a piece of persistent memory.
 type Namespace struct {
-	// Name is the kernel's (namespace0.0), Label the operator's.
+	// Name is the kernel's: namespace0.1 is the second of the first region. Label is the operator's.
 	Name, Label, UUID string
-	// Mode is fsdax, devdax, sector, raw.
+	// Mode is the kernel's word: raw, safe (ndctl says sector), memory (fsdax), dax (devdax).
 	Mode  string
 	Bytes uint64
 	Cell  int
+	// Driver is who has the character device that one in mode dax has: device_dax, which serves it to programs, kmem, which makes common memory of it,
+	// or "", nobody. Where NoDevice is true there is none: its region was disabled.
+	Driver   string
+	NoDevice bool
+}
+
+// numbers are those of the region and of the namespace in it.
+func (n Namespace) numbers() (region, id int) {
+	if _, err := fmt.Sscanf(n.Name, "namespace%d.%d", &region, &id); err != nil {
+		panic("testhost: " + n.Name + " is no namespace")
+	}
+	return region, id
+}
+
+// DAX is the name of the character device, "" if there is none.
+func (n Namespace) DAX() string {
+	if n.Mode != "dax" || n.NoDevice {
+		return ""
+	}
+	region, id := n.numbers()
+	return fmt.Sprintf("dax%d.%d", region, id)
 }
 
 // OnlineCPUs are the numbers of the CPUs that work.

@@ -118,7 +118,7 @@ func SingleNode() Host {
 // ManyCells has what readers trip over: cells 0, 2 and 10, the last with memory only; two packages in a cell; CPUs
 // offline; a PCI domain with five digits; virtual functions that each make mediated devices, and others that are
 // disabled; a device without cell and without modalias; an inactive mediated device; a type with none available; a parent that is no PCI device;
-// persistent memory.
+// persistent memory for guests and for other uses.
 func ManyCells() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
 	h.CPUs, h.Cells = Grid{Packages: 4, PackagesPerCell: 2, CoresPerDie: 2, ThreadsPerCore: 2, MemoryKiB: 4 * gib, HugePages: []HugePages{{SizeKiB: 2048, Total: 8, Free: 8}}}.Build()
@@ -145,6 +145,10 @@ func ManyCells() Host {
 		Types: []MdevType{{ID: "mtty-1", Name: "Single port serial", API: "vfio-pci", Available: 23}},
 		Mdevs: []Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000b", Type: "mtty-1", IOMMUGroup: 131}},
 	}}}
-	h.Namespaces = []Namespace{{Name: "namespace0.0", Label: "ns0", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000c", Mode: "devdax", Bytes: 4 << 30, Cell: 0}}
+	h.Namespaces = []Namespace{
+		{Name: "namespace0.0", Label: "ns0", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000c", Mode: "dax", Bytes: 4 << 30, Cell: 0, Driver: "device_dax"},
+		{Name: "namespace0.1", Label: "ns1", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000d", Mode: "dax", Bytes: 4 << 30, Cell: 0, Driver: "device_dax"},
+		{Name: "namespace1.0", Label: "files", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000e", Mode: "memory", Bytes: 8 << 30, Cell: 2},
+	}
 	return h.sort()
 }

@@ -99,18 +99,3 @@ func (w *writer) virtualization(h Host) {
 		w.file("sys/fs/cgroup/misc.capacity", "sev %d\nsev_es %d\n", h.SEV.Guests, h.SEV.ESGuests)
 	}
 }
-
-// namespaces writes persistent memory, all of it on one bus.
-func (w *writer) namespaces(h Host) {
-	for i, n := range h.Namespaces {
-		at := fmt.Sprintf("sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0/region%d/%s", i, n.Name)
-		w.link("sys/bus/nd/devices/"+n.Name, at)
-		w.link("sys/bus/nd/devices/"+fmt.Sprintf("region%d", i), at[:strings.LastIndexByte(at, '/')])
-		w.file(at+"/size", "%d\n", n.Bytes)
-		w.file(at+"/uuid", "%s\n", n.UUID)
-		w.file(at+"/alt_name", "%s\n", n.Label)
-		w.file(at+"/mode", "%s\n", n.Mode)
-		w.file(at+"/numa_node", "%d\n", n.Cell)
-		w.file(at+"/force_raw", "0\n")
-	}
-}

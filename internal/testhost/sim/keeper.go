@@ -201,7 +201,7 @@ func (k *keeper) stop() error {
 	return err
 }
 
-// endGuests kills what the daemon left running: those guests whose pid files it wrote for this simulation.
+// endGuests kills what the daemon left running: those guests whose pid files it wrote for this simulation. Their control groups go with them.
 func (k *keeper) endGuests() error {
 	files, err := filepath.Glob(filepath.Join(k.settings.Dir, "run", "run", "qemu", "*.pid"))
 	if err != nil {
@@ -220,8 +220,17 @@ func (k *keeper) endGuests() error {
 		if !ours(pid) {
 			continue
 		}
+		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			continue
+		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, awaitEnd(pid))
+		for _, dir := range guestCgroups(string(groups)) {
+			errs = append(errs, removeCgroup(dir))
 		}
 	}
 	return errors.Join(errs...)
