@@ -166,7 +166,7 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 		}
 	}
 	d.desired, d.retiring = desired, retiring
-	d.next = d.next.Exact(d.record, d.desired)
+	d.next = d.next.Exact(d.record, d.desired).Hold(d.base, d.desired, retiring)
 	return d, nil
 }
 

@@ -139,7 +139,8 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 				if !still {
 					stock.Owner = ownership.Driver
 				}
-				ours.Inventories[class] = ownership.Stock{Owner: stock.Owner, Inventory: inventory}
+				stock.Inventory = inventory
+				ours.Inventories[class] = stock
 			}
 			record.Providers[p.UUID] = ours
 		}

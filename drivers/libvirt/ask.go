@@ -29,23 +29,37 @@ type answers struct {
 }
 
 // guestFacts are what libvirt says that guests can have. It takes seconds to find out the first time, and is the same until the daemon or an
-// emulator is another one: it is asked once for each connection.
+// emulator is another one: it is asked once for each connection, and again after lookAgain passes where that failed.
 type guestFacts struct {
 	libvirt, emulator hosttraits.Version
 	// domains is nil if libvirt does not say all of it; doubts say why.
 	domains []domcaps.Capabilities
 	sev     *hypervisor.SEV
 	doubts  []machine.Doubt
+	// silent says that domains is nil because something failed, not because there are none.
+	silent bool
 }
 
 // remembered is what is not asked again.
 type remembered struct {
+	// connection is the one that it was learnt on.
+	connection uint64
+	// text is what libvirt said of its capabilities, caps and kinds what is in it.
+	text  string
+	caps  capabilities.Host
+	kinds []domcaps.Kind
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
+	// flags are the kernel's words for the CPU's features, below a directory.
+	flags  []string
+	chroot string
 
-	kinds  []domcaps.Kind
+	// guests are of the kinds asked.
+	asked  []domcaps.Kind
 	guests *guestFacts
+	// odd is for how many passes guests has stood with a doubt.
+	odd int
 }
 
 // ask asks for everything. What it remembers of a former connection is forgotten.
@@ -54,79 +68,91 @@ type remembered struct {
 func (d *Driver) ask(ctx context.Context, l *hypervisor.Link) (answers, error) {
 	type first struct {
 		answers
-		text  string
 		known remembered
-		fresh bool
 	}
 	// The call may go on after it was given up, so it gets copies.
 	known := d.known
 	a, err := hypervisor.Call(ctx, l, "the host's inventory", func(c hypervisor.Conn) (first, error) {
-		fresh := d.stale.Swap(false)
-		if fresh {
-			known = remembered{}
+		if now := d.connections.Load(); now != known.connection {
+			known = remembered{connection: now}
 		}
-		a, text, err := askHost(c, &known)
-		return first{a, text, known, fresh}, err
+		a, err := askHost(c, &known)
+		return first{a, known}, err
 	})
 	if err != nil {
-		d.stale.Store(true) // whether the connection was a new one is not known now
 		return answers{}, err
 	}
 	d.known = a.known
-	if a.fresh {
-		d.witness = witness{}
-	}
-	a.guests, err = askGuests(ctx, l, a.caps.Arch, a.text, &d.known)
+	a.guests, err = askGuests(ctx, l, &d.known)
 	return a.answers, err
 }
 
-func askHost(c hypervisor.Conn, known *remembered) (a answers, text string, err error) {
+func askHost(c hypervisor.Conn, known *remembered) (a answers, err error) {
 	if a.hypervisor, err = c.Type(); err != nil {
-		return a, "", fmt.Errorf("asking libvirt for its type: %w", err)
+		return a, fmt.Errorf("asking libvirt for its type: %w", err)
 	}
 	if a.node, err = c.NodeInfo(); err != nil {
-		return a, "", fmt.Errorf("asking libvirt for the node's figures: %w", err)
+		return a, fmt.Errorf("asking libvirt for the node's figures: %w", err)
 	}
 	if a.cpuMap, err = c.CPUMap(); err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
-		return a, "", fmt.Errorf("asking libvirt for the CPU map: %w", err)
+		return a, fmt.Errorf("asking libvirt for the CPU map: %w", err)
 	}
-	if text, err = c.Capabilities(); err != nil {
-		return a, "", fmt.Errorf("asking libvirt for its capabilities: %w", err)
+	text, err := c.Capabilities()
+	if err != nil {
+		return a, fmt.Errorf("asking libvirt for its capabilities: %w", err)
 	}
-	if a.caps, err = capabilities.Parse(text); err != nil {
-		return a, "", err
+	if text != known.text || text == "" {
+		if err := known.read(text); err != nil {
+			return a, err
+		}
 	}
+	a.caps = known.caps
 	if known.features != nil && known.cpu == a.caps.CPU {
 		a.expanded = known.features
-		return a, text, nil
+		return a, nil
 	}
 	if a.caps.Model == "" {
-		return a, text, nil // nothing to expand: libvirt does not know this CPU
+		return a, nil // nothing to expand: libvirt does not know this CPU
 	}
 	cpu, err := c.ExpandCPU(a.caps.CPU)
 	switch {
 	case errors.Is(err, hypervisor.ErrUnsupported):
-		return a, text, nil
+		return a, nil
 	case err != nil:
-		return a, "", fmt.Errorf("asking libvirt for the features of the host's CPU: %w", err)
+		return a, fmt.Errorf("asking libvirt for the features of the host's CPU: %w", err)
 	}
 	a.expanded, err = capabilities.ParseCPU(cpu)
 	known.cpu, known.features = a.caps.CPU, a.expanded
-	return a, text, err
+	return a, err
+}
+
+// read takes the capabilities in.
+func (r *remembered) read(text string) error {
+	caps, err := capabilities.Parse(text)
+	if err != nil {
+		return err
+	}
+	kinds, err := domcaps.Kinds(text, hosttraits.Asked(caps.Arch))
+	if err != nil {
+		return err
+	}
+	r.text, r.caps, r.kinds = text, caps, kinds
+	return nil
 }
 
 // askGuests asks what guests can have, one call for each kind of guest: libvirt may run an emulator to find out. What libvirt cannot or may
 // not say is a doubt, and no reason to say nothing of the host.
-func askGuests(ctx context.Context, l *hypervisor.Link, arch, caps string, known *remembered) (guestFacts, error) {
-	kinds, err := domcaps.Kinds(caps, hosttraits.Asked(arch))
-	if err != nil {
-		return guestFacts{}, err
-	}
-	if known.guests != nil && slices.Equal(known.kinds, kinds) {
-		return *known.guests, nil
+func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (guestFacts, error) {
+	if known.guests != nil && slices.Equal(known.asked, known.kinds) {
+		if len(known.guests.doubts) > 0 {
+			known.odd++
+		}
+		if known.odd < lookAgain {
+			return *known.guests, nil
+		}
 	}
 	var g guestFacts
-	_, err = hypervisor.Call(ctx, l, "the versions", func(c hypervisor.Conn) (struct{}, error) {
+	_, err := hypervisor.Call(ctx, l, "the versions", func(c hypervisor.Conn) (struct{}, error) {
 		libvirt, emulator, err := c.Versions()
 		g.libvirt, g.emulator = hosttraits.Version(libvirt), hosttraits.Version(emulator)
 		return struct{}{}, err
@@ -134,7 +160,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, arch, caps string, known
 	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
 		return guestFacts{}, fmt.Errorf("asking libvirt for its version: %w", err)
 	}
-	for _, kind := range kinds {
+	for _, kind := range known.kinds {
 		one, err := askKind(ctx, l, kind)
 		var gone *hypervisor.Unavailable
 		switch {
@@ -143,7 +169,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, arch, caps string, known
 		case errors.Is(err, hypervisor.ErrUnsupported):
 			g.domains = nil
 		case err != nil:
-			g.domains = nil
+			g.domains, g.silent = nil, true
 			g.doubts = append(g.doubts, machine.Doubtf("domain-capabilities", "libvirt does not say what guests (%s, %s) can have, so that traits about their devices stay as they are: %v", kind.Arch, kind.Machine, err))
 		default:
 			g.domains = append(g.domains, one)
@@ -156,7 +182,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, arch, caps string, known
 			return guestFacts{}, err
 		}
 	}
-	known.kinds, known.guests = kinds, &g
+	known.asked, known.guests, known.odd = known.kinds, &g, 0
 	return g, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
@@ -61,9 +62,15 @@ type config struct {
 	encryption.MemoryEncryptionConfig
 	hosttraits.Config
 
+	// Instances is there if the driver is to make and end guests.
+	Instances *instances.Config `json:"instances"`
+
 	Chroot         string `json:"chroot"`
 	ConnectTimeout string `json:"connect_timeout"`
 	CallTimeout    string `json:"call_timeout"`
+
+	// number tells configurations apart.
+	number int
 
 	connectTimeout, callTimeout time.Duration
 
@@ -73,6 +80,8 @@ type config struct {
 	specs pcispec.Specs
 	pmem  pmem.Labels
 	sev   encryption.Limit
+
+	instances instances.Settings
 }
 
 // The words for NUMA and Unplaced.
@@ -179,6 +188,11 @@ func (c *config) parse() (err error) {
 	}
 	if c.sev, err = encryption.Parse(c.MemoryEncryptionConfig); err != nil {
 		return err
+	}
+	if c.Instances != nil {
+		if c.instances, err = instances.Parse(*c.Instances); err != nil {
+			return err
+		}
 	}
 	return c.Check()
 }

@@ -6,17 +6,20 @@ package libvirt
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a process with the real library in it. Twice:
-// on a host of libvirt's test driver, which is the same everywhere, and on this machine, through a daemon of its own.
+// TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a process with the real library in it. It does so
+// on a host of libvirt's test driver, which is the same everywhere, on this machine, through a daemon of its own, and on a made-up host with devices,
+// in both shapes and from one to the other.
 func TestConformance(t *testing.T) {
 	path := builtPlugin(t)
 	t.Run("test driver", func(t *testing.T) {
@@ -29,24 +32,52 @@ func TestConformance(t *testing.T) {
 		if err := os.WriteFile(file, []byte(h.NodeXML(guest)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		conform(t, path, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
+		conform(t, path, nil, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
 	})
 	t.Run("daemon", func(t *testing.T) {
 		d := privateDaemon(t, place(t, noEmulators))
-		conform(t, path, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
+		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
+	})
+	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason to refuse.
+	config := func(s *sim.Sim, numa, unplaced string) map[string]any {
+		c := maps.Clone(everything)
+		c["uri"], c["chroot"], c["instances_path"], c["numa"], c["unplaced_consumers"] = s.URI(), s.Root(), s.Root(), numa, unplaced
+		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
+		return c
+	}
+	s := simulate(t, testhost.Sample(), sim.Options{})
+	t.Run("devices, flat", func(t *testing.T) { conform(t, path, nil, config(s, "flat", "refuse")) })
+	t.Run("devices, nested", func(t *testing.T) {
+		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
+	})
+	t.Run("devices, flat again", func(t *testing.T) {
+		h := testhost.Sample()
+		for i := range h.Cells {
+			h.Cells[i].HugePages = nil // a root keeps huge pages for those who hold some since it was nested; a new one has none
+		}
+		s := simulate(t, h, sim.Options{})
+		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)
 	})
 }
 
+// reshapes are the checks that apply when allocations are to move.
+var reshapes = []string{"reshape/needed", "reshape/conserves", "reshape/complete", "reshape/settled", "reshape/idempotent"}
+
 // conform runs the suite. A host whose tree cannot be had makes most checks not apply, which must not pass for conformance.
-func conform(t *testing.T, path string, config map[string]any) {
+func conform(t *testing.T, path string, former, config map[string]any, more ...string) {
 	t.Helper()
 	raw, err := json.Marshal(config)
+	options := drivertest.Options{Path: path, Config: raw}
+	if former != nil && err == nil {
+		options.Former, err = json.Marshal(former)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	said := map[string]drivertest.Result{}
-	drivertest.Run(t, drivertest.Options{Path: path, Config: raw, Each: func(r drivertest.Result) { said[r.ID] = r }})
-	for _, id := range []string{"start/handshake", "nodes/some", "tree/idempotent", "foreign/provider", "abilities/guests", "watch/heartbeat", "shutdown/drains"} {
+	options.Each = func(r drivertest.Result) { said[r.ID] = r }
+	drivertest.Run(t, options)
+	for _, id := range append([]string{"start/handshake", "nodes/some", "tree/idempotent", "foreign/provider", "abilities/guests", "watch/heartbeat", "shutdown/drains"}, more...) {
 		if r := said[id]; r.Outcome != drivertest.Passed {
 			t.Errorf("%s: %s %s", id, r.Outcome, r.Why)
 		}

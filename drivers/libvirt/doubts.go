@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // doubts are the disagreements between libvirt and the kernel about the host, by name. Each is logged when it begins and when it ends,
@@ -37,9 +38,11 @@ func (d *doubts) take(list []machine.Doubt) {
 	}
 }
 
-// log tells what is new since the last pass. Every pass judges everything, so what was not judged to hold has ended.
-func (d *doubts) log(logger zerolog.Logger) {
+// log tells what is new since the last pass, and returns all that holds, by name. Every pass judges everything, so what was not judged to hold has
+// ended.
+func (d *doubts) log(logger zerolog.Logger) (all []plugins.Warning) {
 	for _, name := range slices.Sorted(maps.Keys(d.now)) {
+		all = append(all, plugins.Warning{Name: name, Text: d.now[name]})
 		if !d.open[name] {
 			logger.Warn().Str("warning", name).Msg("Doubt about the host: " + d.now[name] + ". This is told once.")
 		}
@@ -54,4 +57,5 @@ func (d *doubts) log(logger zerolog.Logger) {
 		}
 	}
 	d.open = next
+	return all
 }

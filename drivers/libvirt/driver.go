@@ -21,20 +21,24 @@ import (
 type Driver struct {
 	open hypervisor.Open
 	news *hypervisor.News
-	// stale says that a connection was made, and that what was remembered is of a former one.
-	stale atomic.Bool
+	// connections counts those that were made: what was learnt of a former one is asked again.
+	connections atomic.Uint64
 
-	// What is remembered from pass to pass.
+	// What is remembered from pass to pass. Passes come one after the other.
 	known    remembered
 	witness  witness
 	roster   roster
 	doubts   doubts
 	disks    disks
+	broken   string // what is wrong with /sys
 	toldDisk string
+
+	managing *managing // of instances
 
 	mu           sync.Mutex // for what may be called beside a pass
 	cfg          config
 	link         *hypervisor.Link
+	warnings     []plugins.Warning
 	capabilities map[string]bool
 	renames      plugins.ClassRenames
 }
@@ -46,12 +50,14 @@ var (
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
+	_ plugins.Warner             = (*Driver)(nil)
 	_ plugins.GuestLister        = (*Driver)(nil)
 	_ plugins.Shutdowner         = (*Driver)(nil)
 )
 
 func newDriver(open hypervisor.Open) *Driver {
-	return &Driver{open: open, news: hypervisor.NewNews(), disks: disks{measure: measureDisk}}
+	news := hypervisor.NewNews()
+	return &Driver{open: open, news: news, disks: disks{measure: measureDisk}, managing: newManaging(open, news)}
 }
 
 // Info names the driver.
@@ -69,14 +75,16 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	d.mu.Lock()
 	old, former := d.link, d.cfg
 	d.cfg = cfg
+	d.cfg.number = former.number + 1
 	same := old != nil && former.URI == cfg.URI && former.connectTimeout == cfg.connectTimeout && former.callTimeout == cfg.callTimeout
 	if !same {
 		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
-			Explain: hypervisor.Explain, Up: func() { d.stale.Store(true) }, News: d.news,
+			Explain: hypervisor.Explain, Up: func() { d.connections.Add(1) }, News: d.news,
 		})
 	}
 	d.mu.Unlock()
+	d.manage(ctx, cfg)
 	if old != nil && !same {
 		if err := old.Close(ctx); err != nil {
 			logger := plugins.Logger(ctx)
@@ -115,6 +123,8 @@ func (d *Driver) nodeName(ctx context.Context) (string, error) {
 // UpdateProviderTree says what the machine has: see package inventory for the tree. Inventory that is to be elsewhere than it is takes what is
 // allocated of it along, see reshape.go.
 //
+// An error leaves the tree as it was.
+//
 // Cost: that of survey, and O(CPUs + devices + domains).
 func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
@@ -130,10 +140,13 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		return nil, answer(err)
 	}
 	after, err := d.shape(ctx, cfg, c, tree, root, cfg.NUMA == nested, allocations)
+	var failed *plugins.ReshapeFailed
+	if err == nil || errors.As(err, &failed) { // a domain that cannot be read may be why
+		d.tell(ctx, f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
-	d.tell(ctx, f)
 	return after, nil
 }
 
@@ -158,7 +171,10 @@ func (d *Driver) nodeOf(ctx context.Context, tree *providertree.Tree, node strin
 // tell logs what an operator may not expect, once.
 func (d *Driver) tell(ctx context.Context, f facts) {
 	logger := plugins.Logger(ctx)
-	d.doubts.log(logger)
+	warnings := d.doubts.log(logger)
+	d.mu.Lock()
+	d.warnings = warnings
+	d.mu.Unlock()
 	if d.toldDisk != f.disk.Path {
 		d.toldDisk = f.disk.Path
 		logger.Info().Str("directory", f.disk.Path).Msg("DISK_GB is the size of the file system of this directory. Set instances_path in the libvirt driver's configuration if it is another one.")
@@ -189,6 +205,13 @@ func (d *Driver) Health(context.Context) error {
 	return link.State()
 }
 
+// Warnings are what the last pass that came to its end had doubts about.
+func (d *Driver) Warnings() []plugins.Warning {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.warnings
+}
+
 // Capabilities is what the service that runs the guests promises, as far as the configuration lets the driver say it.
 func (d *Driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
@@ -196,7 +219,7 @@ func (d *Driver) Capabilities(string) map[string]bool {
 	return d.capabilities
 }
 
-// Shutdown closes the connection.
+// Shutdown closes the connections.
 func (d *Driver) Shutdown(ctx context.Context) error {
 	d.mu.Lock()
 	link := d.link
@@ -204,5 +227,5 @@ func (d *Driver) Shutdown(ctx context.Context) error {
 	if link == nil {
 		return nil
 	}
-	return link.Close(ctx)
+	return errors.Join(d.managing.end(ctx), link.Close(ctx))
 }

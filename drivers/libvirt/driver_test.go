@@ -307,13 +307,11 @@ func TestDoubtsAreToldOnce(t *testing.T) {
 				t.Errorf("told %d times: %s", n, r.log)
 			}
 			*d = *newDaemon(t, h)
-			if err := errors.Join(os.RemoveAll(filepath.Join(r.chroot, "sys")), os.RemoveAll(filepath.Join(r.chroot, "proc"))); err != nil {
-				t.Fatal(err)
-			}
+			remove(t, r.chroot, "sys", "proc")
 			if _, err := h.Sysfs(r.chroot); err != nil {
 				t.Fatal(err)
 			}
-			r.stale.Store(true)
+			r.connections.Add(1)
 			r.mustPass(tree)
 			if n := strings.Count(r.log.String(), "is gone"); n != 1 {
 				t.Errorf("its end is told %d times: %s", n, r.log)
@@ -329,10 +327,12 @@ func write(t *testing.T, root, file, text string) {
 	}
 }
 
-func remove(t *testing.T, root, file string) {
+func remove(t *testing.T, root string, files ...string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(root, file)); err != nil {
-		t.Fatal(err)
+	for _, file := range files {
+		if err := os.RemoveAll(filepath.Join(root, file)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -540,28 +540,32 @@ func TestReportEqualsTheModel(t *testing.T) {
 	})
 }
 
-func BenchmarkPass(b *testing.B) {
-	h := testhost.Sample()
-	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 16 << 20}.Build()
-	chroot := scratch(b)
-	if _, err := h.Sysfs(chroot); err != nil {
-		b.Fatal(err)
-	}
-	d := &daemon{kind: "QEMU", caps: h.Capabilities("x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...), node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()}}
-	driver := newDriver(d.open)
-	raw := fmt.Sprintf(`{"chroot": %q, "instances_path": %q}`, chroot, chroot)
-	if err := driver.Configure(b.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = driver.Shutdown(context.Background()) }()
-	var tree providertree.Tree
-	if err := tree.AddRoot(nodeUUID, nodeName); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := driver.UpdateProviderTree(b.Context(), &tree, nodeName, nil); err != nil {
-			b.Fatal(err)
+// Where libvirt's daemon loses its events, everything is looked at again after a while all the same, and the kernel's files have the truth.
+func TestLostEventsAreMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testhost.Sample()
+		r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
+		ctx, cancel := context.WithCancel(t.Context())
+		changes, ended := make(chan string, 10), make(chan error, 1)
+		go func() { ended <- r.Watch(ctx, func(node string) { changes <- node }) }()
+		<-changes // the connection
+		tree := newTree(t)
+		r.mustPass(tree)
+		write(t, r.chroot, "sys/bus/pci/devices/0000:82:00.0/mdev_supported_types/nvidia-222/available_instances", "5\n")
+		before := time.Now()
+		<-changes
+		if waited := time.Since(before); waited > resyncInterval+settleTime {
+			t.Errorf("it took %s", waited)
 		}
-	}
+		r.mustPass(tree)
+		gpu, _ := tree.ProviderByName(nodeName + "_pci_0000_82_00_0")
+		diff(t, "VGPU", inv(5, 0, 1), gpu.Inventories["VGPU"])
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

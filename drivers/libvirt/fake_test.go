@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -35,14 +36,19 @@ type daemon struct {
 	noExpand error
 	away     error
 	expands  int // calls of ExpandCPU
-	guests   []hypervisor.Guest
-	noGuests error
 
 	devices   []testhost.NodeDevice
+	noDevices error
+	looks     int // calls of NodeDevices
 	domains   []testhost.Domain
+	odd       map[string]string // XML of domains, by uuid, that is not what it should be
+	started   map[string]int    // how often a domain was started anew
+	noDomains error
 	lists     int // calls of Domains
 	dumps     int // XML that it asked for
 	guestCaps string
+	noCaps    error
+	hang      chan struct{} // the next call of Domains waits for it
 }
 
 // features are those that stand behind the sample's CPU model, in libvirt's words.
@@ -90,10 +96,14 @@ func (d *daemon) NodeInfo() (hypervisor.NodeInfo, error) { return d.node, nil }
 func (d *daemon) CPUMap() ([]bool, error)                { return d.cpuMap, d.noMap }
 func (d *daemon) Capabilities() (string, error)          { return d.caps, nil }
 func (d *daemon) ExpandCPU(string) (string, error)       { d.expands++; return d.expanded, d.noExpand }
-func (d *daemon) Guests() ([]hypervisor.Guest, error)    { return d.guests, d.noGuests }
 func (d *daemon) Versions() (uint64, uint64, error)      { return 9000000, 7002000, nil }
 
+func (d *daemon) SEV() (hypervisor.SEV, error) { return hypervisor.SEV{}, hypervisor.ErrUnsupported }
+
 func (d *daemon) DomainCapabilities(hypervisor.Emulator) (string, error) {
+	if d.noCaps != nil {
+		return "", d.noCaps
+	}
 	if d.guestCaps == "" {
 		return "", hypervisor.ErrUnsupported
 	}
@@ -101,13 +111,30 @@ func (d *daemon) DomainCapabilities(hypervisor.Emulator) (string, error) {
 }
 
 func (d *daemon) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain, error) {
+	d.mu.Lock()
+	hang := d.hang
+	d.hang = nil
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+		for _, one := range d.domains {
+			want(hypervisor.Domain{UUID: one.UUID})
+		}
+		return nil, nil
+	}
 	d.lists++
+	if d.noDomains != nil {
+		return nil, d.noDomains
+	}
 	var out []hypervisor.Domain
 	for i, one := range d.domains {
-		listed := hypervisor.Domain{UUID: one.UUID, Name: one.Name, ID: i + 1, State: hypervisor.Running}
+		listed := hypervisor.Domain{UUID: one.UUID, Name: one.Name, ID: 1 + i + 1000*d.started[one.UUID], State: hypervisor.Running}
 		if want(listed) {
 			d.dumps++
 			listed.XML = one.XML("qemu")
+			if odd, found := d.odd[one.UUID]; found {
+				listed.XML = odd
+			}
 		}
 		out = append(out, listed)
 	}
@@ -115,6 +142,10 @@ func (d *daemon) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain
 }
 
 func (d *daemon) NodeDevices(want func(hypervisor.NodeDevice) bool, _ ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
+	d.looks++
+	if d.noDevices != nil {
+		return nil, d.noDevices
+	}
 	var out []hypervisor.NodeDevice
 	for _, one := range d.devices {
 		listed := hypervisor.NodeDevice{Name: one.Name, Active: !one.Inactive}
@@ -220,5 +251,24 @@ func diff(t *testing.T, what string, want, got any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-tick.C:
+		}
 	}
 }

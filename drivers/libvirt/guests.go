@@ -4,7 +4,6 @@ package libvirt
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 
@@ -13,10 +12,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Guests lists libvirt's domains, running or only defined, whoever made them. A domain that Nova made has the uuid of the instance, and
-// metadata that name the owner. What guests have is not told: that is Nova's to say, from the flavor.
+// Guests lists libvirt's domains, running or only defined, whoever made them: all or an error. A domain that Nova made has the uuid of the
+// instance, and metadata that name the owner. What guests have is not told: that is Nova's to say, from the flavor.
 //
-// Cost: one call of libvirt, and two to three for each domain.
+// Cost: that of roster.list.
 func (d *Driver) Guests(ctx context.Context, _ *providertree.Tree, node string) ([]plugins.Guest, error) {
 	if name, err := d.nodeName(ctx); err != nil {
 		return nil, answer(err)
@@ -27,37 +26,19 @@ func (d *Driver) Guests(ctx context.Context, _ *providertree.Tree, node string) 
 	if err != nil {
 		return nil, err
 	}
-	domains, err := hypervisor.Call(ctx, link, "the domains", func(c hypervisor.Conn) ([]hypervisor.Guest, error) { return c.Guests() })
+	domains, unread, err := d.roster.list(ctx, link, false)
 	switch {
 	case errors.Is(err, hypervisor.ErrUnsupported):
 		return nil, fmt.Errorf("%w: %w", plugins.ErrUnsupported, err)
 	case err != nil:
 		return nil, answer(err)
+	case len(unread) > 0:
+		return nil, fmt.Errorf("%d of the domains cannot be told: %s; look at it with virsh dumpxml, and mend it with virsh edit", len(unread), unread[0].Text)
 	}
-	guests := make([]plugins.Guest, 0, len(domains))
-	for _, domain := range domains {
-		guest := plugins.Guest{UUID: domain.UUID, Name: domain.Name}
-		guest.ProjectID, guest.UserID = owner(domain.Metadata)
-		guests = append(guests, guest)
+	guests := make([]plugins.Guest, len(domains))
+	for i, domain := range domains {
+		guests[i] = plugins.Guest{UUID: domain.UUID, Name: domain.Name}
+		guests[i].ProjectID, guests[i].UserID = domain.Owner()
 	}
 	return guests, nil
-}
-
-// owner reads the ids of the project and the user from the element <nova:instance> that Nova attaches to a domain. Anything else has no
-// owner that is known.
-func owner(metadata string) (project, user string) {
-	type id struct {
-		UUID string `xml:"uuid,attr"`
-	}
-	var instance struct {
-		XMLName xml.Name `xml:"instance"`
-		Owner   struct {
-			User    id `xml:"user"`
-			Project id `xml:"project"`
-		} `xml:"owner"`
-	}
-	if err := xml.Unmarshal([]byte(metadata), &instance); err != nil {
-		return "", ""
-	}
-	return instance.Owner.Project.UUID, instance.Owner.User.UUID
 }

@@ -3,6 +3,7 @@
 package libvirt
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -41,11 +43,16 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	d.doubts.take(odd)
 	c.host.Mdevs, odd = cfg.types.Choose(f.machine, inventory.Held(tree, root))
 	d.doubts.take(odd)
+	if cfg.TypeTraits {
+		describe(&c.host, f.machine)
+	}
 	if c.host.PCI, odd, err = cfg.specs.Select(f.machine); err != nil {
 		return choice{}, err
 	}
 	d.doubts.take(odd)
-	c.host.Encryption, odd = cfg.sev.Choose(f.encryption(), f.domains)
+	if c.host.Encryption, odd, err = cfg.encryption(f, tree, root, node); err != nil {
+		return choice{}, err
+	}
 	d.doubts.take(odd)
 	pools, odd := cfg.pmem.Choose(f.pmem)
 	c.host.PMEM = pmem.Totals(pools)
@@ -66,6 +73,15 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	return c, nil
 }
 
+// describe gives the providers of mediated devices the traits that follow from their types, and has those of former types removed. A type that the
+// vendor's driver no longer knows is not known as a former one.
+func describe(h *inventory.Host, m machine.Machine) {
+	for i, p := range h.Mdevs {
+		h.Mdevs[i].Traits = append(slices.Clip(p.Traits), hosttraits.GPU(p.Description)...)
+	}
+	h.MdevTraits = append(mdevs.TypeTraits(m), hosttraits.GPUOwned()...)
+}
+
 // taken are the PCI devices that some domain has.
 func taken(f facts) map[machine.Address]bool {
 	out := map[machine.Address]bool{}
@@ -79,16 +95,29 @@ func taken(f facts) map[machine.Address]bool {
 
 // traits is what the root's traits follow from.
 func (f facts) traits(cfg config) hosttraits.Host {
-	h := hosttraits.Host{
+	return hosttraits.Host{
 		Arch: f.caps.Arch, Features: f.features, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
-		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, Config: cfg.Config,
+		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil || f.hypervisor != testDriver, Config: cfg.Config,
 	}
-	if f.sev != nil {
-		h.Kernel = &hosttraits.Kernel{SEV: f.sev.SEV, SEVES: f.sev.ES, SEVSNP: f.sev.SNP}
-	} else if f.hypervisor != testDriver {
-		h.Kernel = &hosttraits.Kernel{}
+}
+
+// encryption is what of memory encryption is for guests. While libvirt does not say what guests can have, it is what the tree has already: to know
+// less is not to have less.
+func (c config) encryption(f facts, tree *providertree.Tree, root, node string) ([]encryption.Provider, []machine.Doubt, error) {
+	if !f.guests.silent {
+		providers, odd := c.sev.Choose(f.encryption(), f.domains)
+		return providers, odd, nil
 	}
-	return h
+	if _, has := tree.Inventory(root, encryption.Class); has {
+		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, and libvirt does not say whether the host still has it: %s", encryption.Class, f.guests.doubts[0].Text)}
+	}
+	return encryption.Held(func(suffix string) (providertree.Inventory, bool) {
+		view, found := tree.ViewByName(node + "_" + suffix)
+		if !found {
+			return providertree.Inventory{}, false
+		}
+		return view.Inventory(encryption.Class)
+	}), nil, nil
 }
 
 // encryption is what is known of memory encryption.
@@ -124,7 +153,7 @@ func (f facts) encryption() encryption.Host {
 // settings are those of a tree of some shape.
 func (c config) settings(nested bool) inventory.Settings {
 	return inventory.Settings{
-		Nested: nested, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
+		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
 		CPURatio: c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
 		InitialCPURatio: c.InitialCPURatio, InitialRAMRatio: c.InitialRAMRatio, InitialDiskRatio: c.InitialDiskRatio,
 	}

@@ -152,25 +152,6 @@ func TestReportOfEmulators(t *testing.T) {
 	t.Logf("pass after the second start: %s", time.Since(start))
 }
 
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-tick.C:
-		}
-	}
-}
-
 // The daemon is stopped, goes on, is killed and comes back beneath the driver.
 func TestTheDaemonsFate(t *testing.T) {
 	o := place(t, noEmulators)

@@ -67,8 +67,20 @@ func isNested(tree *providertree.Tree, root, node string) bool {
 	})
 }
 
-// shape makes the tree what the host is, flat or nested. Without allocations it answers [plugins.ReshapeNeeded] if some would have to move.
+// shape makes the tree what the host is, flat or nested. Without allocations it answers [plugins.ReshapeNeeded] if some would have to move. An
+// error leaves the tree as it was.
 func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+	after := tree.Clone()
+	moved, err := d.reshaped(ctx, cfg, c, after, root, nested, allocations)
+	if err != nil {
+		return nil, err
+	}
+	*tree = *after
+	return moved, nil
+}
+
+// reshaped is shape in a tree that may be left half edited.
+func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
 	if err != nil {
 		return nil, err
@@ -113,14 +125,13 @@ func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *provider
 	return moved.Allocations, nil
 }
 
-// really leaves out what need not move: disk space, which the sharing provider cannot be asked to take over for others (the agent keeps the
-// root's until it is free), and VCPU that stays where it is as long as no guest has dedicated processors.
+// really leaves out what need not move: VCPU that stays where it is as long as no guest has dedicated processors.
 func (c choice) really(leaving []plugins.Place, tree *providertree.Tree) []plugins.Place {
 	dedicated := c.dedicatedGuests()
 	return slices.DeleteFunc(slices.Clone(leaving), func(p plugins.Place) bool {
 		view, _ := tree.View(p.Provider)
 		stays := p.Class == "VCPU" && len(c.cpus.VCPU) > 0 && !dedicated && view.ParentUUID() == ""
-		return p.Class == "DISK_GB" || stays && !c.elsewhere(leaving)
+		return stays && !c.elsewhere(leaving)
 	})
 }
 

@@ -37,11 +37,12 @@ type entry struct {
 // case, at different ones.
 func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]domain.Domain, []machine.Doubt, error) {
 	r.turn++
-	index := 0
+	// The call may go on after it was given up: it sees what is so now.
+	turn, entries, index := r.turn, r.known, 0
 	list, err := hypervisor.Domains(ctx, l, func(d hypervisor.Domain) bool {
 		index++
-		e, known := r.known[d.UUID]
-		return all || !known || e.key != d.Key() || r.turn-e.read >= lookAgain+index%lookAgain
+		e, known := entries[d.UUID]
+		return all || !known || e.key != d.Key() || turn-e.read >= lookAgain+index%lookAgain
 	})
 	if err != nil {
 		return nil, nil, err

@@ -45,9 +45,16 @@ type facts struct {
 
 // witness remembers the last comparison of the host's devices, which costs a call for each of them.
 type witness struct {
-	seen   machine.Machine
+	// What it depends on: the connection, which is 0 before the first, the number of the configuration, the events about devices so far.
+	connection uint64
+	config     int
+	events     uint64
+	devices    []machine.Device
+	parents    []machine.MdevParent
+
 	doubts []machine.Doubt
-	valid  bool
+	// since is for how many passes it has stood.
+	since int
 }
 
 // survey asks libvirt and the kernel what the host is. An answer that cannot be true is an error; what the two do not agree about is told to the
@@ -75,7 +82,7 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 	if err := d.surveyMachine(ctx, cfg, l, &f); err != nil {
 		return facts{}, err
 	}
-	f.features = surveyFeatures(a, root, &d.doubts)
+	f.features = d.surveyFeatures(a, cfg.Chroot)
 	var odd []machine.Doubt
 	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
 	case err == nil:
@@ -158,15 +165,16 @@ func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Li
 		f.machine, f.threaded = inventedMachine(f.answers, devices), f.caps.Threaded()
 		return nil
 	}
-	host, err := sysfs.Read(cfg.Chroot)
+	host, err := sysfs.Read(cfg.Chroot, cfg.types.Wants)
 	if err != nil {
-		return &notReadyError{err}
+		return d.brokenHost(err)
 	}
 	if cfg.pmem.Configured() {
 		if f.pmem, err = pmem.Read(cfg.Chroot); err != nil {
-			return &notReadyError{err}
+			return d.brokenHost(err)
 		}
 	}
+	d.broken = ""
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
 	if invented {
@@ -179,6 +187,16 @@ func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Li
 	}
 	d.doubts.take(doubts)
 	return nil
+}
+
+// brokenHost says what an error of /sys is. While devices come and go the kernel's files contradict each other, which passes by itself. What was
+// wrong in the last pass already, in the same words, does not.
+func (d *Driver) brokenHost(err error) error {
+	before := d.broken
+	if d.broken = err.Error(); d.broken != before {
+		return &notReadyError{err}
+	}
+	return err
 }
 
 func threaded(m machine.Machine) bool {
@@ -205,29 +223,56 @@ func (d *Driver) judgeThreads(f facts) {
 	}
 }
 
-// compare compares the host's cells and devices with what libvirt and ghw say of them. As long as the kernel says the same and nobody
-// disagreed, the last comparison holds.
+// compare compares the host's cells and devices with what libvirt and ghw say of them. The cells are compared each time. The devices are when
+// the kernel says something else of them, after another connection or configuration; and where somebody disagreed, after events about devices
+// and after lookAgain passes too.
 func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Doubt, error) {
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them
 	}
-	if d.witness.valid && len(d.witness.doubts) == 0 && reflect.DeepEqual(d.witness.seen, f.machine) {
-		return nil, nil
-	}
-	devices, err := nodeDevices(ctx, l)
-	switch {
-	case errors.Is(err, hypervisor.ErrUnsupported):
-	case err != nil:
+	said := crosscheck.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
+	cells := f.machine
+	cells.Devices, cells.Parents = nil, nil
+	doubts := crosscheck.Compare(cells, crosscheck.FromLibvirt(said), cfg.types.Wants)
+	w, err := d.compareDevices(ctx, cfg, l, f.machine)
+	if err != nil {
 		return nil, err
 	}
-	said := crosscheck.FromLibvirt(crosscheck.Libvirt{Caps: f.caps, Online: f.onlineCPUs(), Devices: devices})
-	kernel := f.machine
-	if err != nil {
-		kernel.Devices, kernel.Parents = nil, nil
+	return append(doubts, w.doubts...), nil
+}
+
+func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine) (witness, error) {
+	w := witness{connection: d.known.connection, config: cfg.number, events: d.news.Devices(), devices: m.Devices, parents: m.Parents}
+	if d.witness.holds(w) {
+		d.witness.since++
+		return d.witness, nil
 	}
-	doubts := append(crosscheck.Compare(kernel, said, cfg.types.Wants), crosscheck.GHW(cfg.Chroot, f.machine)...)
-	d.witness = witness{seen: f.machine, doubts: doubts, valid: true}
-	return doubts, nil
+	devices, err := nodeDevices(ctx, l)
+	var gone *hypervisor.Unavailable
+	switch {
+	case errors.Is(err, hypervisor.ErrUnsupported):
+	case errors.As(err, &gone):
+		return witness{}, err
+	case err != nil: // a witness that cannot be understood; the kernel counts
+		w.doubts = append(w.doubts, machine.Doubtf("node-devices", "libvirt's devices cannot be compared with the kernel's, so that a disagreement would not be seen: %v", err))
+	default:
+		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
+		w.doubts = crosscheck.Compare(kernel, crosscheck.FromLibvirt(crosscheck.Libvirt{Devices: devices}), cfg.types.Wants)
+	}
+	w.doubts = append(w.doubts, crosscheck.GHW(cfg.Chroot, m)...)
+	d.witness = w
+	return w, nil
+}
+
+// holds tells whether a comparison need not be made anew.
+func (w witness) holds(now witness) bool {
+	switch {
+	case w.config != now.config || w.connection != now.connection:
+		return false
+	case len(w.doubts) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
+		return false
+	}
+	return reflect.DeepEqual(w.devices, now.devices) && reflect.DeepEqual(w.parents, now.parents)
 }
 
 // nodeDevices are the devices that are active. Cost: two calls, and one for each device.
@@ -245,7 +290,7 @@ func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]nodedev.Device, err
 		}
 		device, err := nodedev.Parse(d.XML)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("what libvirt says of the device %.80q: %w", d.Name, err)
 		}
 		out = append(out, device)
 	}
@@ -270,17 +315,21 @@ func inventedMachine(a answers, devices []nodedev.Device) machine.Machine {
 }
 
 // surveyFeatures goes by the expanded CPU. Where libvirt cannot expand it, the kernel's flags stand in for the features
-// behind the model's name.
-func surveyFeatures(a answers, root hostfs.Root, d *doubts) []string {
-	flags, err := root.CPUFlags()
-	d.judge("cpu-flags", err != nil, "the kernel's CPU flags cannot be compared with libvirt's features: %v", err)
+// behind the model's name. They are read once for each connection: it takes a look at each CPU.
+func (d *Driver) surveyFeatures(a answers, chroot string) []string {
+	flags, err := d.known.flags, error(nil)
+	if flags == nil || d.known.chroot != chroot {
+		flags, err = hostfs.Root(chroot).CPUFlags()
+		d.known.flags, d.known.chroot = flags, chroot
+	}
+	d.doubts.judge("cpu-flags", err != nil, "the kernel's CPU flags cannot be compared with libvirt's features: %v", err)
 	if a.expanded == nil {
-		d.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
+		d.doubts.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
 		return append(hosttraits.FromKernel(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != testDriver {
 		libvirt, kernel := hosttraits.Disagreement(a.caps.Arch, a.expanded, flags)
-		d.judge("cpu-features", len(libvirt)+len(kernel) > 0, "CPU features that only libvirt sees: [%s]; that only the kernel sees: [%s]; libvirt counts",
+		d.doubts.judge("cpu-features", len(libvirt)+len(kernel) > 0, "CPU features that only libvirt sees: [%s]; that only the kernel sees: [%s]; libvirt counts",
 			strings.Join(libvirt, " "), strings.Join(kernel, " "))
 	}
 	return a.expanded

@@ -17,12 +17,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
 )
 
 // binaries is the directory with all binaries, which build builds once.
 var binaries string
 
 func TestMain(m *testing.M) {
+	sim.Main()
 	if os.Getenv(underWatch) != "" {
 		fmt.Fprintln(os.Stderr, becomeWatched())
 		os.Exit(1)

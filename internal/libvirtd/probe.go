@@ -12,6 +12,8 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -115,5 +117,20 @@ func permissionRemedy(socket string) string {
 			return fmt.Sprintf("usermod -aG %s %s, then log in again", g.Name, me)
 		}
 	}
-	return fmt.Sprintf("its mode is %s, see unix_sock_ro_perms in libvirtd.conf", info.Mode().Perm())
+	option, conf, unit := opener(filepath.Base(socket))
+	return fmt.Sprintf("its mode is %s, see %s in %s, or SocketMode of %s if systemd listens on it", info.Mode().Perm(), option, conf, unit)
+}
+
+// opener is what sets the mode of a socket with one of libvirt's names: an option in a file of the daemon's, or a unit of systemd's. Sockets for
+// reading end in -ro.
+func opener(name string) (option, conf, unit string) {
+	name, readOnly := strings.CutSuffix(name, "-ro")
+	daemon, _, named := strings.Cut(name, "-sock")
+	if !named || daemon == "" || daemon == "libvirt" {
+		daemon = "libvirtd"
+	}
+	if readOnly {
+		return "unix_sock_ro_perms", daemon + ".conf", daemon + "-ro.socket"
+	}
+	return "unix_sock_rw_perms", daemon + ".conf", daemon + ".socket"
 }

@@ -145,3 +145,26 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 		t.Errorf("%d candidates without a session, want 4", n)
 	}
 }
+
+// What sets the mode depends on the socket: one for reading and one for all that the daemon can do have options of their own.
+func TestThePermissionRemedyIsThatOfTheSocket(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string]string{
+		"libvirt-sock":      "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",
+		"libvirt-sock-ro":   "its mode is -rwx------, see unix_sock_ro_perms in libvirtd.conf, or SocketMode of libvirtd-ro.socket if systemd listens on it",
+		"virtqemud-sock":    "its mode is -rwx------, see unix_sock_rw_perms in virtqemud.conf, or SocketMode of virtqemud.socket if systemd listens on it",
+		"virtqemud-sock-ro": "its mode is -rwx------, see unix_sock_ro_perms in virtqemud.conf, or SocketMode of virtqemud-ro.socket if systemd listens on it",
+		"mine":              "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",
+	} {
+		socket := filepath.Join(dir, name)
+		if err := os.WriteFile(socket, nil, 0o700); err != nil { //nolint:gosec // the mode is what is tested
+			t.Fatal(err)
+		}
+		if got := permissionRemedy(socket); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := permissionRemedy(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got, "its directory is closed to ") {
+		t.Error(got)
+	}
+}

@@ -68,7 +68,8 @@ func Adopt(root, node, driver string, known, bare *providertree.Tree) *Record {
 }
 
 // Inherit returns r, the record for a tree that another driver takes over, with what in the tree is the agent's and the operator's by the
-// record of the former driver: that goes when their layers no longer have it, whoever the driver is.
+// record of the former driver: that goes when their layers no longer have it, whoever the driver is. Of what is the new driver's it is
+// remembered too what the agent holds back.
 func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
 	out := r.Clone()
 	for uuid, old := range former.Providers {
@@ -81,6 +82,10 @@ func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
 		for class, stock := range old.Inventories {
 			if inv, there := p.Inventories[class]; there && stock.Owner.layered() {
 				put(&mine.Inventories, class, Stock{Owner: stock.Owner, Inventory: inv})
+			}
+			if adopted, is := mine.Inventories[class]; is && isHeld(stock.Held, adopted.Inventory) {
+				adopted.Held = stock.Held
+				mine.Inventories[class] = adopted
 			}
 		}
 		for trait, owner := range old.Traits {

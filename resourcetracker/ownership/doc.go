@@ -64,6 +64,9 @@
 //
 // The named resources of a provider are for the host alone and no matter of ownership: they are as the driver answered.
 //
+// What Retire closes is remembered in the record as it was before (Stock.Held). Strip shows it to the driver like that, as long as nobody has changed
+// it meanwhile: what is reserved of it is the agent's doing and not an operator's, and ends when the driver has the class again.
+//
 // Around the writes: save [Record.Union] of the old record and the new one, write, and save the new one when all of it was
 // written. Then whatever a crash leaves behind is known to be ours.
 package ownership

@@ -12,8 +12,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// version is of the files' format. An older agent refuses a newer one: it would lose what it does not know.
-const version = 1
+// version is of the files' format. An older agent refuses a newer one: it would lose what it does not know. Version 2 has what is held
+// back; without that a record is written as version 1, so that an older agent can take over again.
+const version = 2
+
+func (r *Record) version() int {
+	for _, p := range r.Providers {
+		for _, stock := range p.Inventories {
+			if stock.Held != nil {
+				return version
+			}
+		}
+	}
+	return 1
+}
 
 // The file: JSON, with Placement's names for what Placement has.
 type (
@@ -36,7 +48,11 @@ type (
 		Aggregates  map[string]Owner     `json:"aggregates,omitempty"`
 	}
 	fileStock struct {
-		Owner           Owner   `json:"owner"`
+		Owner Owner `json:"owner"`
+		fileInventory
+		Held *fileInventory `json:"held,omitempty"`
+	}
+	fileInventory struct {
 		Total           int64   `json:"total"`
 		Reserved        int64   `json:"reserved"`
 		MinUnit         int64   `json:"min_unit"`
@@ -48,12 +64,16 @@ type (
 
 // encode returns a record as it is kept in its file: the same record gives the same bytes.
 func encode(r *Record) ([]byte, error) {
-	f := fileRecord{Version: version, Root: r.Root, Node: r.Node, Driver: r.Driver, Created: r.Created, Pending: r.Pending, Shape: r.Shape, Providers: make(map[string]fileProvider, len(r.Providers))}
+	f := fileRecord{Version: r.version(), Root: r.Root, Node: r.Node, Driver: r.Driver, Created: r.Created, Pending: r.Pending, Shape: r.Shape, Providers: make(map[string]fileProvider, len(r.Providers))}
 	for uuid, p := range r.Providers {
 		fp := fileProvider{Name: p.Name, Parent: p.Parent, Owner: p.Owner, Traits: p.Traits, Aggregates: p.Aggregates}
 		for class, stock := range p.Inventories {
-			i := stock.Inventory.Normalize()
-			put(&fp.Inventories, class, fileStock{stock.Owner, i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio})
+			fs := fileStock{Owner: stock.Owner, fileInventory: fileInventory(stock.Inventory.Normalize())}
+			if stock.Held != nil {
+				held := fileInventory(stock.Held.Normalize())
+				fs.Held = &held
+			}
+			put(&fp.Inventories, class, fs)
 		}
 		f.Providers[uuid] = fp
 	}
@@ -89,9 +109,7 @@ func decode(content []byte) (*Record, error) {
 	for uuid, fp := range f.Providers {
 		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
 		for class, s := range fp.Inventories {
-			put(&p.Inventories, class, Stock{s.Owner, providertree.Inventory{
-				Total: s.Total, Reserved: s.Reserved, MinUnit: s.MinUnit, MaxUnit: s.MaxUnit, StepSize: s.StepSize, AllocationRatio: s.AllocationRatio,
-			}})
+			put(&p.Inventories, class, Stock{Owner: s.Owner, Inventory: providertree.Inventory(s.fileInventory), Held: (*providertree.Inventory)(s.Held)})
 		}
 		r.Providers[uuid] = p
 	}
@@ -143,6 +161,9 @@ func (p Provider) problems(uuid string) (errs []error) {
 	for _, class := range sortedKeys(p.Inventories) {
 		add(p.Inventories[class].Owner.check())
 		add(providertree.Inventories{class: p.Inventories[class].Inventory}.Validate())
+		if held := p.Inventories[class].Held; held != nil {
+			add(providertree.Inventories{class: *held}.Validate())
+		}
 	}
 	for _, trait := range sortedKeys(p.Traits) {
 		add(p.Traits[trait].check())

@@ -55,6 +55,8 @@ type Provider struct {
 type Stock struct {
 	Owner     Owner
 	Inventory providertree.Inventory
+	// Held is what it was before it went while it was allocated, and was closed until it is free; nil of all others. Nobody changes it.
+	Held *providertree.Inventory
 }
 
 // Clone returns a deep copy; nil stays nil.
@@ -90,13 +92,16 @@ func (p Provider) equal(o Provider) bool {
 		maps.EqualFunc(p.Inventories, o.Inventories, Stock.equal) && maps.Equal(p.Traits, o.Traits) && maps.Equal(p.Aggregates, o.Aggregates)
 }
 
-func (s Stock) equal(o Stock) bool { return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) }
+func (s Stock) equal(o Stock) bool {
+	return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) && (s.Held == nil) == (o.Held == nil) && (s.Held == nil || s.Held.Equal(*o.Held))
+}
 
 // Union returns a record of everything that is ours by either; where both speak of one thing, the newer one counts. It is
 // what must be on disk while the agent writes: whatever a crash leaves of the old and the new, it is known to be ours. A record
 // of less must not be saved before every write has succeeded: what is deleted too late would be taken for somebody else's.
 //
-// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they have changed already.
+// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they have changed already. What was held back and is
+// so no more could still be closed.
 func (r *Record) Union(newer *Record) *Record {
 	if r == nil || newer == nil {
 		if r == nil {
@@ -118,6 +123,12 @@ func (r *Record) Union(newer *Record) *Record {
 			p.Owner = old.Owner
 		}
 		p.Inventories = union(old.Inventories, p.Inventories)
+		for class, was := range old.Inventories {
+			if stock := p.Inventories[class]; stock.Held == nil && was.Held != nil {
+				stock.Held = was.Held
+				p.Inventories[class] = stock
+			}
+		}
 		p.Traits = union(old.Traits, p.Traits)
 		p.Aggregates = union(old.Aggregates, p.Aggregates)
 		out.Providers[uuid] = p
@@ -167,6 +178,15 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 			was.aggregates[aggregate] = first(now.Aggregates[aggregate], old.Aggregates[aggregate])
 		}
 		out.note(p, was)
+		for class, stock := range out.Providers[p.UUID].Inventories {
+			for _, held := range []*providertree.Inventory{now.Inventories[class].Held, old.Inventories[class].Held} {
+				if isHeld(held, stock.Inventory) {
+					stock.Held = held
+					out.Providers[p.UUID].Inventories[class] = stock
+					break
+				}
+			}
+		}
 	}
 	return &out
 }

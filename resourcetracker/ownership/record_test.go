@@ -69,12 +69,21 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for name, change := range map[string]func(*Record){
 		"root": func(r *Record) { r.Root = uid("x") }, "node": func(r *Record) { r.Node = "x" }, "driver": func(r *Record) { r.Driver = "x" },
 		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true }, "shape": func(r *Record) { r.Shape = 2 },
-		"a provider less":   func(r *Record) { delete(r.Providers, uid("gpu0")) },
-		"name":              edit(func(p *Provider) { p.Name = "x" }),
-		"parent":            edit(func(p *Provider) { p.Parent = uid("x") }),
-		"owner":             edit(func(p *Provider) { p.Owner = "" }),
-		"inventory's":       edit(func(p *Provider) { p.Inventories["VCPU"] = Stock{Operator, p.Inventories["VCPU"].Inventory} }),
-		"value":             edit(func(p *Provider) { p.Inventories["VCPU"] = Stock{Driver, providertree.Inventory{Total: 9}} }),
+		"a provider less": func(r *Record) { delete(r.Providers, uid("gpu0")) },
+		"name":            edit(func(p *Provider) { p.Name = "x" }),
+		"parent":          edit(func(p *Provider) { p.Parent = uid("x") }),
+		"owner":           edit(func(p *Provider) { p.Owner = "" }),
+		"inventory's": edit(func(p *Provider) {
+			p.Inventories["VCPU"] = Stock{Owner: Operator, Inventory: p.Inventories["VCPU"].Inventory}
+		}),
+		"value": edit(func(p *Provider) {
+			p.Inventories["VCPU"] = Stock{Owner: Driver, Inventory: providertree.Inventory{Total: 9}}
+		}),
+		"what was held": edit(func(p *Provider) {
+			s := p.Inventories["VCPU"]
+			s.Held = &providertree.Inventory{Total: 9}
+			p.Inventories["VCPU"] = s
+		}),
 		"trait's":           edit(func(p *Provider) { p.Traits["HW_A"] = Driver }),
 		"an aggregate more": edit(func(p *Provider) { p.Aggregates[uid("b")] = Driver }),
 	} {
@@ -89,7 +98,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		t.Error("no record is like a record")
 	}
 	near := make()
-	near.Providers[root].Inventories["VCPU"] = Stock{Driver, providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
+	near.Providers[root].Inventories["VCPU"] = Stock{Owner: Driver, Inventory: providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
 	if !near.Equal(make()) {
 		t.Error("ratios are compared more exactly than Placement keeps them")
 	}

@@ -74,7 +74,7 @@ func (r Retiring) String() string {
 //
 // Usages is by provider and class, of the providers that [Shrinking] names; of what it does not have, nothing is allocated. May
 // says which classes are looked at (nil: all). Neither tree is changed; when nothing is held back, desired itself is returned.
-// The record of the result is [Record.Exact].
+// The record of the result is [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkRetire.
 func Retire(known, desired *providertree.Tree, usages map[string]map[string]int64, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
@@ -119,9 +119,7 @@ func (r *retirement) look(p providertree.Provider) {
 		case n <= 0:
 			continue
 		case !stays:
-			instead = was
-			instead.Total = min(n, providertree.MaxUnit)
-			instead.Reserved = instead.Total
+			instead = closed(was, n)
 		case now.Capacity() >= n:
 			continue
 		default:

@@ -88,6 +88,28 @@ func TestFileFormat(t *testing.T) {
 	}
 }
 
+// TestFileFormatOfWhatIsHeldBack: an agent that does not know of it must not take the file for its own.
+func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
+	r := owned(t, tree(t, "cn1 VGPU=2,reserved=2"), "cn1 VGPU:driver")
+	stock := r.Providers[root].Inventories["VGPU"]
+	stock.Held = &providertree.Inventory{Total: 8}
+	r.Providers[root].Inventories["VGPU"] = stock
+	content, err := encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"version": 2,`, `
+          "total": 2,
+          "reserved": 2,`, `
+          "held": {
+            "total": 8,
+            "reserved": 0,`} {
+		if !strings.Contains(string(content), want) {
+			t.Errorf("no %s in\n%s", want, content)
+		}
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord(t, drawWorld(t).Known)
@@ -133,8 +155,9 @@ func TestADamagedFileIsToldAndNeverReplaced(t *testing.T) {
 		"a uuid is none":       {edit(uid("a"), "aggregate"), ErrDamaged},
 		"a class is none":      {edit(`"VCPU"`, `"vcpu"`), ErrDamaged},
 		"an inventory is none": {edit(`"total": 8`, `"total": -8`), ErrDamaged},
+		"what is held is none": {edit(`"total": 8`, `"held": {"total": -8}, "total": 8`), ErrDamaged},
 		"of another node":      {strings.ReplaceAll(string(whole), root, uid("cn2")), ErrDamaged},
-		"a newer version":      {edit(`"version": 1`, `"version": 2`), ErrNewer},
+		"a newer version":      {edit(`"version": 1`, `"version": 3`), ErrNewer},
 		"a newer version with what nobody knows yet": {`{"version": 7, "root": 3}`, ErrNewer},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,8 @@ import "github.com/compute-agent/compute-agent/providertree"
 
 // Strip returns the tree that a driver is given: what Placement says, without what the agent laid over the driver's own
 // answer for the operator and for itself. So a driver that hands on what it was given does not make that its own, and what
-// left provider.yaml is gone without anybody having to take it away.
+// left provider.yaml is gone without anybody having to take it away. What was closed because it went while it was allocated is
+// as it was before ([Record.Hold]): a device that comes back is not taken for one that somebody has reserved.
 //
 // Known is not changed; the providers that have nothing of the kind are shared with it. A nil record strips nothing. Cost:
 // O(providers) in pointers and O(layered items).
@@ -20,8 +21,12 @@ func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 			continue
 		}
 		for class, stock := range p.Inventories {
-			if stock.Owner.layered() {
+			now, found := out.Inventory(uuid, class)
+			switch {
+			case stock.Owner.layered():
 				_, _ = out.RemoveInventory(uuid, class) // fails only for an unknown provider
+			case found && isHeld(stock.Held, now):
+				_, _ = out.SetInventory(uuid, class, *stock.Held) // and Placement had that already
 			}
 		}
 		if traits := layered(p.Traits); len(traits) > 0 {

@@ -35,7 +35,7 @@ func kernel(t fatal, h testhost.Host) (dir string, m machine.Machine, remove fun
 	if _, err = h.Sysfs(dir); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := sysfs.Read(dir)
+	seen, err := sysfs.Read(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package domcaps
 
 import (
-	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -114,11 +113,6 @@ func parse(text string) (Capabilities, error) {
 		return Capabilities{}, err
 	}
 	return c, nil
-}
-
-// Compare orders by architecture, machine type and how guests run.
-func Compare(a, b Capabilities) int {
-	return cmp.Or(cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Type, b.Type))
 }
 
 // capsXML is what is looked at of the document.

@@ -20,7 +20,4 @@
 //   - A host with SEV-SNP has <node>_amd_sev_snp with the whole pool and, like Nova's, no <node>_amd_sev_es. Nothing can be given away twice.
 //   - If SEV-ES guests are on such a host nevertheless (it was given SEV-SNP later), <node>_amd_sev_es stands for as long as they do: with
 //     the contexts that they hold, and all others reserved.
-//   - With [Host.ESBesideSNP] both kinds are offered, each with what the other one does not hold. What is free is then the same on both, and
-//     comes right with the next pass after a guest was made; between two passes the last free contexts can be claimed on both. A
-//     guest too many fails when it is started.
 package encryption

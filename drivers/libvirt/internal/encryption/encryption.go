@@ -72,9 +72,9 @@ func (l Limit) Choose(h Host, domains []domain.Domain) ([]Provider, []machine.Do
 			p.Total = l.total(most.guests, h.Kernel, &d)
 		default:
 			p.Total = *most.esGuests
-			p.Reserved = h.reserved(p, offered, held)
+			p.Reserved = reserved(p, offered, held)
 		}
-		if p.Total > 0 && (p.Security != domain.SEVES || h.stands(offered, held)) {
+		if p.Total > 0 && (p.Security != domain.SEVES || stands(offered, held)) {
 			out = append(out, p)
 		} else if n := held[p.Security]; n > 0 {
 			d.addf("sev-guests-"+k.doubt(), "%d domain(s) are launched with %s, of which no contexts are reported: the host cannot run them, or the configuration allows none", n, k.word)
@@ -88,16 +88,16 @@ func (l Limit) Choose(h Host, domains []domain.Domain) ([]Provider, []machine.Do
 }
 
 // stands says whether SEV-ES has a provider of its own.
-func (h Host) stands(offered map[domain.Security]bool, held map[domain.Security]int64) bool {
-	return !offered[domain.SEVSNP] || h.ESBesideSNP || held[domain.SEVES] > 0
+func stands(offered map[domain.Security]bool, held map[domain.Security]int64) bool {
+	return !offered[domain.SEVSNP] || held[domain.SEVES] > 0
 }
 
 // reserved are the contexts of the common pool that a provider cannot give.
-func (h Host) reserved(p Provider, offered map[domain.Security]bool, held map[domain.Security]int64) int64 {
+func reserved(p Provider, offered map[domain.Security]bool, held map[domain.Security]int64) int64 {
 	switch {
 	case p.Security == domain.SEVSNP:
 		return min(held[domain.SEVES], p.Total)
-	case offered[domain.SEVSNP] && !h.ESBesideSNP:
+	case offered[domain.SEVSNP]:
 		return p.Total - min(held[domain.SEVES], p.Total)
 	}
 	return min(held[domain.SEVSNP], p.Total)

@@ -107,15 +107,9 @@ func TestChoose(t *testing.T) {
 			domains: "sev-es=9 sev-snp=20",
 			want:    []string{sev, "n_amd_sev_es 99-90/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-9/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
 		},
-		"both kinds offered": {
-			change:  func(h *Host) { h.ESBesideSNP = true },
-			domains: "sev-es=9 sev-snp=20 sev=400",
-			want:    []string{sev, "n_amd_sev_es 99-20/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-9/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
-		},
 		"more guests than contexts": {
-			change:  func(h *Host) { h.ESBesideSNP = true },
 			domains: "sev-es=60 sev-snp=120",
-			want:    []string{sev, "n_amd_sev_es 99-99/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
+			want:    []string{sev, "n_amd_sev_es 99-39/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
 			doubts:  []string{"sev-es-shared: 60 SEV-ES and 120 SEV-SNP domains share 99 contexts: they cannot all run at once; move some to another host"},
 		},
 		"SEV-SNP guests on a host that lost SEV-SNP": {
@@ -273,7 +267,6 @@ func anyHost(t *rapid.T) Host {
 			SEV: on.Draw(t, "SEV"), SNP: on.Draw(t, "SNP"),
 			Capabilities: Maximum{maximum("guests"), maximum("ES guests")}, Node: Maximum{maximum("node's guests"), maximum("node's ES guests")},
 		},
-		ESBesideSNP: rapid.Bool().Draw(t, "both"),
 	}
 	if on.Draw(t, "kernel") {
 		h.Kernel = &Kernel{SEV: on.Draw(t, "kernel's SEV"), ES: on.Draw(t, "kernel's ES"), SNP: on.Draw(t, "kernel's SNP"), Guests: rapid.IntRange(0, 12).Draw(t, "kernel's guests"), ESGuests: 3}
@@ -343,9 +336,8 @@ func TestOnePoolIsGivenAwayOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := rapid.UintRange(1, 12).Draw(t, "pool")
 		h := Host{
-			Libvirt:     Libvirt{SEV: true, SNP: true, Capabilities: Maximum{number(5), &pool}},
-			Kernel:      &Kernel{SEV: true, ES: true, SNP: true},
-			ESBesideSNP: rapid.Bool().Draw(t, "both"),
+			Libvirt: Libvirt{SEV: true, SNP: true, Capabilities: Maximum{number(5), &pool}},
+			Kernel:  &Kernel{SEV: true, ES: true, SNP: true},
 		}
 		held := map[domain.Security]int64{domain.SEVES: rapid.Int64Range(0, int64(pool)).Draw(t, "SEV-ES guests from before")}
 		for range 40 {
@@ -365,7 +357,7 @@ func TestOnePoolIsGivenAwayOnce(t *testing.T) {
 			if left < 0 || snp != left {
 				t.Fatalf("%v of %d are held, and %d are offered for SEV-SNP", held, pool, snp)
 			}
-			if h.ESBesideSNP && es != left || !h.ESBesideSNP && es != 0 {
+			if es != 0 {
 				t.Fatalf("%v of %d are held, and %d are offered for SEV-ES", held, pool, es)
 			}
 			s := rapid.SampledFrom([]domain.Security{domain.SEVES, domain.SEVSNP}).Draw(t, "kind")

@@ -16,8 +16,6 @@ type Host struct {
 	Libvirt Libvirt
 	// Kernel is nil where the kernel knows of no such thing: another processor, or kvm_amd is not loaded.
 	Kernel *Kernel
-	// ESBesideSNP offers SEV-ES on a host that has SEV-SNP, where Nova offers SEV-SNP alone. See the package's comment.
-	ESBesideSNP bool
 }
 
 // Libvirt is what libvirt says.

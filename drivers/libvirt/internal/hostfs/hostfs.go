@@ -60,27 +60,6 @@ func (r Root) OnlineCPUs() ([]int, error) {
 	return cpus, err
 }
 
-// Threaded reports whether some core has more than one CPU that is online.
-//
-// Cost: one file per online CPU, up to the first core with two.
-func (r Root) Threaded() (bool, error) {
-	online, err := r.OnlineCPUs()
-	if err != nil {
-		return false, err
-	}
-	for _, cpu := range online {
-		siblings, err := r.cpuList(fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // architectures without a topology
-		case err != nil:
-			return false, err
-		case len(siblings) > 1:
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // MemTotalKiB is the memory that the kernel manages.
 func (r Root) MemTotalKiB() (uint64, error) {
 	text, err := r.read("proc/meminfo")

@@ -5,7 +5,7 @@
 //
 //	capabilities, cpuinfo ──▶ CPU features, architecture, threads ─┐
 //	domain capabilities ────▶ disk buses, video, TPM, firmware, … ─┼─▶ Verdicts: the root's traits, which are the driver's (Owned)
-//	versions ───────────────▶ models that came with them          ─┘   Encryptions: a trait each for children of the root
+//	versions ───────────────▶ models that came with them          ─┘
 //	configuration ──────────▶ what nova-compute promises           ──▶ Capabilities: which are the agent's to put on the root
 //	descriptions of mdevs ─────────────────────────────────────────▶ GPU: for the providers of GPUs
 //

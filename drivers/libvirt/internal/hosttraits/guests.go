@@ -19,8 +19,6 @@ type guests struct {
 	tpmEnabled             bool
 	tpmBackends            map[string]bool
 	tpmModels, tpmVersions map[string]bool
-	sev, sevSNP            bool
-	sevGuests, sevESGuests int
 	libvirt, qemu          Version
 }
 
@@ -47,9 +45,6 @@ func (h Host) guests() guests {
 		add(g.tpmBackends, d.TPM.Backends)
 		add(g.tpmModels, d.TPM.Models)
 		add(g.tpmVersions, d.TPM.Versions)
-		g.sev = g.sev || d.SEV.Supported
-		g.sevSNP = g.sevSNP || slices.Contains(d.Security, "sev-snp")
-		g.sevGuests, g.sevESGuests = max(g.sevGuests, d.SEV.MaxGuests), max(g.sevESGuests, d.SEV.MaxESGuests)
 	}
 	if len(g.tpmVersions) == 0 { // libvirt before 8.6 does not say; swtpm makes both
 		add(g.tpmVersions, []string{"1.2", "2.0"})

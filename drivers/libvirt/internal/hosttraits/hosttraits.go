@@ -24,11 +24,9 @@ type Host struct {
 	Domains []domcaps.Capabilities
 	// Libvirt is the version of the daemon, QEMU that of the emulator, 0 if not known.
 	Libvirt, QEMU Version
-	// Kernel is nil if not known.
-	Kernel *Kernel
-	// EncryptionOnRoot says that SEV is reported on the root, as older Novas did, not on children of its own.
-	EncryptionOnRoot bool
-	Config           Config
+	// KernelAsked says that it is known what the kernel may encrypt, or that it may nothing.
+	KernelAsked bool
+	Config      Config
 }
 
 // Asked chooses the architectures of guests whose domain capabilities count: the host's own, and those that have a trait. (Nova asks about
@@ -82,27 +80,9 @@ func (h Host) Verdicts() map[string]bool {
 	return out
 }
 
-// Traits are the root's that the host has, sorted. Features and architectures without a trait are left out: that is most of them.
-func (h Host) Traits() []string {
-	var traits []string
-	for t, has := range h.Verdicts() {
-		if has {
-			traits = append(traits, t)
-		}
-	}
-	slices.Sort(traits)
-	return traits
-}
-
-// Owns says whether the driver may add a trait to the root of a node, or remove it: all that [Host.Verdicts] can name, and no other.
-func Owns(trait string) bool {
-	_, found := slices.BinarySearch(Owned(), trait)
-	return found
-}
-
 // Owned are the traits that the driver owns on a root, sorted.
 var Owned = sync.OnceValue(func() []string {
-	traits := []string{hyperthreading, sev.Trait, sevES.Trait, sevSNP.Trait}
+	traits := append([]string{hyperthreading}, sevTraits...)
 	for _, family := range features {
 		for _, f := range family {
 			traits = append(traits, f.traits...)

@@ -29,8 +29,6 @@ type Conn interface {
 	SEV() (SEV, error)
 	// ExpandCPU returns a <cpu> element in which all features that the model of the given one stands for are listed.
 	ExpandCPU(cpu string) (string, error)
-	// Guests lists all domains, running or only defined, with what Nova says of them: all or an error. Cost: two to three calls for each.
-	Guests() ([]Guest, error)
 	// Domains lists all domains in the order of their uuids, running or only defined: all or an error. want chooses those whose XML is read as well; nil: none.
 	//
 	// Cost: one call for the list and one for all states, however many there are, and one for each XML. None of them waits for an emulator: a guest
@@ -109,13 +107,6 @@ type Emulator struct {
 type SEV struct {
 	// MaxGuests and MaxESGuests are how many guests with SEV and with SEV-ES can run; 0 where libvirt (before 8.0) does not say.
 	MaxGuests, MaxESGuests uint
-}
-
-// Guest is a domain.
-type Guest struct {
-	UUID, Name string
-	// Metadata is the XML element that Nova attached to the domain, or "".
-	Metadata string
 }
 
 // DeviceKind is a kind of node devices.

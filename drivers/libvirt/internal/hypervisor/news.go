@@ -41,6 +41,7 @@ func (c Changes) none() bool { return !c.All && !c.Devices && len(c.Domains) == 
 type News struct {
 	mu       sync.Mutex
 	events   uint64            // so far
+	devices  uint64            // of these about node devices
 	floor    uint64            // the revision of domains that are not in last
 	last     map[string]uint64 // by uuid: the number of the last event
 	watchers map[*Watcher]struct{}
@@ -57,6 +58,9 @@ func (n *News) add(e Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.events++
+	if e.Device != "" {
+		n.devices++
+	}
 	if e.Domain != "" {
 		if len(n.last) >= maxRevisions {
 			n.floor = n.events
@@ -82,6 +86,13 @@ func (n *News) lost() {
 	for w := range n.watchers {
 		w.take(Changes{All: true}, "")
 	}
+}
+
+// Devices is how many events about node devices there were so far: as long as it is the same, libvirt most probably says the same of them.
+func (n *News) Devices() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.devices
 }
 
 // revision is that of a domain.

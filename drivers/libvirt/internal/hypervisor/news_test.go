@@ -154,3 +154,14 @@ func BenchmarkNews(b *testing.B) {
 		n.add(Event{Domain: uuids[i%len(uuids)]})
 	}
 }
+
+func TestEventsAboutDevicesAreCounted(t *testing.T) {
+	n := NewNews()
+	n.add(Event{Device: "pci_0000_00_00_0"})
+	n.add(Event{Domain: "d"})
+	n.lost()
+	n.add(Event{Device: "pci_0000_00_00_0"})
+	if got := n.Devices(); got != 2 {
+		t.Errorf("%d, want 2", got)
+	}
+}

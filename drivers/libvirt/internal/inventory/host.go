@@ -42,7 +42,8 @@ type Host struct {
 type Settings struct {
 	// Nested gives each NUMA cell a provider.
 	Nested bool
-	// TypeTraits gives the providers of mediated devices the trait of their type (CUSTOM_NVIDIA_222). Nova does not.
+	// TypeTraits gives the providers of mediated devices the trait of their type (CUSTOM_NVIDIA_222). Nova does not. What else follows from
+	// the type is among the traits of [mdevs.Provider].
 	TypeTraits bool
 
 	// What is not for guests, by resource class. Nested, the cells share it out in proportion to what they have.

@@ -20,11 +20,11 @@ import (
 //	VCPU                                  where PCPU comes that was nowhere; it may stay, for guests without dedicated processors
 //	VGPU and other mediated devices       the root to their parents
 //	MEM_ENCRYPTION_CONTEXT                the root to its kinds
-//	DISK_GB                               the root to a sharing provider, a sharing provider to a root that had none (the provider keeps its inventory)
 //	any class of a device                 the same device, under another class
 //
 // What only goes is none of these: a GPU, a cell that is there no more, a class that was switched off. There is nowhere to move to, and the
-// agent keeps it for as long as it is allocated.
+// agent keeps it for as long as it is allocated. Neither is DISK_GB, though a sharing provider may have it from now on: other hosts' guests are on that,
+// and it is not for one of them to give it away.
 //
 // Cost: O(providers of the node).
 func (w Wanted) Leaving(tree *providertree.Tree, root string) ([]plugins.Place, error) {
@@ -47,42 +47,21 @@ func (w *Wanted) leaving(s *standing) []plugins.Place {
 		}
 		for _, class := range v.SortedClasses() {
 			isSplit := split && class == classVCPU && (site.Kind == placing.Root || site.Kind == placing.Cell)
-			if isSplit || slices.Contains(classes, class) && w.leaves(s, p, site.Kind, class) {
+			if isSplit || slices.Contains(classes, class) && w.leaves(p, site.Kind, class) {
 				out = append(out, plugins.Place{Provider: uuid, Class: class})
 			}
-		}
-	}
-	if w.Providers[0].stock(classDisk) != nil && s.diskless() {
-		for _, uuid := range s.shares() {
-			out = append(out, plugins.Place{Provider: uuid, Class: classDisk})
 		}
 	}
 	return out
 }
 
-// diskless says whether the node is known and has no disk of its own.
-func (s *standing) diskless() bool {
-	_, has := s.tree.Inventory(s.root, classDisk)
-	return !has && (s.has(classMemory) || s.has(classVCPU) || s.has(classPCPU))
-}
-
-// shares are the providers that share DISK_GB with the root.
-func (s *standing) shares() []string {
-	return slices.DeleteFunc(s.sharing(), func(uuid string) bool {
-		_, has := s.tree.Inventory(uuid, classDisk)
-		return !has
-	})
-}
-
 // leaves says whether a class that a provider loses is elsewhere from now on. p is nil for a provider that is not wanted.
-func (w *Wanted) leaves(s *standing, p *Provider, kind placing.Kind, class string) bool {
+func (w *Wanted) leaves(p *Provider, kind placing.Kind, class string) bool {
 	switch {
 	case kind == placing.Root && computing(class):
 		return w.anywhere(placing.Cell, class)
 	case kind == placing.Root && class == encryption.Class:
 		return w.any(placing.Encryption)
-	case kind == placing.Root && class == classDisk:
-		return w.sharedDisk && len(s.shares()) > 0
 	case kind == placing.Root:
 		return w.mdevClasses[class] && w.any(placing.MdevParent)
 	case kind == placing.Cell:

@@ -119,22 +119,12 @@ func TestLeaving(t *testing.T) {
 				h.Cells, h.Shared, h.Dedicated = append(h.Cells[:1:1], machine.Cell{ID: 2, CPUs: []int{8}, MemoryKiB: 1 << 20}), []int{1, 2, 8}, []int{3}
 			},
 		},
-		"the disk, to a sharing provider": {
+		"the disk, when a sharing provider has it: not leaving": {
 			host: func(h *inventory.Host) { h.SharedDisk = true },
 			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }},
-			want: []string{"cn1 DISK_GB"},
 		},
-		"the disk, back from a sharing provider": {
+		"the disk, when it is not shared any more: not leaving": {
 			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }, without("DISK_GB")},
-			want: []string{"nfs DISK_GB"},
-		},
-		"the disk, to a provider that shares it with others only: not leaving": {
-			host: func(h *inventory.Host) { h.SharedDisk = true },
-			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) {
-				*tree = *withOthers(t, tree)
-				_, err := tree.RemoveAggregates(root, group)
-				must(t, err)
-			}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,10 +159,7 @@ func (s Stock) inventory(old providertree.Inventory, known bool, elsewhere func(
 	}
 	if s.Lenient && known {
 		inv.MinUnit, inv.StepSize = min(old.MinUnit, s.Total), old.StepSize
-		// A device that went while it was allocated was kept with all of it reserved and less than could be had: nobody's wish, now that it is back.
-		if old.Reserved < old.Total || old.MaxUnit == old.Total {
-			inv.Reserved = max(inv.Reserved, min(old.Reserved, s.Total))
-		}
+		inv.Reserved = max(inv.Reserved, min(old.Reserved, s.Total))
 	}
 	return inv
 }

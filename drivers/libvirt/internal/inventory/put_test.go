@@ -318,13 +318,13 @@ func TestPut(t *testing.T) {
 				}
 			},
 		},
-		"virtual functions that were kept while they were away are free again": {
+		"what is reserved of all there were is no more than that": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
 				_, err := tree.SetInventory(novaNIC, "CUSTOM_PCI_15B3_1016", providertree.Inventory{Total: 3, Reserved: 3, MaxUnit: 4})
 				must(t, err)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				if inv, _ := after.Inventory(novaNIC, "CUSTOM_PCI_15B3_1016"); !inv.Equal(providertree.Inventory{Total: 4, MaxUnit: 4}) {
+				if inv, _ := after.Inventory(novaNIC, "CUSTOM_PCI_15B3_1016"); !inv.Equal(providertree.Inventory{Total: 4, Reserved: 3, MaxUnit: 4}) {
 					t.Error(inv)
 				}
 			},

@@ -40,7 +40,7 @@ const (
 func Want(h Host, s Settings) (Wanted, []machine.Doubt, error) {
 	b := builder{Host: h, Settings: s, cells: map[int]string{}}
 	b.w = Wanted{
-		nested: s.Nested, sharedDisk: h.SharedDisk, ownedTraits: slices.Clone(h.OwnedTraits), mdevTraits: slices.Clone(h.MdevTraits),
+		ownedTraits: slices.Clone(h.OwnedTraits), mdevTraits: slices.Clone(h.MdevTraits),
 		mdevClasses: map[string]bool{classVGPU: true}, pciClasses: map[string]bool{},
 	}
 	b.root()

@@ -26,7 +26,6 @@ type Wanted struct {
 	// Providers are the root and what is below it, every parent before its children.
 	Providers []Provider
 
-	nested, sharedDisk      bool
 	ownedTraits, mdevTraits []string
 	mdevClasses, pciClasses map[string]bool
 }
@@ -55,7 +54,8 @@ type Stock struct {
 	// Ratio is what the configuration or the kind of thing says. Where it is 0, the ratio that Placement has stays; a class that was elsewhere
 	// in the tree brings its own along; a new one gets Initial.
 	Ratio, Initial float64
-	// Lenient leaves all but the total and max_unit as Placement has it, though more may be reserved: operators reserve PCI devices there.
+	// Lenient leaves all but the total and max_unit as Placement has it, though more may be reserved: operators reserve PCI devices there. What the
+	// agent reserves of a device that went while it was allocated is not seen here.
 	Lenient bool
 	// Carried is told only where the tree has the class already, on the root or on a cell.
 	Carried bool

@@ -74,7 +74,9 @@ type MdevParent struct {
 	Address *Address
 	Cell    int
 	Types   []MdevType
-	Mdevs   []Mdev
+	// Others are the types that nobody asked about, by their IDs.
+	Others []string
+	Mdevs  []Mdev
 }
 
 // MdevType is a kind of mediated device that a parent can make.
@@ -83,6 +85,8 @@ type MdevType struct {
 	ID, Name string
 	// API is vfio-pci and the like.
 	API string
+	// Description is what else the vendor's driver says of it, in words of its own, or "".
+	Description string
 	// Available is how many more can be made now.
 	Available int
 }

@@ -30,6 +30,8 @@ type MdevConfig struct {
 	EnabledTypes []string `json:"enabled_mdev_types"`
 	// MdevTypes has more about some of them, by name.
 	MdevTypes map[string]MdevTypeConfig `json:"mdev_types"`
+	// TypeTraits gives each provider traits that follow from its type: its name, and what its GPU can drive.
+	TypeTraits bool `json:"mdev_type_traits"`
 }
 
 // MdevTypeConfig is a table [drivers.libvirt.config.mdev_types."nvidia-222"], which is Nova's section [mdev_nvidia-222].

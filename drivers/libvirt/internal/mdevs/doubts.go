@@ -63,7 +63,7 @@ func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevPare
 	if !there {
 		return machine.Doubtf(key, "%s.device_addresses has %s, which the host does not have, or which makes no mediated devices", keyOf(mt.name), device), true
 	}
-	var offered []string
+	offered := slices.Clone(p.Others)
 	for _, offer := range p.Types {
 		if offer.ID == mt.name {
 			return machine.Doubt{}, false

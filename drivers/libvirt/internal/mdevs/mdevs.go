@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/symbols"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -22,12 +23,13 @@ type Provider struct {
 	// Active devices of the type are there; they may be allocated. Inactive ones take nothing.
 	Active int
 	// Total is Active and what can still be made. With 0 there is nothing to report: the provider goes, or stays with all of it reserved for
-	// as long as something is allocated from it. Why says in words where the rest is, if MaxInstances or other types took it.
+	// as long as something is allocated from it.
 	Total int
-	Why   string
 	// Traits are those that the operator gave the type, sorted; TypeTrait says which type it is: CUSTOM_NVIDIA_222.
 	Traits    []string
 	TypeTrait string
+	// Description is what the vendor's driver says of the type, or "".
+	Description string
 }
 
 // Name is the provider's name, which is Nova's.
@@ -94,13 +96,29 @@ func (t Types) provider(parent machine.MdevParent) (Provider, bool) {
 	for _, offer := range parent.Types {
 		if offer.ID == mt.name {
 			offered, available = true, min(max(offer.Available, 0), providertree.MaxUnit-p.Active)
+			p.Description = offer.Description
 		}
 	}
 	p.Total = p.Active + available
-	if p.Total == 0 {
-		p.Why = "none exists and no more can be made now"
-	}
 	return p, offered || p.Active > 0
+}
+
+// TypeTraits are the traits of all types that a host's devices know, enabled or not, sorted.
+func TypeTraits(m machine.Machine) []string {
+	var out []string
+	for _, parent := range m.Parents {
+		ids := slices.Clone(parent.Others)
+		for _, offer := range parent.Types {
+			ids = append(ids, offer.ID)
+		}
+		for _, id := range ids {
+			if trait := symbols.Custom(id); providertree.ValidateTrait(trait) == nil { // others cannot have been given to anything
+				out = append(out, trait)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // bound keeps a type within its max_instances.
@@ -129,7 +147,7 @@ func (mt *mdevType) bound(providers []Provider, held map[string]bool) {
 	for _, p := range mine {
 		more := p.Total - p.Active
 		if more > 0 && sum+more > mt.max {
-			p.Total, p.Why = p.Active, "max_instances of its type leaves no room for more"
+			p.Total = p.Active
 			continue
 		}
 		sum += more

@@ -44,7 +44,7 @@ func parent(t testing.TB, name string, cell int, types string, mdevs ...string) 
 func short(providers []Provider) []string {
 	var out []string
 	for _, p := range providers {
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s cell %d %s %s=%d/%d %s %s", p.Name("n"), p.Cell, p.TypeTrait, p.Class, p.Active, p.Total, strings.Join(p.Traits, ","), p.Why)))
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s cell %d %s %s=%d/%d %s", p.Name("n"), p.Cell, p.TypeTrait, p.Class, p.Active, p.Total, strings.Join(p.Traits, ","))))
 	}
 	return out
 }
@@ -92,7 +92,7 @@ func TestChoose(t *testing.T) {
 		"devices of another type": {
 			config:  `{"enabled_mdev_types": ["nvidia-231"]}`,
 			parents: two,
-			want:    []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_231 VGPU=0/0  none exists and no more can be made now", "n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_231 VGPU=0/4"},
+			want:    []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_231 VGPU=0/0", "n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_231 VGPU=0/4"},
 			doubts: []string{"mdev-other-pci_0000_06_00_0: pci_0000_06_00_0 is configured for mediated devices of type nvidia-231, but has 2 of another (nvidia-222): " +
 				"those are not reported, and what can be made of nvidia-231 may be less for them"},
 		},
@@ -116,7 +116,7 @@ func TestChoose(t *testing.T) {
 			parents: functions,
 			want: []string{
 				"n_pci_0000_06_00_4 cell 0 CUSTOM_A VGPU=0/1", "n_pci_0000_06_00_5 cell 0 CUSTOM_A VGPU=0/1",
-				"n_pci_0000_06_00_6 cell 0 CUSTOM_A VGPU=0/0  max_instances of its type leaves no room for more", "n_pci_0000_06_00_7 cell 0 CUSTOM_A VGPU=1/1",
+				"n_pci_0000_06_00_6 cell 0 CUSTOM_A VGPU=0/0", "n_pci_0000_06_00_7 cell 0 CUSTOM_A VGPU=1/1",
 			},
 		},
 		"max_instances: providers that are in the tree come before new ones": {
@@ -124,8 +124,8 @@ func TestChoose(t *testing.T) {
 			parents: functions,
 			held:    []string{"pci_0000_06_00_6"},
 			want: []string{
-				"n_pci_0000_06_00_4 cell 0 CUSTOM_A VGPU=0/0  max_instances of its type leaves no room for more",
-				"n_pci_0000_06_00_5 cell 0 CUSTOM_A VGPU=0/0  max_instances of its type leaves no room for more",
+				"n_pci_0000_06_00_4 cell 0 CUSTOM_A VGPU=0/0",
+				"n_pci_0000_06_00_5 cell 0 CUSTOM_A VGPU=0/0",
 				"n_pci_0000_06_00_6 cell 0 CUSTOM_A VGPU=0/1", "n_pci_0000_06_00_7 cell 0 CUSTOM_A VGPU=1/1",
 			},
 		},
@@ -133,8 +133,8 @@ func TestChoose(t *testing.T) {
 			config:  `{"enabled_mdev_types": ["nvidia-222"], "mdev_types": {"nvidia-222": {"max_instances": 15}}}`,
 			parents: two,
 			want: []string{
-				"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/2  max_instances of its type leaves no room for more",
-				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/0  max_instances of its type leaves no room for more",
+				"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/2",
+				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/0",
 			},
 		},
 		"max_instances below what exists, and below what one device offers": {
@@ -142,9 +142,9 @@ func TestChoose(t *testing.T) {
 				"mtty-2": {"device_addresses": ["mtty_mtty"], "max_instances": 11}}}`,
 			parents: two,
 			want: []string{
-				"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/2  max_instances of its type leaves no room for more",
-				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/0  max_instances of its type leaves no room for more",
-				"n_mtty_mtty cell -1 CUSTOM_MTTY_2 VGPU=0/0  max_instances of its type leaves no room for more",
+				"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/2",
+				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/0",
+				"n_mtty_mtty cell -1 CUSTOM_MTTY_2 VGPU=0/0",
 			},
 			doubts: []string{
 				`mdev-max-nvidia-222: mdev_types."nvidia-222".max_instances is 1, but 2 exist: what exists is reported, and no more`,
@@ -174,6 +174,42 @@ func TestChoose(t *testing.T) {
 				t.Errorf("doubts (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestTypeTraits: those of all types are known, so that the one of a type that is another now can be taken away.
+func TestTypeTraits(t *testing.T) {
+	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"), parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
+	second.Others = []string{"nvidia-231", strings.Repeat("x", 250)}
+	got := TypeTraits(machine.Machine{Parents: []machine.MdevParent{first, second}})
+	if diff := cmp.Diff([]string{"CUSTOM_I915_GVTG_V5_4", "CUSTOM_NVIDIA_222", "CUSTOM_NVIDIA_231"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestADescriptionIsThatOfTheTypeThatCounts(t *testing.T) {
+	types, err := configure(t, `{"enabled_mdev_types": ["b"]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := parent(t, "pci_0000_06_00_4", 0, "a=1 b=1")
+	p.Types[0].Description, p.Types[1].Description = "num_heads=1", "num_heads=4"
+	if got, _ := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil); len(got) != 1 || got[0].Description != "num_heads=4" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWhatADeviceMakesInstead is told although nobody asked about the other types.
+func TestWhatADeviceMakesInstead(t *testing.T) {
+	types, err := configure(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := parent(t, "pci_0000_06_00_4", 0, "")
+	p.Others = []string{"c", "b"}
+	_, doubts := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil)
+	if len(doubts) == 0 || !strings.Contains(doubts[0].Text, "(it makes: b, c)") || p.Others[0] != "c" {
+		t.Errorf("%v", texts(doubts))
 	}
 }
 
@@ -261,9 +297,6 @@ func TestBounds(t *testing.T) {
 			}
 			if p.Total < there+available && (want == "b" || bound == 0 || sum+available <= bound) {
 				t.Fatalf("%+v was left out, although %d of %d are taken", p, sum, bound)
-			}
-			if (p.Why == "") != (p.Total > 0 && p.Total == there+available) {
-				t.Fatalf("%+v: why", p)
 			}
 		}
 	})

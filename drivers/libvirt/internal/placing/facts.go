@@ -52,7 +52,6 @@ type Facts struct {
 	Mdevs map[string][]string
 	// Lost are the uuids of mediated devices that are not there: those of a guest that is off, after the host was restarted.
 	Lost []string
-	PCI  []machine.Address
 }
 
 // Facts tells where a domain is.
@@ -62,7 +61,7 @@ type Facts struct {
 //
 // Cost: O(length of its sets of processors).
 func (h *Host) Facts(d domain.Domain) Facts {
-	f := Facts{UUID: d.UUID, Dedicated: map[int]int{}, Floating: map[int]int{}, MemoryKiB: map[int]uint64{}, Mdevs: map[string][]string{}, PCI: d.PCI}
+	f := Facts{UUID: d.UUID, Dedicated: map[int]int{}, Floating: map[int]int{}, MemoryKiB: map[int]uint64{}, Mdevs: map[string][]string{}}
 	for vcpu := range d.VCPUs {
 		cpus := d.CPUs(vcpu)
 		switch cell := h.cellOf(cpus); {

@@ -43,7 +43,7 @@ func TestFacts(t *testing.T) {
 			d.Mdevs, d.PCI = []string{id(0x101), id(0x202), id(0x999), id(0x888)}, []machine.Address{nic(0)}
 			d.Mark = &domain.Mark{Mdevs: []domain.Mdev{{UUID: id(0x888), Parent: "pci_0000_80_00_0"}}}
 		}, placing.Facts{
-			Unbound: 2, UnboundKiB: 1024, PCI: []machine.Address{nic(0)}, Lost: []string{id(0x999)},
+			Unbound: 2, UnboundKiB: 1024, Lost: []string{id(0x999)},
 			Mdevs: map[string][]string{"pci_0000_80_00_0": {id(0x101), id(0x888)}, "pci_0000_81_00_0": {id(0x202)}},
 		}},
 	} {

@@ -89,7 +89,7 @@ func Place(guests []Guest, room Room, rule Rule) (Shares, []Offender) {
 		need[g.UUID] = p.need(g)
 	}
 	slices.SortStableFunc(loose, func(a, b Guest) int {
-		return cmp.Or(rank(len(a.Fixed) > 0)-rank(len(b.Fixed) > 0), need[b.UUID].compare(need[a.UUID]))
+		return cmp.Or(rank(a.isFixed())-rank(b.isFixed()), need[b.UUID].compare(need[a.UUID]))
 	})
 	for _, g := range loose {
 		p.rest(g, rule)
@@ -161,6 +161,18 @@ func (p *placement) move(uuid string, place int, class string, amount int64) {
 	p.take(p.shares[uuid], place, class, amount)
 	p.take(p.loose[uuid], place, class, amount)
 	p.left[place][class] -= amount
+}
+
+// isFixed tells whether something of a guest is.
+func (g Guest) isFixed() bool {
+	for _, places := range g.Fixed {
+		for _, amount := range places {
+			if amount > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // rest is what is not fixed of a guest.

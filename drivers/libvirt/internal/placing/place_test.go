@@ -40,6 +40,14 @@ func TestPlace(t *testing.T) {
 			room(4, 16), placing.Whole,
 			placing.Shares{"a": at{0: {"VCPU": 1, "MEMORY_MB": 4}}, "b": at{1: {"VCPU": 1, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1, "MEMORY_MB": 4}}}, nil,
 		},
+		"what is fixed in no place is not fixed": {
+			[]placing.Guest{
+				{UUID: "a", Amounts: held{"VCPU": 4, "MEMORY_MB": 1}, Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {1: 0}}},
+				{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 1}, Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {0: 1}}},
+			},
+			room(8, 16), placing.Whole,
+			placing.Shares{"a": at{1: {"VCPU": 4, "MEMORY_MB": 1}}, "b": at{0: {"VCPU": 1, "MEMORY_MB": 1}}}, nil,
+		},
 		"the largest come first": {
 			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 2}}, {UUID: "b", Amounts: held{"VCPU": 2}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
 			room(4, 1), placing.Whole,

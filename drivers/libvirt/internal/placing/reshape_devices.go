@@ -116,8 +116,7 @@ func (g ground) tell(kind Kind, lots []lot) (fixed map[int]int64, problem string
 	}
 	d, known := g.domains[lots[0].consumer]
 	if !known {
-		return nil, "the host has no domain of it, so that nobody can tell which device it has: finish or undo its migration if there is one, " +
-			"or else delete the allocation, which was left behind", false
+		return nil, "the host has no domain of it, so that nobody can tell which device it has", false
 	}
 	has, problem, nowhere := g.devicesOf(kind, d, rest)
 	if problem != "" {

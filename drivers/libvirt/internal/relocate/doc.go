@@ -16,7 +16,9 @@
 //   - Contexts of memory encryption go from the root to the provider of the domain's kind of encryption.
 //   - Processors, memory and huge pages go from the root to NUMA cells, and from there to the root, where they add up.
 //   - What a provider has of a class is called by the provider's new class.
-//   - DISK_GB goes from the root to the sharing provider, and back.
+//
+// DISK_GB is not among them: on a sharing provider are other hosts' guests too, and nobody but its owner may give it away. The agent keeps what is
+// allocated of the root's until it is free.
 //
 // It is pure: the same arguments, in whatever order, have the same result.
 package relocate

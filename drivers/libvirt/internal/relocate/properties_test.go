@@ -54,7 +54,10 @@ func anyShape(t *rapid.T) shape {
 	put(nic, rapid.SampledFrom([]string{"CUSTOM_PCI_A", "CUSTOM_NIC"}).Draw(t, "class of the NIC"))
 	put(rapid.SampledFrom([]string{root, sev, sevES}).Draw(t, "encryption"), "MEM_ENCRYPTION_CONTEXT")
 	put(sevES, "MEM_ENCRYPTION_CONTEXT")
-	put(rapid.SampledFrom([]string{root, shared}).Draw(t, "disk"), "DISK_GB")
+	put(shared, "DISK_GB")
+	if rapid.Bool().Draw(t, "disk") {
+		put(root, "DISK_GB")
+	}
 	return s
 }
 
@@ -97,7 +100,7 @@ func anyRequest(t *rapid.T) relocate.Request {
 	r.Allocations = h.allocations()
 	for _, place := range everyPlace {
 		_, has := s[place.Provider][place.Class]
-		ours := place.Provider != abroad && place.Provider != stranger
+		ours := place.Provider != abroad && place.Provider != stranger && place.Class != "DISK_GB"
 		if ours && !slices.Contains(r.Leaving, place) && rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
 			r.Leaving = append(r.Leaving, place)
 		}
@@ -159,6 +162,7 @@ func checkOffenders(t *rapid.T, r relocate.Request, err error) {
 	}
 	r.Allocations = r.Allocations.Clone()
 	for _, o := range failed.Offenders {
+		checkLength(t, o)
 		if r.Allocations[o.Consumer].Resources[o.Provider][o.Class] == 0 && !slices.ContainsFunc(failed.Offenders, func(p plugins.Offender) bool {
 			_, there := r.Allocations[p.Consumer]
 			return p.Consumer == o.Consumer && !there
@@ -182,7 +186,6 @@ func checkConserved(t *rapid.T, r relocate.Request, got relocate.Result) {
 	if len(got.Allocations) != len(r.Allocations) {
 		t.Fatalf("%d consumers became %d", len(r.Allocations), len(got.Allocations))
 	}
-	disk := slices.Contains(r.Leaving, at(root, "DISK_GB")) || slices.Contains(r.Leaving, at(shared, "DISK_GB"))
 	for consumer, was := range r.Allocations {
 		is := got.Allocations[consumer]
 		if diff := gocmp.Diff(got.Renames.Totals(was.Totals()), got.Renames.Totals(is.Totals())); diff != "" {
@@ -194,9 +197,12 @@ func checkConserved(t *rapid.T, r relocate.Request, got relocate.Result) {
 			}
 		}
 		for _, uuid := range []string{abroad, stranger, shared} {
-			if diff := gocmp.Diff(was.Resources[uuid], is.Resources[uuid]); diff != "" && (uuid != shared || !disk) {
+			if diff := gocmp.Diff(was.Resources[uuid], is.Resources[uuid]); diff != "" {
 				t.Fatalf("%s of somebody else's: %s", consumer, diff)
 			}
+		}
+		if was.Resources[root]["DISK_GB"] != is.Resources[root]["DISK_GB"] {
+			t.Fatalf("%s: the disk has moved", consumer)
 		}
 		for uuid, amounts := range is.Resources {
 			if len(amounts) == 0 {

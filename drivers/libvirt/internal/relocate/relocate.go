@@ -30,7 +30,7 @@ type Request struct {
 	Tree *providertree.Tree
 	// Root is the uuid of the node's root.
 	Root string
-	// Leaving are the places that lose their inventory, and those of VCPU that keep some where PCPU comes.
+	// Leaving are the places that lose their inventory, and those of VCPU that keep some where PCPU comes: those of inventory.Wanted.Leaving.
 	Leaving []plugins.Place
 	// Sites say what the driver's own providers stand for, by uuid. The class of one that has devices may be left out: it is then the one that the
 	// provider has inventory of; VGPU if there are several, or else the first of them.

@@ -16,13 +16,9 @@ import (
 )
 
 const (
-	diskClass       = "DISK_GB"
 	vgpuClass       = "VGPU"
 	encryptionClass = "MEM_ENCRYPTION_CONTEXT"
 )
-
-// byClass is a kind of provider that placing knows nothing of: what is allocated there moves to whatever has inventory of the same class.
-const byClass placing.Kind = -1
 
 // shape is a request as placing wants it.
 type shape struct {
@@ -38,8 +34,6 @@ type shape struct {
 	providers map[string]placing.Provider
 	makers    map[string]string // of mediated devices: uuid by libvirt's name
 	pages     map[string]uint64
-	// sharing are the sharing providers of DISK_GB, if that moves.
-	sharing map[string]bool
 	// seen are the allocations without those that are not to be moved, and are no use of any inventory.
 	seen providertree.Allocations
 	// loose are the problems of those that are guessed for: what binds them is not looked at.
@@ -53,7 +47,7 @@ func newShape(r Request) *shape {
 	s := &shape{
 		Request: r, host: placing.On(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
 		consumers: slices.Sorted(maps.Keys(r.Allocations)), leaving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
-		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{}, sharing: map[string]bool{},
+		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{},
 		seen: maps.Clone(r.Allocations), loose: map[bond]string{}, unpinned: map[string]bool{},
 	}
 	for i := range r.Domains {
@@ -71,7 +65,6 @@ func newShape(r Request) *shape {
 			s.pages[place.Class] = kib
 		}
 	}
-	s.share()
 	s.recognise()
 	for _, place := range sortedPlaces(s.leaving) {
 		if _, known := s.providers[place.Provider]; !known {
@@ -101,27 +94,6 @@ func newShape(r Request) *shape {
 		}
 	}
 	return s
-}
-
-// share makes the sharing providers of disk the driver's own for as long as DISK_GB moves to them or from them. Those count that share an
-// aggregate with the root.
-func (s *shape) share() {
-	moves := false
-	for place := range s.leaving {
-		moves = moves || place.Class == diskClass
-	}
-	root, _ := s.Tree.Provider(s.Root)
-	for _, uuid := range s.Tree.UUIDs() {
-		_, has := s.Tree.Inventory(uuid, diskClass)
-		has = has || s.leaving[plugins.Place{Provider: uuid, Class: diskClass}]
-		if !moves || !has || uuid == s.Root || !s.Tree.HasTraits(uuid, providertree.TraitSharesViaAggregate) {
-			continue
-		}
-		if slices.ContainsFunc(root.Aggregates, func(a string) bool { return s.Tree.InAggregates(uuid, a) }) {
-			s.sharing[uuid] = true
-			s.providers[uuid] = placing.Provider{Kind: byClass}
-		}
-	}
 }
 
 // recognise finds out what a site does not say: the class of its devices, and its kind of encryption by its name.
@@ -203,7 +175,7 @@ func (s *shape) gained(from plugins.Place) bool {
 		return true // its devices are called by another name
 	}
 	mdevs := own.Kind == placing.MdevParent
-	if own.Kind == placing.Root && !s.computing(from.Class) && from.Class != diskClass && from.Class != encryptionClass {
+	if own.Kind == placing.Root && !s.computing(from.Class) && from.Class != encryptionClass {
 		mdevs = true
 	}
 	for uuid, is := range s.providers {
@@ -234,8 +206,7 @@ func (s *shape) sites(class string) int {
 	return n
 }
 
-// lookAside takes out of sight what is not to be moved though there is no inventory: what is retired and was allocated before, and what of a
-// sharing provider is not this host's.
+// lookAside takes out of sight what is not to be moved though there is no inventory: what is retired and was allocated before.
 func (s *shape) lookAside() {
 	for _, consumer := range s.consumers {
 		var aside []plugins.Place
@@ -247,29 +218,13 @@ func (s *shape) lookAside() {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
 				_, has := s.tree.Inventory(provider, class)
-				if !has && (!s.leaving[place] || slices.Contains(s.staying, place) || s.sharing[provider] && !s.here(consumer)) {
+				if !has && (!s.leaving[place] || slices.Contains(s.staying, place)) {
 					aside = append(aside, place)
 				}
 			}
 		}
 		s.hide(consumer, aside)
 	}
-}
-
-// here tells whether a consumer holds something of this host and nothing of another.
-func (s *shape) here(consumer string) bool {
-	ours := false
-	for provider := range s.Allocations[consumer].Resources {
-		root, known := s.Tree.RootOf(provider)
-		shares := known && s.Tree.HasTraits(provider, providertree.TraitSharesViaAggregate)
-		switch is, site := s.providers[provider]; {
-		case root == s.Root || site && is.Kind != placing.Elsewhere && !s.sharing[provider]:
-			ours = true
-		case !shares:
-			return false
-		}
-	}
-	return ours
 }
 
 func (s *shape) hide(consumer string, places []plugins.Place) {

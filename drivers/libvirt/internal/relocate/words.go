@@ -17,6 +17,9 @@ import (
 // maxNotes is how many consumers the notes name.
 const maxNotes = 50
 
+// maxProblem is how much of an offender's problem the agent takes from a driver, in bytes.
+const maxProblem = 512
+
 func byPlace(a, b plugins.Place) int {
 	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
 }
@@ -32,7 +35,7 @@ func (s *shape) unknown(consumer string, places []plugins.Place, cells int) []pl
 	for _, place := range places {
 		problem := fmt.Sprintf("it holds %d, there are %d NUMA cells for that, and the host has no domain of it, so that nobody can tell which it is in",
 			s.Allocations[consumer].Resources[place.Provider][place.Class], cells)
-		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem + ". " + s.remedy(consumer, false)})
+		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: say(problem, s.remedy(consumer, false))})
 	}
 	return out
 }
@@ -44,10 +47,19 @@ func (s *shape) explain(plan placing.Plan) []plugins.Offender {
 		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
 			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
 		}
-		o.Problem += ". " + s.remedy(o.Consumer, s.conflicting(plan, o))
+		o.Problem = say(o.Problem, s.remedy(o.Consumer, s.conflicting(plan, o)))
 		out = append(out, o)
 	}
 	return out
+}
+
+// say puts a problem and its remedy together. If that is too long, the remedy is whole.
+func say(problem, remedy string) string {
+	const dots, stop = "...", ". "
+	if room := maxProblem - len(remedy) - len(stop); len(problem) > room {
+		problem = strings.ToValidUTF8(problem[:max(room-len(dots), 0)], "") + dots
+	}
+	return problem + stop + remedy
 }
 
 // remedy is what an operator can do about an offender; conflict says that it is all about a rename.
@@ -57,15 +69,14 @@ func (s *shape) remedy(consumer string, conflict bool) string {
 	case conflict:
 		return "First give the class to the devices of this guest alone, start the agent, and then change the others. " + show
 	case s.domains[consumer] == nil:
-		show += fmt.Sprintf("; if it is a migration, confirm or revert that; if a guest is on its way here, wait for it; if it is stale, "+
-			"`openstack resource provider allocation delete %s` removes it", consumer)
+		show += fmt.Sprintf("; confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete %s` removes what is stale", consumer)
 	default:
 		show += "; migrate the guest away, or make room where it is"
 	}
 	if s.Unplaced == Guess {
 		return show + "."
 	}
-	return show + ". Or set unplaced_consumers = \"guess\" in the driver's configuration, and it is put where there is room."
+	return show + ". Or set unplaced_consumers = \"guess\" for the driver, and it is put where there is room."
 }
 
 // notes says what an operator should know about a reshape that succeeds.

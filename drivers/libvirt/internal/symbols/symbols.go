@@ -40,9 +40,6 @@ func set(text string) map[string]bool {
 // StandardTrait says whether os-traits has this trait.
 func StandardTrait(name string) bool { return traits()[name] }
 
-// StandardClass says whether os-resource-classes has this resource class.
-func StandardClass(name string) bool { return classes()[name] }
-
 var foreign = regexp.MustCompile(`[^0-9A-Z]+`)
 
 // Custom is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It may be too long.

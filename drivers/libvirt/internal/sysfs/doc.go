@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sysfs reads what the kernel shows of a hypervisor's hardware in /sys: CPUs and NUMA cells with their memory and huge pages,
-// PCI devices with their virtual functions, mediated devices and their types, what KVM can do, persistent memory.
+// PCI devices with their virtual functions, mediated devices and their types, what KVM can do. Persistent memory is package pmem's.
 //
-//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM, Namespaces     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
+//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
 //
 // It is strict. Whatever is missing, malformed or contradicts the rest is a [HostError] that names the file, what is in it and what to do; never is
 // a machine returned that has fewer cells, devices or instances than the kernel shows. What the kernel leaves out on purpose (a bus that it
@@ -16,9 +16,8 @@
 //	CPUs         4 + 1 for each that is online + 3 for each core
 //	cells        1 + 4 for each + 2 for each size of huge pages in each
 //	devices      1 + 5 for each + 2 for each physical function + 1 for each with network interfaces
-//	mediated     2 + 1 for each parent + 3 for each type that is asked for
+//	mediated     2 + 1 for each parent + 4 for each type that is asked for
 //	KVM          6 at most
-//	memory       1 + 6 for each namespace
 //
-// A server with 32 CPUs takes some 150 files (1.5 ms), one with 256 CPUs, 8 GPUs and 32 virtual functions 1009 (8 to 16 ms).
+// A server with 32 CPUs takes some 150 files (1.5 ms), one with 256 CPUs, 8 GPUs and 32 virtual functions 1025 (8 to 16 ms).
 package sysfs

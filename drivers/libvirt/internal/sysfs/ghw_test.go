@@ -184,7 +184,7 @@ func TestRealMachines(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			tree := unpack(t, s.name)
 			asIs := "nothing"
-			if _, err := Read(string(tree)); err != nil {
+			if _, err := Read(string(tree), nil); err != nil {
 				asIs = short(tree, err)
 			}
 			complete(t, tree)

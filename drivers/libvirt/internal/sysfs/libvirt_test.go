@@ -246,9 +246,14 @@ func common(h Host) (s seen) {
 		s.Devices = append(s.Devices, d)
 	}
 	for _, p := range h.Parents {
-		if p.Address != nil {
-			s.Parents = append(s.Parents, p)
+		if p.Address == nil {
+			continue
 		}
+		p.Types = slices.Clone(p.Types)
+		for i := range p.Types {
+			p.Types[i].Description = "" // libvirt does not tell
+		}
+		s.Parents = append(s.Parents, p)
 	}
 	return s
 }
@@ -260,7 +265,7 @@ func TestLibvirtAndTheReaderAgree(t *testing.T) {
 			s := simulate(t, host(), sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
-			h, err := Read(s.Root())
+			h, err := Read(s.Root(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +291,7 @@ func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 			s := simulate(t, host, sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
-			h, err := Read(s.Root())
+			h, err := Read(s.Root(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +341,7 @@ func TestLibvirtsTestDriverReadsTheModel(t *testing.T) {
 	}
 	var got seen
 	got.readDevices(t, descriptions(t, list))
-	tree, err := Read(string(render(t, h, scratch(t))))
+	tree, err := Read(string(render(t, h, scratch(t))), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // Machine is the host in the words that the other packages have for it. The architecture is not in /sys: the caller knows it, by libvirt or by
 // uname.
 //
-// What it leaves out: dies and threads (a core is what counts), IOMMU groups, bridges, KVM and persistent memory. What it makes of the rest:
+// What it leaves out: dies and threads (a core is what counts), IOMMU groups, bridges and KVM. What it makes of the rest:
 // a core's number is the kernel's, unless the kernel uses it twice in a package; then all cores of that package have the number of their
 // first CPU. Parents of mediated devices are named as libvirt names them.
 func (h Host) Machine(arch string) machine.Machine {
@@ -73,7 +73,7 @@ func (t Topology) machineCell(c Cell) machine.Cell {
 }
 
 func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
-	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell}
+	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Others: p.Others}
 	if p.Address != nil {
 		if cell, known := cellOf[*p.Address]; known {
 			parent.Cell = cell

@@ -70,7 +70,7 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 
 func mdevTruth(want machine.MdevParent, p testhost.MdevParent) machine.MdevParent {
 	for _, t := range p.Types {
-		want.Types = append(want.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available})
+		want.Types = append(want.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
 	}
 	for _, d := range p.Active() {
 		want.Mdevs = append(want.Mdevs, machine.Mdev{UUID: d.UUID, Type: d.Type, Active: true})
@@ -83,7 +83,7 @@ func TestTheMachineIsTheModel(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
-			got, err := Read(string(render(t, h, scratch(t))))
+			got, err := Read(string(render(t, h, scratch(t))), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestAnyMachineIsTheModel(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		got, err := Read(string(render(t, h, dir)))
+		got, err := Read(string(render(t, h, dir)), nil)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 			c.Die, c.Core = c.Core/2, c.Core%2
 		}
 	}
-	read, err := Read(string(render(t, h, scratch(t))))
+	read, err := Read(string(render(t, h, scratch(t))), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 			if err := b.Apply(tree); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Read(string(tree)); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
 				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
 			}
 		})
@@ -176,7 +176,7 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 		defer func() { _ = os.RemoveAll(dir) }()
 		tree := render(t, h, dir)
 		same := func(when string) {
-			got, err := Read(dir)
+			got, err := Read(dir, nil)
 			if err != nil {
 				rt.Fatal(when, err)
 			}

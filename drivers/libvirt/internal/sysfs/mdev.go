@@ -21,6 +21,8 @@ type MdevParent struct {
 	// Subsystem is the class or bus of a device that is no PCI device: mtty.
 	Subsystem string
 	Types     []MdevType
+	// Others are the types that are not wanted, by their IDs.
+	Others []string
 	// Mdevs are those that exist; devices that are only defined are not the kernel's business.
 	Mdevs []Mdev
 }
@@ -31,6 +33,8 @@ type MdevType struct {
 	ID, Name string
 	// API is the class of the device that a guest gets: vfio-pci, vfio-ccw, vfio-ap.
 	API string
+	// Description is what the vendor's driver says of it besides, "" if there is none.
+	Description string
 	// Available is how many more can be made now.
 	Available int
 }
@@ -48,7 +52,7 @@ const (
 	typesDir    = "mdev_supported_types"
 )
 
-// MdevParents reads the parents, those of their types that are wanted (nil: all), and all of their devices.
+// MdevParents reads the parents, those of their types that are wanted (nil: all), the names of the others, and all of their devices.
 //
 // Asking for available instances is a call into the vendor's driver: of a hundred types a host offers one or two.
 func (r *Reader) MdevParents(want func(id string) bool) ([]MdevParent, error) {
@@ -105,6 +109,7 @@ func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error)
 		}
 		for _, id := range ids {
 			if want != nil && !want(id) {
+				p.Others = append(p.Others, id)
 				continue
 			}
 			t, err := readType(d, id)
@@ -129,10 +134,12 @@ func readType(d *chroot.Dir, id string) (t MdevType, err error) {
 	if t.Available, err = value(d, id+"/available_instances", number); err != nil {
 		return t, err
 	}
-	if t.Name, err = line(d, id+"/name"); absent(err) {
-		err = nil
+	for name, to := range map[string]*string{"name": &t.Name, "description": &t.Description} {
+		if *to, err = line(d, id+"/"+name); err != nil && !absent(err) {
+			return t, err
+		}
 	}
-	return t, err
+	return t, nil
 }
 
 // mdevs gives the devices to their parents.

@@ -15,10 +15,9 @@ const None = -1
 // Host is everything. Lists are in the order of numbers, addresses or names.
 type Host struct {
 	Topology
-	Devices    []Device
-	Parents    []MdevParent
-	KVM        KVM
-	Namespaces []Namespace
+	Devices []Device
+	Parents []MdevParent
+	KVM     KVM
 }
 
 // Reader reads below a directory. It keeps nothing from one call to the next.
@@ -39,26 +38,26 @@ func (r *Reader) Close() error { return r.root.Close() }
 // Files is how many files and directories the reader has read so far.
 func (r *Reader) Files() int { return r.root.Files() }
 
-// Read reads everything, and checks that the parts agree.
-func Read(dir string) (h Host, err error) {
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree.
+func Read(dir string, want func(mdevType string) bool) (h Host, err error) {
 	r, err := Open(dir)
 	if err != nil {
 		return Host{}, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	return r.Read()
+	return r.Read(want)
 }
 
-// Read reads everything, and checks that the parts agree: each device belongs to a cell that there is.
-func (r *Reader) Read() (Host, error) {
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree: each device
+// belongs to a cell that there is.
+func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 	var h Host
 	for _, part := range []func() error{
 		func() (err error) { h.Topology, err = r.Topology(); return err },
 		func() (err error) { h.Devices, err = r.Devices(); return err },
 		func() error { return r.checkCells(h) },
-		func() (err error) { h.Parents, err = r.MdevParents(nil); return err },
+		func() (err error) { h.Parents, err = r.MdevParents(want); return err },
 		func() (err error) { h.KVM, err = r.KVM(); return err },
-		func() (err error) { h.Namespaces, err = r.Namespaces(); return err },
 	} {
 		if err := part(); err != nil {
 			return Host{}, remedied(err)

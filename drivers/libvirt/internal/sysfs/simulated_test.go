@@ -107,7 +107,7 @@ func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllN
 // available is what the reader says of the first type of the idle GPU.
 func available(t *testing.T, s *sim.Sim) int {
 	t.Helper()
-	h, err := Read(s.Root())
+	h, err := Read(s.Root(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	news, end := watch(t, c)
 	agree := func(devices int) {
 		t.Helper()
-		read, err := Read(s.Root())
+		read, err := Read(s.Root(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestTheTreeChanges(t *testing.T) {
 	if err := s.Tree().Remove(at + "/virtfn3"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(s.Root()); err == nil || !strings.Contains(err.Error(), filepath.Join(at, "sriov_numvfs")) {
+	if _, err := Read(s.Root(), nil); err == nil || !strings.Contains(err.Error(), filepath.Join(at, "sriov_numvfs")) {
 		t.Errorf("the reader does not see that a function is missing: %v", err)
 	}
 	for _, d := range viaLibvirt(t, c).Devices {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
 )
@@ -45,7 +46,7 @@ func TestTheReaderSeesTheHost(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
-			got, err := Read(string(render(t, h, scratch(t))))
+			got, err := Read(string(render(t, h, scratch(t))), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,7 @@ func TestTheReaderSeesAnyHost(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		got, err := Read(string(render(t, h, dir)))
+		got, err := Read(string(render(t, h, dir)), nil)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -82,7 +83,7 @@ func TestBrokenHosts(t *testing.T) {
 			if err := b.Apply(tree); err != nil {
 				t.Fatal(err)
 			}
-			h, err := Read(string(tree))
+			h, err := Read(string(tree), nil)
 			if err == nil || !strings.Contains(err.Error(), b.File) || !strings.Contains(err.Error(), string(tree)) {
 				t.Fatalf("%v, want an error that names %s", err, b.File)
 			}
@@ -115,16 +116,16 @@ func TestAnUnreadableFile(t *testing.T) {
 	if err := testhost.Unreadable("", file).Apply(tree); err != nil {
 		t.Fatal(err)
 	}
-	if err := asNobody(func() error { _, err := Read(dir); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
+	if err := asNobody(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
 		t.Errorf("%v, want one that names %s", err, file)
 	}
 }
 
 func TestNoHostAtAll(t *testing.T) {
-	if _, err := Read(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "none") {
+	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "sys/devices/system/cpu") {
+	if _, err := Read(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "sys/devices/system/cpu") {
 		t.Errorf("%v", err)
 	}
 }
@@ -140,21 +141,63 @@ func TestOnlyWantedTypesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close() }()
-	parents, err := r.MdevParents(func(id string) bool { return id == "nvidia-222" })
-	if err != nil || len(parents) != 2 || len(parents[0].Types) != 1 || parents[0].Types[0].Available != 15 || len(parents[0].Mdevs) != 1 {
-		t.Errorf("%+v, %v", parents, err)
+	before := r.Files()
+	h, err := r.Read(func(id string) bool { return id == "nvidia-222" })
+	if err != nil || len(h.Parents) != 2 || len(h.Parents[0].Types) != 1 || h.Parents[0].Types[0].Available != 15 || len(h.Parents[0].Mdevs) != 1 {
+		t.Errorf("%+v, %v", h.Parents, err)
+	}
+	if got := h.Machine("x86_64").Parents[0]; len(got.Types) != 1 || len(got.Others) != 1 || got.Others[0] != "nvidia-231" {
+		t.Errorf("%+v: it is not known any more what else there is", got)
+	}
+	some := r.Files() - before
+	if _, err := r.Read(nil); err == nil {
+		t.Error("a type is broken, and all are asked for")
+	}
+	none := r.Files()
+	if _, err := r.Read(func(string) bool { return false }); err != nil || r.Files()-none != some-2*4 {
+		t.Errorf("%v: %d files without types, %d with two of one", err, r.Files()-none, some)
+	}
+}
+
+// A type's description is the vendor's, and need not be there.
+func TestDescriptions(t *testing.T) {
+	h := testhost.Sample()
+	tree := render(t, h, scratch(t))
+	const types = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/"
+	if err := errors.Join(tree.Remove(types+"nvidia-222/description"), tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(string(tree), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range read.Machine("x86_64").Parents {
+		for _, kind := range p.Types {
+			got = append(got, kind.Description)
+		}
+	}
+	said := h.Device("0000:82:00.0").Types
+	if diff := cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", chroot.MaxFile+1)).Apply(tree); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), types+"nvidia-231/description") {
+		t.Errorf("endless: %v", err)
 	}
 }
 
 // The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
 func TestFilesRead(t *testing.T) {
-	for name, want := range map[string]int{"sample": 131, "GPU host": 1009, "single node": 32, "many cells": 120} {
+	for name, want := range map[string]int{"sample": 135, "GPU host": 1025, "single node": 32, "many cells": 117} {
 		tree := render(t, presets[name](), scratch(t))
 		r, err := Open(string(tree))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Read(); err != nil {
+		if _, err := r.Read(nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.Files(); got != want {
@@ -176,13 +219,13 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 	tree := render(t, testhost.Sample(), scratch(t))
 	before := open()
-	if _, err := Read(string(tree)); err != nil {
+	if _, err := Read(string(tree), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := tree.Write("sys/devices/system/node/node1/meminfo", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(string(tree)); err == nil {
+	if _, err := Read(string(tree), nil); err == nil {
 		t.Fatal("no error")
 	}
 	if after := open(); after > before {
@@ -192,7 +235,7 @@ func TestNothingStaysOpen(t *testing.T) {
 
 // This machine, whatever it is, can be read, and says what the kernel says elsewhere.
 func TestThisMachine(t *testing.T) {
-	h, err := Read("/")
+	h, err := Read("/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +276,7 @@ func BenchmarkRead(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := r.Read(); err != nil {
+				if _, err := r.Read(nil); err != nil {
 					b.Fatal(err)
 				}
 				files = r.Files()

@@ -72,16 +72,13 @@ func truth(t testing.TB, h testhost.Host) Host {
 	if h.SEV != nil {
 		want.KVM.SEV = &SEV{SEV: h.SEV.SEV, ES: h.SEV.ES, SNP: h.SEV.SNP, Guests: h.SEV.Guests, ESGuests: h.SEV.ESGuests}
 	}
-	for _, n := range h.Namespaces {
-		want.Namespaces = append(want.Namespaces, Namespace(n))
-	}
 	return want
 }
 
 func parentTruth(name string, address *machine.Address, p testhost.MdevParent) MdevParent {
 	want := MdevParent{Name: name, Address: address}
 	for _, t := range p.Types {
-		want.Types = append(want.Types, MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available})
+		want.Types = append(want.Types, MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
 	}
 	for _, m := range p.Active() {
 		want.Mdevs = append(want.Mdevs, Mdev{UUID: m.UUID, Type: m.Type, IOMMUGroup: m.IOMMUGroup})

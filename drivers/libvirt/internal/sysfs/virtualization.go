@@ -3,9 +3,6 @@
 package sysfs
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/chroot"
 )
 
@@ -83,66 +80,4 @@ func (k *KVM) readSEV(r *Reader, d *chroot.Dir) error {
 		}
 	}
 	return nil
-}
-
-// Namespace is a piece of persistent memory.
-type Namespace struct {
-	// Name is the kernel's (namespace0.0), Label the operator's, UUID its identity; both "" for memory without labels.
-	Name, Label, UUID string
-	// Mode is fsdax, devdax, sector or raw.
-	Mode  string
-	Bytes uint64
-	Cell  int
-}
-
-// Namespaces reads persistent memory; namespaces without size are places for new ones, and left out.
-func (r *Reader) Namespaces() ([]Namespace, error) {
-	const at = "sys/bus/nd/devices"
-	names, err := r.root.Names(at)
-	if absent(err) && !exists(r.root, "sys/bus/nd") {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, remedied(err)
-	}
-	var list []Namespace
-	for _, name := range names {
-		if !strings.HasPrefix(name, "namespace") {
-			continue
-		}
-		n := Namespace{Name: name, Cell: None}
-		if err := in(r.root, at+"/"+name, func(d *chroot.Dir) error { return n.read(d) }); err != nil {
-			return nil, remedied(err)
-		}
-		if n.Bytes > 0 {
-			list = append(list, n)
-		}
-	}
-	return list, nil
-}
-
-func (n *Namespace) read(d *chroot.Dir) (err error) {
-	names, err := d.Names(".")
-	if err != nil {
-		return err
-	}
-	there := func(name string) bool { _, found := slices.BinarySearch(names, name); return found }
-	if n.Bytes, err = value(d, "size", count); err != nil || n.Bytes == 0 {
-		return err
-	}
-	if n.Mode, err = line(d, "mode"); err != nil {
-		return err
-	}
-	for name, to := range map[string]*string{"alt_name": &n.Label, "uuid": &n.UUID} {
-		if !there(name) {
-			continue
-		}
-		if *to, err = line(d, name); err != nil {
-			return err
-		}
-	}
-	if there("numa_node") {
-		n.Cell, err = value(d, "numa_node", ordinal)
-	}
-	return err
 }

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domcaps"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+var (
+	_ plugins.InstanceManager = (*Driver)(nil)
+	_ plugins.InstanceWatcher = (*Driver)(nil)
+)
+
+const (
+	// writers is how many connections with write access there are while instances are managed: one for what is answered at once, the others for starts
+	// and the like.
+	writers = 3
+	// closeTime is how long Configure waits for calls over connections that are not needed any more. They are closed when those return.
+	closeTime = 5 * time.Second
+)
+
+// managing is what the driver needs to manage instances.
+type managing struct {
+	manager *instances.Manager
+	// scout looks at the host for the manager, beside the passes of the driver and with a memory of its own. The manager has it look once at a time.
+	scout *Driver
+
+	mu    sync.Mutex
+	to    connectionKey
+	links []*hypervisor.Link // with write access
+}
+
+// connectionKey is what connections depend on.
+type connectionKey struct {
+	uri           string
+	connect, call time.Duration
+}
+
+func newManaging(open hypervisor.Open, news *hypervisor.News) *managing {
+	return &managing{
+		manager: instances.New(news),
+		scout:   &Driver{open: open, news: news, disks: disks{measure: measureDisk}},
+	}
+}
+
+// manage begins, goes on or ends to manage instances, as the configuration says.
+func (d *Driver) manage(ctx context.Context, cfg config) {
+	m := d.managing
+	m.mu.Lock()
+	old, key := m.links, connectionKey{cfg.URI, cfg.connectTimeout, cfg.callTimeout}
+	switch {
+	case cfg.Instances == nil:
+		m.links = nil
+	case old != nil && m.to == key:
+		old = nil
+	default:
+		m.links, m.to = make([]*hypervisor.Link, writers), key
+		for i := range m.links {
+			m.links[i] = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
+				URI: cfg.URI, Write: true, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout, Explain: hypervisor.Explain,
+			})
+		}
+	}
+	links := m.links
+	m.mu.Unlock()
+	if _, read, err := d.current(); err != nil || cfg.Instances == nil {
+		m.manager.Use(nil)
+	} else {
+		m.manager.Use(&instances.Setup{
+			Settings: cfg.instances, Node: d.nodeName, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.InstancesPath) },
+			Look: d.look, Read: read, Write: links,
+		})
+	}
+	limited, cancel := context.WithTimeout(ctx, closeTime)
+	defer cancel()
+	if err := closeAll(limited, old); err != nil {
+		logger := plugins.Logger(ctx)
+		logger.Warn().Err(err).Msg("The former connections to libvirt with write access could not be closed properly. The new ones are not affected.")
+	}
+}
+
+// end closes the connections.
+func (m *managing) end(ctx context.Context) error {
+	m.mu.Lock()
+	links := m.links
+	m.mu.Unlock()
+	return closeAll(ctx, links)
+}
+
+func closeAll(ctx context.Context, links []*hypervisor.Link) error {
+	var errs []error
+	for _, l := range links {
+		errs = append(errs, l.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// instancesDirectory is where the guests' disks are. Nothing is put into a directory that is only above the usual one.
+func instancesDirectory(ctx context.Context, configured string) (string, error) {
+	one := disks{measure: measureDisk}
+	disk, err := one.survey(ctx, configured)
+	if err != nil {
+		return "", answer(err)
+	}
+	if !slices.Contains([]string{configured, novaInstances, libvirtImages}, disk.Path) {
+		return "", &plugins.NotReady{Reason: fmt.Sprintf("the directory of the guests' disks %s does not exist: create it, or set instances_path", libvirtImages)}
+	}
+	return disk.Path, nil
+}
+
+// look surveys the host as a pass does, for a decision about an instance.
+func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string) (instances.Host, error) {
+	cfg, link, root, err := d.nodeOf(ctx, tree, node)
+	if err != nil {
+		return instances.Host{}, err
+	}
+	s := d.managing.scout
+	s.connections.Store(d.connections.Load())
+	f, err := s.survey(ctx, cfg, link, true)
+	if err != nil {
+		return instances.Host{}, answer(err)
+	}
+	if !f.domainsKnown {
+		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) has no domains that could be listed", plugins.ErrUnsupported, f.hypervisor)
+	}
+	c, err := s.choose(cfg, f, tree, root, node)
+	if err != nil {
+		return instances.Host{}, answer(err)
+	}
+	wanted, _, err := inventory.Want(c.host, cfg.settings(cfg.NUMA == nested))
+	if err != nil {
+		return instances.Host{}, err
+	}
+	sites, err := wanted.Sites(tree, root)
+	if err != nil {
+		return instances.Host{}, err
+	}
+	return instances.Host{
+		Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites,
+		KVM: slices.ContainsFunc(s.known.kinds, func(k domcaps.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
+	}, nil
+}
+
+// Instances lists the instances that Spawn made.
+func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+	return d.managing.manager.Instances(ctx, node)
+}
+
+// Spawn makes an instance of what Placement granted it, and starts it.
+func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	return d.managing.manager.Spawn(ctx, node, spec, tree)
+}
+
+// Destroy ends an instance and removes what Spawn made for it.
+func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
+	return d.managing.manager.Destroy(ctx, node, uuid)
+}
+
+// SetPower starts an instance, or shuts it down.
+func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	return d.managing.manager.SetPower(ctx, node, uuid, to, hard)
+}
+
+// WatchInstances tells of instances that changed. While they are not managed it has nothing to tell.
+func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	return d.managing.manager.Watch(ctx, changed)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package libvirt
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+)
+
+// Without the table there is no such ability, and no connection with write access.
+func TestInstancesAreForWhoConfiguresThem(t *testing.T) {
+	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": "test:///default"})
+	tree := newTree(t)
+	r.mustPass(tree)
+	_, listed := r.Instances(t.Context(), nodeName)
+	_, spawned := r.Spawn(t.Context(), nodeName, plugins.InstanceSpec{UUID: guestUUID}, tree)
+	_, powered := r.SetPower(t.Context(), nodeName, guestUUID, plugins.PowerRunning, false)
+	for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), nodeName, guestUUID)} {
+		if !errors.Is(err, plugins.ErrUnsupported) {
+			t.Errorf("%v, want ErrUnsupported", err)
+		}
+	}
+	if len(r.managing.links) > 0 {
+		t.Error("there are connections with write access")
+	}
+	err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"virt_type": "lxc"}})
+	if err == nil || !strings.Contains(err.Error(), "instances.virt_type") {
+		t.Errorf("%v", err)
+	}
+	if err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.Instances(t.Context(), nodeName)
+	if err != nil || len(list) != 0 || len(r.managing.links) != writers {
+		t.Errorf("%+v, %v, %d connections", list, err, len(r.managing.links))
+	}
+	before := r.managing.links[0]
+	if err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"images_type": "raw"}, "reserved_host_cpus": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if r.managing.links[0] != before {
+		t.Error("the connections were made anew")
+	}
+	if err := r.configure(map[string]any{"uri": "test:///default"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Instances(t.Context(), nodeName); !errors.Is(err, plugins.ErrUnsupported) || len(r.managing.links) > 0 {
+		t.Errorf("%v, %d connections", err, len(r.managing.links))
+	}
+}
+
+// TestInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own emulation that it makes and removes.
+func TestInstanceConformance(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
+		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+	}
+	dir := t.TempDir()
+	d := privateDaemon(t, place(t, ""))
+	raw, err := json.Marshal(map[string]any{
+		"uri": d.URI(), "instances_path": dir, "reserved_host_memory_mb": 1, "instances": map[string]any{"virt_type": "qemu", "shutdown_timeout": "300ms"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]drivertest.Result{}
+	drivertest.Run(t, drivertest.Options{
+		Path: builtPlugin(t), Config: raw, Each: func(r drivertest.Result) { said[r.ID] = r },
+		Instances: &drivertest.InstanceTemplate{Flavor: plugins.Flavor{Name: "tiny", VCPUs: 1, MemoryMB: 32, RootGB: 1}, UserData: []byte("#cloud-config\n")},
+		Select:    regexp.MustCompile("^instances/"),
+	})
+	passed := 0
+	for id, r := range said {
+		if strings.HasPrefix(id, "instances/") && r.Outcome == drivertest.Passed {
+			passed++
+		} else if strings.HasPrefix(id, "instances/") {
+			t.Logf("%s: %s %s", id, r.Outcome, r.Why)
+		}
+	}
+	if passed < 18 {
+		t.Errorf("%d checks of instances passed", passed)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) > 0 {
+		t.Errorf("files are left: %v, %v", files, err)
+	}
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/qcow2"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/seed"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// The files of an instance. The names of disks are Nova's where Nova has them.
+const (
+	rootDisk      = "disk"
+	ephemeralDisk = "disk.eph0"
+	swapDisk      = "disk.swap"
+	seedDisk      = "disk.seed"
+	consoleLog    = "console.log"
+	startedNote   = "started"
+)
+
+// maxDiskGB bounds a disk: 64 TiB.
+const maxDiskGB = 64 << 10
+
+// disk is a disk to be made.
+type disk struct {
+	name, format string
+	readOnly     bool
+	// write fills an empty file.
+	write func(ctx context.Context, f *os.File) error
+}
+
+// plan says which disks an instance gets. It looks at the image, and makes nothing.
+func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
+	f := spec.Flavor
+	for what, n := range map[string]int64{"root disk": f.RootGB, "ephemeral disk": f.EphemeralGB, "swap disk": f.SwapMB / 1024} {
+		if n < 0 || n > maxDiskGB {
+			return nil, j.fault("its flavor has a %s of %d GB; 0 to %d can be", what, n, int64(maxDiskGB))
+		}
+	}
+	granted := int64(0)
+	for _, classes := range spec.Allocations {
+		if gb := classes["DISK_GB"]; gb > 0 {
+			granted += min(gb, math.MaxInt32)
+		}
+	}
+	if need := f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024; need > granted {
+		return nil, j.fault("its flavor has %d GB of disks, and it was granted %d DISK_GB", need, granted)
+	}
+	var out []disk
+	root, err := j.root(spec)
+	if err != nil {
+		return nil, err
+	}
+	if root != nil {
+		out = append(out, *root)
+	}
+	if f.EphemeralGB > 0 {
+		out = append(out, disk{name: ephemeralDisk, format: rawType, write: empty(f.EphemeralGB << 30)})
+	}
+	if f.SwapMB > 0 {
+		out = append(out, disk{name: swapDisk, format: rawType, write: swap(f.SwapMB << 20)})
+	}
+	if len(spec.UserData) > 0 {
+		text, err := seed.Disk(j.uuid, spec.Name, spec.UserData)
+		if err != nil {
+			return nil, j.fault("its user data cannot be given to it: %v", err)
+		}
+		out = append(out, disk{name: seedDisk, format: rawType, readOnly: true, write: func(_ context.Context, f *os.File) error {
+			_, err := f.Write(text)
+			return err
+		}})
+	}
+	return out, nil
+}
+
+// root is the disk that an instance boots from; nil if its flavor has none.
+func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
+	size := spec.Flavor.RootGB << 30
+	switch {
+	case spec.Image == "" && size == 0:
+		return nil, nil
+	case spec.Image == "":
+		return &disk{name: rootDisk, format: rawType, write: empty(size)}, nil
+	case size == 0:
+		return nil, j.fault("it has the image %.60q, and its flavor has no root disk", spec.Image)
+	}
+	image, err := j.image(spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case image.size > uint64(size):
+		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
+	case j.setup.layered:
+		return &disk{name: rootDisk, format: qcow2Type, write: func(_ context.Context, f *os.File) error {
+			return qcow2.WriteLayer(f, uint64(size), image.path, image.format)
+		}}, nil
+	case image.format != rawType:
+		return nil, j.fault("its image %.60q is in the format qcow2, and disks are raw copies here", spec.Image)
+	}
+	return &disk{name: rootDisk, format: rawType, write: func(ctx context.Context, f *os.File) error {
+		from, err := os.Open(image.path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = from.Close() }()
+		if err := copySparse(ctx, f, io.LimitReader(from, size)); err != nil {
+			return err
+		}
+		return f.Truncate(size)
+	}}, nil
+}
+
+// image is a file in the directory of images.
+type image struct {
+	path, format string
+	size         uint64 // of the disk in it
+}
+
+// image looks for one. A name with anything of a path in it, or that leads out of the directory, is none.
+func (j *job) image(name string) (image, error) {
+	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
+	dir := j.setup.images
+	if dir == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f }) {
+		return none()
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return image{}, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s.images_path) cannot be used: %v", Key, err)}
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return none() // opening a pipe would wait for ever
+	}
+	if err != nil {
+		j.log.Warn().Err(err).Str("image", name).Msg("An image cannot be used. If it is a link, it must stay in the directory of images.")
+		return none()
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return image{}, fmt.Errorf("an image: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	out := image{path: filepath.Join(dir, name), format: qcow2Type}
+	out.size, err = qcow2.Size(file)
+	switch {
+	case errors.Is(err, qcow2.ErrOther):
+		out.format, out.size = rawType, uint64(info.Size())
+	case err != nil:
+		j.log.Warn().Err(err).Str("image", name).Msg("An image cannot be used.")
+		return image{}, j.fault("the image %.60q cannot be used", name)
+	}
+	return out, nil
+}
+
+// empty fills a file with nothing, which takes no space.
+func empty(size int64) func(context.Context, *os.File) error {
+	return func(_ context.Context, f *os.File) error { return f.Truncate(size) }
+}
+
+// swap fills a file with the signature of Linux' swap space, version 1, in pages of 4 KiB: what mkswap writes.
+func swap(size int64) func(context.Context, *os.File) error {
+	return func(_ context.Context, f *os.File) error {
+		const page = 4096
+		head := make([]byte, page)
+		binary.LittleEndian.PutUint32(head[1024:], 1)
+		binary.LittleEndian.PutUint32(head[1028:], uint32(min(size/page-1, math.MaxUint32)))
+		copy(head[page-10:], "SWAPSPACE2")
+		if _, err := f.Write(head); err != nil {
+			return err
+		}
+		return f.Truncate(size)
+	}
+}
+
+// copySparse copies, and leaves out what is empty.
+func copySparse(ctx context.Context, to *os.File, from io.Reader) error {
+	buffer, zero := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(from, buffer)
+		switch {
+		case n > 0 && bytes.Equal(buffer[:n], zero[:n]):
+			_, e := to.Seek(int64(n), io.SeekCurrent)
+			err = errors.Join(e, atEnd(err))
+		case n > 0:
+			_, e := to.Write(buffer[:n])
+			err = errors.Join(e, atEnd(err))
+		default:
+			err = atEnd(err)
+		}
+		if err != nil {
+			return err
+		}
+		if n < len(buffer) {
+			return nil
+		}
+	}
+}
+
+// atEnd is no error at the end of what is read.
+func atEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// diskReason is an error about disks in words for the instance's owner.
+func diskReason(err error) string {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return "the host has no space left for its disks"
+	}
+	return "its disks could not be made"
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// How long libvirt may take. A start maps and clears all memory of a guest with huge pages or devices; a device is waited for 60 s where udev is
+// broken.
+const (
+	startLimit  = 15 * time.Minute
+	endLimit    = 2 * time.Minute
+	deviceLimit = 100 * time.Second
+)
+
+// job is one call about one instance.
+type job struct {
+	manager *Manager
+	setup   *setup
+	node    string
+	uuid    string
+	log     zerolog.Logger
+	// begun says that something may have been changed.
+	begun bool
+}
+
+func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
+	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid {
+		return nil, &plugins.InstanceFault{Reason: "its uuid is not one in lower case with hyphens"}
+	}
+	s, err := m.ready(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return &job{manager: m, setup: s, node: node, uuid: uuid, log: plugins.Logger(ctx).With().Str("instance", uuid).Logger()}, nil
+}
+
+func (j *job) fault(format string, args ...any) error {
+	return &plugins.InstanceFault{UUID: j.uuid, Reason: fmt.Sprintf(format, args...)}
+}
+
+// foreign is the error about a guest that is none of ours.
+func (j *job) foreign() error {
+	return j.fault("there is a guest of this uuid on the host that somebody else made")
+}
+
+// verdict makes of an error what the agent understands: NotReady promises that nothing was begun, and so does a fault.
+func (j *job) verdict(err error) error {
+	var gone *hypervisor.Unavailable
+	var fault *plugins.InstanceFault
+	switch {
+	case err == nil, errors.As(err, &fault):
+		return err
+	case errors.As(err, &gone) && !gone.Begun && !j.begun:
+		return &plugins.NotReady{Reason: err.Error()}
+	case j.begun && (errors.Is(err, plugins.ErrNotReady) || errors.Is(err, plugins.ErrUnsupported)):
+		return errors.New("it is half done: " + err.Error())
+	}
+	return err
+}
+
+// definite tells an error that says that something did not happen, and would not if it were asked for again: libvirt was reached, and may do what the driver wants.
+func definite(ctx context.Context, err error) bool {
+	var gone *hypervisor.Unavailable
+	return err != nil && ctx.Err() == nil && !errors.As(err, &gone) && !errors.Is(err, hypervisor.ErrReadOnly)
+}
+
+// quick changes something that libvirt answers at once.
+func (j *job) quick(ctx context.Context, what string, f func(hypervisor.Conn) error) error {
+	_, err := hypervisor.Call(ctx, j.setup.Write[0], what, func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
+	return j.wrote(what, err)
+}
+
+// slow changes something that takes long, when a connection is free.
+func (j *job) slow(ctx context.Context, what string, limit time.Duration, f func(hypervisor.Conn) error) error {
+	var link *hypervisor.Link
+	select {
+	case link = <-j.setup.slow:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { j.setup.slow <- link }()
+	_, err := hypervisor.CallWithin(ctx, link, what, limit, func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
+	return j.wrote(what, err)
+}
+
+func (j *job) wrote(what string, err error) error {
+	var gone *hypervisor.Unavailable
+	if !errors.As(err, &gone) || gone.Begun {
+		j.begun = true
+	}
+	if err != nil {
+		return fmt.Errorf("instance %s: %s: %w", j.uuid, what, err)
+	}
+	return nil
+}
+
+// find looks for the instance's domain. It uses the connection of quick changes: behind one that an earlier call did not wait for.
+//
+// Cost: three calls of libvirt.
+func (j *job) find(ctx context.Context) (guest, error) {
+	list, err := hypervisor.Call(ctx, j.setup.Write[0], "the domains", func(c hypervisor.Conn) ([]hypervisor.Domain, error) {
+		return c.Domains(func(d hypervisor.Domain) bool { return d.UUID == j.uuid })
+	})
+	switch {
+	case errors.Is(err, hypervisor.ErrUnsupported):
+		return guest{}, fmt.Errorf("%w: %w", plugins.ErrUnsupported, err)
+	case err != nil:
+		return guest{}, fmt.Errorf("looking for the domain of instance %s: %w", j.uuid, err)
+	}
+	for _, d := range list {
+		if d.UUID == j.uuid {
+			return read(d), nil
+		}
+	}
+	return guest{}, nil
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Host is what there is on the host, for a decision about it.
+type Host struct {
+	Machine machine.Machine
+	// Shared and Dedicated are the processors of VCPU and PCPU, as for [placing.Request].
+	Shared, Dedicated []int
+	// KVM says that guests of the host's own architecture can run on its processors.
+	KVM bool
+	// Domains are all there are, whoever made them, as they are now.
+	Domains []domain.Domain
+	// Providers are what the providers of the tree stand for, by uuid.
+	Providers map[string]placing.Provider
+}
+
+// Setup is what a Manager works with.
+type Setup struct {
+	Settings
+
+	// Node tells the name of the compute node.
+	Node func(context.Context) (string, error)
+	// Directory tells the path of the directory of the guests' disks, which exists.
+	Directory func(context.Context) (string, error)
+	// Look tells what there is on the host, and what the providers of a node's tree stand for. It may ask libvirt and the kernel; it reads the XML
+	// of every domain anew, since no event tells in time of one that was removed and made again. It is never called twice at the same time.
+	Look func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
+	// Read is the connection for lists.
+	Read *hypervisor.Link
+	// Write are connections with write access, at least two: the first is for what is answered at once, each of the others for one thing at a time that
+	// takes long.
+	Write []*hypervisor.Link
+}
+
+// Manager manages the instances of a host. It is safe for concurrent use; calls about one instance come one after the other.
+type Manager struct {
+	news *hypervisor.News
+	// deciding is held from the look at the host to the definition of the domain: what is free stays free.
+	deciding lock
+
+	mu    sync.Mutex
+	setup *setup
+	known map[string]entry
+}
+
+// setup is a Setup in use.
+type setup struct {
+	Setup
+	slow chan *hypervisor.Link // those that nobody has
+}
+
+// entry is what is remembered of a domain.
+type entry struct {
+	key  hypervisor.Key
+	mark *domain.Mark // nil: none of ours
+}
+
+// lock is a mutex for which one can wait with a context.
+type lock chan struct{}
+
+func (l lock) take(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l lock) release() { <-l }
+
+// New returns a manager that manages nothing yet. News are those of the connection for lists.
+func New(news *hypervisor.News) *Manager {
+	return &Manager{news: news, deciding: make(lock, 1), known: map[string]entry{}}
+}
+
+// Use says what to work with from now on; nil: instances are not managed. Calls that are under way go on with what they have.
+func (m *Manager) Use(s *Setup) {
+	var next *setup
+	if s != nil {
+		next = &setup{Setup: *s, slow: make(chan *hypervisor.Link, len(s.Write))}
+		for _, link := range s.Write[min(1, len(s.Write)-1):] {
+			next.slow <- link
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setup = next
+}
+
+// ready is what there is to work with, for a node.
+func (m *Manager) ready(ctx context.Context, node string) (*setup, error) {
+	m.mu.Lock()
+	s := m.setup
+	m.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("%w: %s is not configured", plugins.ErrUnsupported, Key)
+	}
+	name, err := s.Node(ctx)
+	switch {
+	case err != nil:
+		return nil, unreached(err)
+	case name != node:
+		return nil, fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
+	}
+	return s, nil
+}
+
+// unreached makes of an error, before anything was begun, what the agent understands.
+func unreached(err error) error {
+	var gone *hypervisor.Unavailable
+	if errors.As(err, &gone) {
+		return &plugins.NotReady{Reason: err.Error()}
+	}
+	return err
+}
+
+// Instances lists those of a node.
+//
+// Cost: two calls of libvirt, and one for each domain that something happened to since the last list.
+func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+	s, err := m.ready(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	known := make(map[string]entry, len(m.known))
+	for id, e := range m.known {
+		known[id] = e
+	}
+	m.mu.Unlock()
+	list, err := hypervisor.Domains(ctx, s.Read, func(d hypervisor.Domain) bool {
+		e, is := known[d.UUID]
+		return !is || e.key != d.Key()
+	})
+	switch {
+	case errors.Is(err, hypervisor.ErrUnsupported):
+		return nil, fmt.Errorf("%w: %w", plugins.ErrUnsupported, err)
+	case err != nil:
+		return nil, unreached(err)
+	}
+	next := make(map[string]entry, len(list))
+	out := []plugins.Instance{}
+	for _, d := range list {
+		e := known[d.UUID]
+		if d.XML != "" {
+			g := read(d)
+			if g.broken != nil && d.Name == domain.Name(d.UUID) { // it may be one, and a list is all or an error
+				return nil, fmt.Errorf("reading the domain of instance %s: %w", d.UUID, g.broken)
+			}
+			e = entry{key: d.Key(), mark: g.is.Mark}
+		}
+		next[d.UUID] = e
+		if e.mark != nil && e.mark.Node == node {
+			out = append(out, plugins.Instance{UUID: d.UUID, Name: e.mark.Name, Power: power(d), HypervisorName: d.Name})
+		}
+	}
+	m.mu.Lock()
+	m.known = next
+	m.mu.Unlock()
+	return out, nil
+}
+
+// forget lets the next list read a domain anew.
+func (m *Manager) forget(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, uuid)
+}
+
+// guest is a domain as it was found.
+type guest struct {
+	there bool
+	hypervisor.Domain
+	is domain.Domain
+	// broken says that nothing can be made of its XML.
+	broken error
+}
+
+func read(d hypervisor.Domain) guest {
+	g := guest{there: true, Domain: d}
+	g.is, g.broken = domain.Parse([]byte(d.XML))
+	if g.broken == nil && g.is.UUID != d.UUID {
+		g.broken = errors.New("its XML has another uuid")
+	}
+	if g.broken != nil {
+		g.is = domain.Domain{}
+	}
+	return g
+}
+
+// ours tells an instance of the agent's, on whatever node.
+func (g guest) ours() bool { return g.there && g.is.Mark != nil }
+
+// active tells whether there is an emulator for it.
+func (g guest) active() bool { return g.ID != hypervisor.NotRunning }
+
+// starting tells one whose start is under way.
+func (g guest) starting() bool {
+	return g.active() && g.State == hypervisor.Paused && g.Reason == pausedStarting
+}
+
+func (g guest) instance() plugins.Instance {
+	return plugins.Instance{UUID: g.UUID, Name: g.is.Mark.Name, Power: power(g.Domain), HypervisorName: g.Name}
+}
+
+// The reasons for which a domain is off (virDomainShutoffReason) that say that it ran.
+const (
+	offShutdown  = 1
+	offDestroyed = 2
+	offCrashed   = 3
+)
+
+// Reasons for which a domain is paused (virDomainPausedReason) that are no pauses.
+const (
+	pausedEnding   = 8
+	pausedStarting = 11
+)
+
+func power(d hypervisor.Domain) plugins.PowerState {
+	switch d.State {
+	case hypervisor.Running, hypervisor.Blocked, hypervisor.ShuttingDown:
+		return plugins.PowerRunning
+	case hypervisor.Paused:
+		switch d.Reason {
+		case pausedEnding:
+			return plugins.PowerRunning
+		case pausedStarting:
+			return plugins.PowerNoState
+		}
+		return plugins.PowerPaused
+	case hypervisor.ShutOff:
+		if d.Reason == offCrashed {
+			return plugins.PowerCrashed
+		}
+		return plugins.PowerShutdown
+	case hypervisor.Crashed:
+		return plugins.PowerCrashed
+	case hypervisor.PMSuspended:
+		return plugins.PowerSuspended
+	}
+	return plugins.PowerNoState
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// SetPower brings an instance to a state, as [plugins.InstanceManager] says.
+func (m *Manager) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	j, err := m.begin(ctx, node, uuid)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	is, err := j.setPower(ctx, to, hard)
+	return is, j.verdict(err)
+}
+
+func (j *job) setPower(ctx context.Context, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	g, err := j.here(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	switch {
+	case to == plugins.PowerRunning:
+		err = j.switchOn(ctx, g)
+	case to != plugins.PowerShutdown:
+		err = j.fault("it cannot be brought to the power state %s", to)
+	case !g.active():
+	case hard:
+		err = j.switchOff(ctx)
+	default:
+		err = j.shutDown(ctx, g)
+	}
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	if j.begun {
+		if g, err = j.here(ctx); err != nil {
+			return plugins.Instance{}, err
+		}
+	}
+	return g.instance(), nil
+}
+
+// here finds the instance. Errors: [*plugins.InstanceNotFound]; a fault if its domain is somebody else's.
+func (j *job) here(ctx context.Context) (guest, error) {
+	g, err := j.find(ctx)
+	switch {
+	case err != nil:
+		return guest{}, err
+	case g.there && !g.ours():
+		return guest{}, j.foreign()
+	case !g.there, g.is.Mark.Node != j.node:
+		return guest{}, &plugins.InstanceNotFound{UUID: j.uuid}
+	}
+	return g, nil
+}
+
+func (j *job) switchOn(ctx context.Context, g guest) error {
+	switch {
+	case g.State == hypervisor.Paused && !g.starting():
+		err := j.quick(ctx, "resuming its domain", func(c hypervisor.Conn) error { return c.ResumeDomain(j.uuid) })
+		return j.settled(ctx, err, "the hypervisor could not resume it", func(g guest) bool { return power(g.Domain) == plugins.PowerRunning })
+	case g.State == hypervisor.PMSuspended:
+		return j.fault("it suspended itself: wake it from outside, or switch it off first")
+	case g.State == hypervisor.Crashed: // kept as it crashed
+		if err := j.switchOff(ctx); err != nil {
+			return err
+		}
+	case g.active() && !g.starting():
+		return nil
+	}
+	err := j.start(ctx, g)
+	var back *setback
+	if errors.As(err, &back) {
+		j.log.Warn().Err(back.err).Msg("An instance could not be started.")
+		return j.fault("%s", back.reason)
+	}
+	return err
+}
+
+// switchOff ends it at once.
+func (j *job) switchOff(ctx context.Context) error {
+	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
+	return j.settled(ctx, err, "the hypervisor could not switch it off", func(g guest) bool { return !g.active() })
+}
+
+// settled forgives an error of a change that was not needed any more: what was wanted is so.
+func (j *job) settled(ctx context.Context, err error, reason string, is func(guest) bool) error {
+	if !definite(ctx, err) {
+		return err
+	}
+	g, missing := j.here(ctx)
+	switch {
+	case missing != nil:
+		return missing
+	case is(g):
+		return nil
+	}
+	j.log.Warn().Err(err).Msg("The power state of an instance could not be changed.")
+	return j.fault("%s", reason)
+}
+
+// shutDown asks the guest to shut down, and now and then again (one that boots does not listen), and switches it off when the time is over.
+func (j *job) shutDown(ctx context.Context, g guest) error {
+	if g.State == hypervisor.Paused || g.State == hypervisor.PMSuspended || g.State == hypervisor.Crashed {
+		return j.switchOff(ctx) // nobody is there to be asked
+	}
+	const settle = 50 * time.Millisecond
+	watcher := j.manager.news.Watch(settle, 0)
+	defer watcher.Close()
+	end := time.Now().Add(j.setup.shutdown)
+	var asked time.Time
+	for time.Now().Before(end) {
+		if time.Since(asked) >= j.setup.pollEvery {
+			asked = time.Now()
+			err := j.quick(ctx, "asking its guest to shut down", func(c hypervisor.Conn) error { return c.ShutdownDomain(j.uuid) })
+			if err != nil && !definite(ctx, err) {
+				return err
+			}
+			// A guest that cannot be asked is switched off in the end, and one that is off already is found so.
+		}
+		if err := wait(ctx, watcher, min(time.Until(end), j.setup.pollEvery)); err != nil {
+			return err
+		}
+		now, err := j.here(ctx)
+		if err != nil || !now.active() {
+			return err
+		}
+	}
+	j.log.Info().Stringer("after", j.setup.shutdown).Msg("An instance did not shut down when asked to. It is switched off.")
+	return j.switchOff(ctx)
+}
+
+// wait ends with an event of any domain, or after a time.
+func wait(ctx context.Context, w *hypervisor.Watcher, limit time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, _ = w.Next(limited)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("waiting for a guest to shut down: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// setback says that an instance cannot be made: what is there of it is to be removed.
+type setback struct {
+	reason string // for its owner
+	err    error  // for the operator
+}
+
+func (s *setback) Error() string { return s.reason + ": " + s.err.Error() }
+
+// Unwrap is the cause.
+func (s *setback) Unwrap() error { return s.err }
+
+// Spawn makes an instance and starts it, as [plugins.InstanceManager] says.
+//
+// Cost: about ten calls of libvirt, a look at the host, and a copy of the image where disks are copies.
+func (m *Manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	j, err := m.begin(ctx, node, spec.UUID)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	is, err := j.spawn(ctx, spec, tree)
+	m.forget(spec.UUID)
+	return is, j.verdict(err)
+}
+
+func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	g, err := j.find(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	if g.there {
+		switch {
+		case !g.ours():
+			return plugins.Instance{}, j.foreign()
+		case g.is.Mark.Node != j.node:
+			return plugins.Instance{}, j.fault("there is an instance of this uuid on another node")
+		}
+	}
+	path, err := j.setup.Directory(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	d := directory{path: path, name: domain.Name(j.uuid)}
+	resumed := g.there
+	if resumed && j.ran(g, d) {
+		return g.instance(), nil
+	}
+	disks, err := j.plan(spec)
+	if err == nil && !resumed {
+		g, err = j.define(ctx, spec, tree, d, disks)
+	}
+	if err == nil {
+		err = j.complete(ctx, g, d, disks)
+	}
+	if err != nil {
+		return plugins.Instance{}, j.giveUp(ctx, d, resumed, err)
+	}
+	d.note(j.log)
+	if g, err = j.find(ctx); err != nil {
+		return plugins.Instance{}, err
+	}
+	if !g.ours() {
+		return plugins.Instance{}, fmt.Errorf("instance %s: its domain went while it was being started", j.uuid)
+	}
+	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
+	return g.instance(), nil
+}
+
+// ran tells whether an instance ran at some time: its directory says so, or libvirt does as long as its daemon runs.
+func (j *job) ran(g guest, d directory) bool {
+	if d.noted() {
+		return true
+	}
+	if g.starting() || !g.active() && (g.State != hypervisor.ShutOff || !slices.Contains([]int{offShutdown, offDestroyed, offCrashed}, g.Reason)) {
+		return false
+	}
+	d.note(j.log)
+	return true
+}
+
+// define decides which hardware an instance gets, and takes it by the definition of the domain.
+func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree, d directory, disks []disk) (guest, error) {
+	if err := j.manager.deciding.take(ctx); err != nil {
+		return guest{}, err
+	}
+	defer j.manager.deciding.release()
+	host, err := j.setup.Look(ctx, tree, j.node)
+	if err != nil {
+		return guest{}, err
+	}
+	if slices.ContainsFunc(host.Domains, func(other domain.Domain) bool { return other.UUID == j.uuid }) {
+		return guest{}, fmt.Errorf("instance %s: a domain of its uuid came while it was being made", j.uuid)
+	}
+	decision, err := placing.Decide(placing.Request{
+		Instance: spec, Providers: host.Providers, Pages: pages(spec), Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
+	})
+	if err != nil {
+		return guest{}, err
+	}
+	written := domain.Spec{
+		Node: j.node, Instance: spec, Decision: decision, Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
+	}
+	for _, disk := range disks {
+		written.Disks = append(written.Disks, domain.Disk{Path: d.file(disk.name), Format: disk.format, ReadOnly: disk.readOnly})
+	}
+	text, err := domain.Write(written)
+	if err != nil {
+		return guest{}, err
+	}
+	if d.exists() { // of an instance whose domain somebody else removed
+		j.begun = true
+		if err := d.remove(); err != nil {
+			return guest{}, err
+		}
+	}
+	err = j.quick(ctx, "defining its domain", func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
+	if err != nil {
+		if definite(ctx, err) {
+			err = &setback{"the hypervisor does not take it", err}
+		}
+		return guest{}, err
+	}
+	return read(hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff, XML: string(text)}), nil
+}
+
+// pages are the sizes of huge pages behind the resource classes that an instance was granted.
+func pages(spec plugins.InstanceSpec) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, classes := range spec.Allocations {
+		for class := range classes {
+			if kib, is := hugepages.SizeOf(class); is {
+				out[class] = kib
+			}
+		}
+	}
+	return out
+}
+
+// complete makes what is missing of an instance that is defined, and starts it.
+func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) error {
+	j.begun = true
+	if err := d.fill(ctx, disks); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return &setback{diskReason(err), err}
+	}
+	return j.start(ctx, g)
+}
+
+// start makes the mediated devices that are missing and starts a domain that is off. That it runs already is as good.
+func (j *job) start(ctx context.Context, g guest) error {
+	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
+		if definite(ctx, err) {
+			return &setback{"a virtual device could not be made for it", err}
+		}
+		return err
+	}
+	err := j.slow(ctx, "starting its domain", startLimit, func(c hypervisor.Conn) error { return c.StartDomain(j.uuid) })
+	if err == nil || !definite(ctx, err) {
+		return err
+	}
+	if now, missing := j.find(ctx); missing != nil {
+		return errors.Join(err, missing)
+	} else if now.starting() { // by an earlier call, and libvirt did not want to wait for that
+		return fmt.Errorf("instance %s: its domain has been starting for long: %w", j.uuid, err)
+	} else if now.ours() && now.active() {
+		return nil
+	}
+	return &setback{"the hypervisor could not start it", err}
+}
+
+// giveUp removes what there is of an instance that cannot be made. After other errors it stays, for the next Spawn or Destroy.
+func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) error {
+	var back *setback
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.As(err, &back):
+		fault = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}
+		j.log.Warn().Err(back.err).Msg("An instance could not be made. What there was of it is removed.")
+	case errors.As(err, &fault):
+	default:
+		return err
+	}
+	if j.begun || resumed {
+		if left := j.remove(ctx, d); left != nil {
+			return fmt.Errorf("instance %s cannot be made (%s), and cannot be removed: %w", j.uuid, fault.Reason, left)
+		}
+	}
+	return fault
+}

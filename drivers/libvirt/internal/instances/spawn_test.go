@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+func diff(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func isFault(err error) bool {
+	var fault *plugins.InstanceFault
+	return errors.As(err, &fault)
+}
+
+// What Placement granted becomes pins, memory, devices and disks; and all of it goes again.
+func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.mustSpawn(request(1))
+		d := r.defined(1)
+		diff(t, "pins", [][]int{{2}, {3}}, d.Pins)
+		diff(t, "memory", []int{0}, d.Memory.Nodes)
+		diff(t, "steps", []string{"define", "make device", "start"}, r.writes)
+		if len(d.Mark.Mdevs) != 1 || !d.Mark.Mdevs[0].Made || d.Mark.Node != node || d.Mark.ProjectID != "p" || d.Type != "kvm" {
+			t.Errorf("%+v", d.Mark)
+		}
+		var files []string
+		entries, err := os.ReadDir(filepath.Join(r.dir, domain.Name(id(1))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, fmt.Sprintf("%s %d", e.Name(), info.Size()))
+		}
+		diff(t, "files", []string{"disk 1073741824", "disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
+
+		second := request(2)
+		second.Allocations[nicUUID] = map[string]int64{"CUSTOM_NIC": 1}
+		r.mustSpawn(second)
+		d = r.defined(2)
+		diff(t, "pins of the second", [][]int{{4}, {5}}, d.Pins)
+		diff(t, "its PCI devices", []machine.Address{{Bus: 6}}, d.PCI)
+		if got := len(r.left()); got != 6 {
+			t.Errorf("%v", r.left())
+		}
+		for range 2 {
+			for _, n := range []int{1, 2} {
+				if err := r.Destroy(t.Context(), node, id(n)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		diff(t, "in the end", []string(nil), r.left())
+	})
+}
+
+// A device that was there before is used, and stays.
+func TestADeviceThatWasThereStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		const name = "mdev_00000000_0000_4000_8000_00000000abcd_0000_82_00_0"
+		r.devices[name] = true
+		r.mustSpawn(request(1))
+		if m := r.defined(1).Mark.Mdevs; len(m) != 1 || m[0].Made {
+			t.Errorf("%+v", m)
+		}
+		if err := r.Destroy(t.Context(), node, id(1)); err != nil {
+			t.Error(err)
+		}
+		diff(t, "left", []string{"device " + name}, r.left())
+	})
+}
+
+// Whatever call fails, and however: either nothing is left, or the next Spawn goes on, or Destroy removes all.
+func TestASpawnThatFailsAtAnyStep(t *testing.T) {
+	const steps = 3
+	for step := 1; step <= steps; step++ {
+		for _, how := range []failure{refuses, breaks, breaksAfter} {
+			for _, next := range []string{"spawn", "destroy"} {
+				t.Run(fmt.Sprintf("%d/%d/%s", step, how, next), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						r := newRig(t, Config{})
+						r.fail, r.how = step, how
+						_, err := r.spawn(request(1))
+						if how == refuses {
+							if !isFault(err) {
+								t.Errorf("%v, want a fault", err)
+							}
+							diff(t, "left after a fault", []string(nil), r.left())
+						} else if err == nil || isFault(err) || errors.Is(err, plugins.ErrNotReady) {
+							t.Errorf("%v, want that nobody knows", err)
+						}
+						time.Sleep(time.Minute) // the connection comes again
+						if next == "spawn" {
+							r.mustSpawn(request(1))
+							r.mustSpawn(request(1))
+							if r.started != 1 || len(r.domains) != 1 || len(r.devices) != 1 {
+								t.Errorf("%d starts, %v", r.started, r.left())
+							}
+						}
+						if err := r.Destroy(t.Context(), node, id(1)); err != nil {
+							t.Error(err)
+						}
+						diff(t, "in the end", []string(nil), r.left())
+					})
+				})
+			}
+		}
+	}
+}
+
+// The caller goes away in the middle of a call.
+func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
+	for step := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Config{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			n := 0
+			r.before = func() {
+				if n++; n == step+1 {
+					cancel()
+					time.Sleep(time.Second) // the caller is quicker
+				}
+			}
+			if _, err := r.Spawn(ctx, node, request(1), nil); err == nil || isFault(err) || errors.Is(err, plugins.ErrNotReady) {
+				t.Errorf("step %d: %v", step, err)
+			}
+			r.mustSpawn(request(1))
+			if r.started != 1 || len(r.domains) != 1 || len(r.devices) != 1 {
+				t.Errorf("step %d: %d starts, %v", step, r.started, r.left())
+			}
+			if err := r.Destroy(t.Context(), node, id(1)); err != nil {
+				t.Error(err)
+			}
+			diff(t, "in the end", []string(nil), r.left())
+		})
+	}
+}
+
+func TestADestroyThatFailsAtAnyStep(t *testing.T) {
+	for step := 1; step <= 3; step++ {
+		for _, how := range []failure{refuses, breaks, breaksAfter} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{})
+				r.mustSpawn(request(1))
+				r.fail, r.how = len(r.writes)+step, how
+				if err := r.Destroy(t.Context(), node, id(1)); err == nil || errors.Is(err, plugins.ErrNotReady) || isFault(err) {
+					t.Errorf("step %d, %d: %v", step, how, err)
+				}
+				time.Sleep(time.Minute)
+				if err := r.Destroy(t.Context(), node, id(1)); err != nil {
+					t.Error(err)
+				}
+				diff(t, fmt.Sprintf("step %d, %d: left", step, how), []string(nil), r.left())
+			})
+		}
+	}
+}
+
+// A process ended between any two steps: what it left is made whole, or removed.
+func TestWhatACrashLeaves(t *testing.T) {
+	for name, crash := range map[string]func(t *testing.T, r *rig){
+		"a directory without a domain": func(_ *testing.T, r *rig) {
+			delete(r.domains, id(1))
+			r.devices = map[string]bool{}
+		},
+		"a domain without anything": func(t *testing.T, r *rig) {
+			r.domains[id(1)].off(0)
+			r.devices = map[string]bool{}
+			if err := os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"half a disk": func(t *testing.T, r *rig) {
+			r.domains[id(1)].off(0)
+			dir := filepath.Join(r.dir, domain.Name(id(1)))
+			for _, name := range []string{rootDisk, startedNote} {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.write(filepath.Join(dir, "disk.part"), "half")
+		},
+		"a device that nobody uses": func(t *testing.T, r *rig) {
+			r.domains[id(1)].off(0)
+			if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a guest that runs, and no note of it": func(t *testing.T, r *rig) {
+			if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
+				t.Fatal(err)
+			}
+			r.started = 0
+			r.mustSpawn(request(1))
+			if r.started != 0 {
+				t.Error("it was started once more")
+			}
+		},
+	} {
+		for _, next := range []string{"spawn", "destroy"} {
+			t.Run(name+"/"+next, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, Config{})
+					r.mustSpawn(request(1))
+					crash(t, r)
+					if next == "spawn" {
+						r.mustSpawn(request(1))
+						info, err := os.Stat(filepath.Join(r.dir, domain.Name(id(1)), rootDisk))
+						if err != nil || info.Size() != 1<<30 {
+							t.Errorf("%+v, %v", info, err)
+						}
+						if len(r.domains) != 1 || len(r.devices) != 1 {
+							t.Errorf("%v", r.left())
+						}
+					}
+					if err := r.Destroy(t.Context(), node, id(1)); err != nil {
+						t.Error(err)
+					}
+					diff(t, "in the end", []string(nil), r.left())
+				})
+			})
+		}
+	}
+}
+
+// An earlier call's start is still under way: it is waited for, by libvirt. One that takes too long leaves everything as it is.
+func TestSpawnWhileItStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, noted := range []bool{false, true} {
+			r := newRig(t, Config{})
+			r.mustSpawn(request(1))
+			b := r.domains[id(1)]
+			b.State, b.Reason = hypervisor.Paused, pausedStarting
+			if list, err := r.Instances(t.Context(), node); err != nil || len(list) != 1 || list[0].Power != plugins.PowerNoState {
+				t.Errorf("%+v, %v", list, err)
+			}
+			if !noted {
+				if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
+					t.Fatal(err)
+				}
+				before := r.left()
+				r.stuck = true
+				if _, err := r.spawn(request(1)); err == nil || isFault(err) {
+					t.Errorf("%v", err)
+				}
+				diff(t, "left", before, r.left())
+				r.stuck = false
+				r.mustSpawn(request(1))
+			} else if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+				t.Errorf("%+v, %v", is, err)
+			}
+			if r.started != 1 {
+				t.Errorf("%d starts", r.started)
+			}
+		}
+	})
+}
+
+// A disk that is complete is not made again; that of a former instance of the same uuid is not given to the next.
+func TestWhatIsOnADisk(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.mustSpawn(request(1))
+			dir := filepath.Join(r.dir, domain.Name(id(1)))
+			r.write(filepath.Join(dir, rootDisk), "data")
+			if err := os.Remove(filepath.Join(dir, startedNote)); err != nil {
+				t.Fatal(err)
+			}
+			r.domains[id(1)].off(0)
+			if gone {
+				delete(r.domains, id(1))
+			}
+			r.mustSpawn(request(1))
+			if kept := contents(t, filepath.Join(dir, rootDisk)) == "data"; kept == gone {
+				t.Errorf("the domain was gone: %v, the data is there: %v", gone, kept)
+			}
+		})
+	}
+}
+
+// Instances of a node that had another name are none of the present one's, and stay.
+func TestInstancesOfAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.mustSpawn(request(1))
+		before := r.left()
+		r.setup.Node = func(context.Context) (string, error) { return "cn2", nil }
+		if _, err := r.spawn(request(1)); err == nil || isFault(err) {
+			t.Errorf("a node that is not there: %v", err)
+		}
+		if list, err := r.Instances(t.Context(), "cn2"); err != nil || len(list) > 0 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if _, err := r.Spawn(t.Context(), "cn2", request(1), nil); !isFault(err) {
+			t.Errorf("%v, want a fault", err)
+		}
+		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
+			t.Errorf("%v", err)
+		}
+		if err := r.Destroy(t.Context(), "cn2", id(1)); err != nil {
+			t.Error(err)
+		}
+		diff(t, "left", before, r.left())
+	})
+}
+
+// What ran and is off stays off, also for a manager that has just come up.
+func TestSpawnStartsNothingThatRan(t *testing.T) {
+	for _, reason := range []int{0, offShutdown, offDestroyed, offCrashed} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.mustSpawn(request(1))
+			r.domains[id(1)].off(reason)
+			if reason != 0 { // libvirt still knows
+				if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				is, err := r.spawn(request(1))
+				if err != nil || is.Power == plugins.PowerRunning || r.started != 1 {
+					t.Errorf("%+v, %v", is, err)
+				}
+				r.domains[id(1)].off(0) // libvirt's daemon is started anew
+			}
+		})
+	}
+}
+
+// Domains without our mark, or with that of another node, are left alone whatever is asked.
+func TestGuestsOfOthersAreNotTouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.stranger(1)
+		_, spawned := r.spawn(request(1))
+		_, on := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, true)
+		_, off := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
+		for _, err := range []error{spawned, on, off, r.Destroy(t.Context(), node, id(1))} {
+			if !isFault(err) {
+				t.Errorf("%v, want a fault", err)
+			}
+		}
+		if list, err := r.Instances(t.Context(), node); err != nil || len(list) != 0 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if len(r.writes) > 0 {
+			t.Errorf("%v", r.writes)
+		}
+		diff(t, "left", []string{"domain theirs-1"}, r.left())
+
+		// The same uuid comes between the first look and the decision.
+		r.domains = map[string]*body{}
+		look := r.setup.Look
+		r.setup.Look = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
+			r.stranger(1)
+			return look(ctx, tree, node)
+		}
+		if _, err := r.spawn(request(1)); err == nil || len(r.writes) > 0 {
+			t.Errorf("%v, %v", err, r.writes)
+		}
+	})
+}
+
+func TestWhatCannotBeMadeLeavesNothing(t *testing.T) {
+	for name, change := range map[string]func(*plugins.InstanceSpec){
+		"more processors than are free": func(s *plugins.InstanceSpec) {
+			s.Flavor.VCPUs = 7
+			s.Allocations[rootUUID]["PCPU"] = 7
+		},
+		"an unknown provider":    func(s *plugins.InstanceSpec) { s.Allocations[id(99)] = map[string]int64{"VCPU": 1} },
+		"an unknown image":       func(s *plugins.InstanceSpec) { s.Image = "cirros" },
+		"less disk than granted": func(s *plugins.InstanceSpec) { s.Flavor.EphemeralGB = 1 },
+		"a disk of no size":      func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 },
+		"an uuid that is none":   func(s *plugins.InstanceSpec) { s.UUID = "../../etc" },
+		"too much user data":     func(s *plugins.InstanceSpec) { s.UserData = make([]byte, 64<<10+1) },
+		"a firmware that is none": func(s *plugins.InstanceSpec) {
+			s.ImageProperties = map[string]string{"hw_firmware_type": "coreboot"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{})
+				spec := request(1)
+				change(&spec)
+				if _, err := r.spawn(spec); !isFault(err) {
+					t.Errorf("%v, want a fault", err)
+				}
+				if len(r.writes) > 0 || len(r.left()) > 0 {
+					t.Errorf("%v, %v", r.writes, r.left())
+				}
+			})
+		})
+	}
+}
+
+// A host that has no room for the disks (here: a file where the directory should be) gives back what was taken.
+func TestDisksThatCannotBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.before = func() {
+			if len(r.writes) == 0 {
+				r.write(filepath.Join(r.dir, domain.Name(id(1))), "in the way")
+			}
+		}
+		if _, err := r.spawn(request(1)); !isFault(err) {
+			t.Errorf("%v, want a fault", err)
+		}
+		diff(t, "left", []string(nil), r.left())
+	})
+}
+
+func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.away = true
+		s := *r.setup
+		away := hypervisor.NewLink(hypervisor.Settings{URI: "fake:///", Open: r.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
+		defer func() {
+			if err := away.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		s.Read, s.Write = away, []*hypervisor.Link{away}
+		r.Use(&s.Setup)
+		_, listed := r.Instances(t.Context(), node)
+		_, spawned := r.spawn(request(1))
+		_, powered := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
+		for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), node, id(1))} {
+			if !errors.Is(err, plugins.ErrNotReady) {
+				t.Errorf("%v, want NotReady", err)
+			}
+		}
+		r.Use(nil)
+		_, listed = r.Instances(t.Context(), node)
+		_, spawned = r.spawn(request(1))
+		_, powered = r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
+		for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), node, id(1))} {
+			if !errors.Is(err, plugins.ErrUnsupported) {
+				t.Errorf("%v, want ErrUnsupported", err)
+			}
+		}
+	})
+}
+
+// Guests that start slowly hold up neither lists, nor decisions about others, nor the end of others.
+func TestSlowStartsHoldNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.mustSpawn(request(3))
+		r.hold = make(chan struct{})
+		look := r.setup.Look
+		r.setup.Look = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
+			h, err := look(ctx, tree, node)
+			time.Sleep(time.Second) // what it saw is old when it is decided about
+			return h, err
+		}
+		spawned := make(chan error, 2)
+		for n := 1; n <= 2; n++ {
+			spec := request(n)
+			delete(spec.Allocations, gpuUUID)
+			go func() { _, err := r.spawn(spec); spawned <- err }()
+		}
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		list, err := r.Instances(t.Context(), node)
+		if err != nil || len(list) != 3 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		pins := slices.Concat(r.defined(1).Pins, r.defined(2).Pins, r.defined(3).Pins)
+		slices.SortFunc(pins, slices.Compare)
+		diff(t, "pins", [][]int{{2}, {3}, {4}, {5}, {6}, {7}}, pins)
+		if time.Since(begun) > 0 {
+			t.Error("the list waited")
+		}
+		// All connections for what takes long have something to do. Who does not wait for one leaves what there is.
+		spec := request(4)
+		spec.Allocations = map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := r.Spawn(ctx, node, spec, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if _, there := r.domains[id(4)]; !there {
+			t.Error("it was removed")
+		}
+		close(r.hold)
+		for range 2 {
+			if err := <-spawned; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

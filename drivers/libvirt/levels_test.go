@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// simulate starts a real daemon on a made-up host.
+func simulate(t testing.TB, h testhost.Host, o sim.Options) *sim.Sim {
+	t.Helper()
+	s, err := sim.Start(t.Context(), h, o)
+	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("NOT TESTED, and CI must have it: %v", err)
+		}
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// simulated is a driver on a simulated host, with the real library between.
+func simulated(t *testing.T, s *sim.Sim, config map[string]any) *rig {
+	t.Helper()
+	all := map[string]any{"uri": s.URI(), "chroot": s.Root()}
+	for k, v := range config {
+		all[k] = v
+	}
+	return newRig(t, testhost.SingleNode(), binding.Open, all).hundredGiB()
+}
+
+// invented is a driver on libvirt's test driver.
+func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config map[string]any) *rig {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "node.xml")
+	if err := os.WriteFile(file, []byte(h.NodeXML(domains...)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{"uri": "test://" + file}
+	for k, v := range config {
+		all[k] = v
+	}
+	return newRig(t, h, binding.Open, all).hundredGiB()
+}
+
+// The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from the made-up /sys. It reads no parents of mediated
+// devices that are no PCI devices.
+func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := hostgen.Host().Draw(rt, "host")
+		h.Virtual = nil
+		w := drawWish(rt, h)
+		r := invented(t, h, w.domains(), w.config())
+		defer func() { _ = r.Shutdown(context.Background()) }()
+		tree := newTree(t)
+		r.mustPass(tree)
+		if d := compareTo(h, w, tree, nodeName); d != "" {
+			rt.Fatalf("of %+v (-model +tree):\n%s", w, d)
+		}
+	})
+}
+
+// Without a /sys of its own, the test driver's host is a number of CPUs, memory and devices that are in no cell: as a flat tree it is whole,
+// and as a nested one it has one cell.
+func TestTheTestDriversHostByItself(t *testing.T) {
+	h := testhost.Sample()
+	for i := range h.Devices {
+		h.Devices[i].Cell = testhost.None
+	}
+	h.CPUs, h.Cells = testhost.Grid{Packages: 1, CoresPerDie: 8, ThreadsPerCore: 2, MemoryKiB: h.MemoryKiB()}.Build()
+	w := wish{shared: []int{0, 1, 2, 3}, dedicated: []int{4, 15}, reservedMB: 512, specs: []wantedSpec{{vendor: 0x15b3, product: 0x1016}}, types: []wantedType{{id: "nvidia-222", class: "VGPU"}}}
+	for _, w.nested = range []bool{false, true} {
+		config := w.config()
+		config["chroot"] = "/"
+		r := invented(t, h, nil, config)
+		tree := newTree(t)
+		r.mustPass(tree)
+		if d := compareTo(h, w, tree, nodeName); d != "" {
+			t.Errorf("nested %v (-model +tree):\n%s", w.nested, d)
+		}
+	}
+}
+
+// The model once more, with a real daemon on top of the made-up /sys, some hosts that were drawn before and are the same each time. Kernels without
+// NUMA are left out: of these libvirt asks the kernel itself, which is this machine's.
+func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
+	drawn := 0
+	for seed := 1; drawn < 4; seed++ {
+		h := hostgen.Host().Example(seed)
+		if h.NoNUMA || len(h.Devices) < 3 || len(h.Cells) < 2 {
+			continue
+		}
+		drawn++
+		w := rapid.Custom(func(rt *rapid.T) wish { return drawWish(rt, h) }).Example(seed)
+		w.taken = nil // there are no emulators, so no domains
+		s := simulate(t, h, sim.Options{})
+		r := simulated(t, s, w.config())
+		tree := newTree(t)
+		for _, nested := range []bool{w.nested, !w.nested} {
+			w.nested = nested
+			config := w.config()
+			config["uri"], config["chroot"] = s.URI(), s.Root()
+			if err := r.configure(config); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error {
+				_, err := r.UpdateProviderTree(t.Context(), tree, nodeName, providertree.Allocations{})
+				return err
+			})
+			r.mustPass(tree)
+			if d := compareTo(h, w, carriedAway(tree), nodeName); d != "" {
+				t.Errorf("seed %d, nested %v, of %+v (-model +tree):\n%s", seed, nested, w, d)
+			}
+		}
+		if line := disagreement.FindString(r.log.String()); line != "" {
+			t.Errorf("seed %d: witnesses of the same host disagree: %s\n%s", seed, line, r.log)
+		}
+	}
+}
+
+// BenchmarkPassOverLibvirtd is a steady pass with guests that are defined, over a real daemon: its time too.
+func BenchmarkPassOverLibvirtd(b *testing.B) {
+	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
+		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
+	}
+	s := simulate(b, testhost.Sample(), sim.Options{Emulators: true})
+	c, err := binding.Open(hypervisor.Request{URI: s.URI(), Write: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, guest := range many(200) {
+		if _, err := c.DefineDomain(guest.XML("qemu")); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		b.Error(err)
+	}
+	benchmarkPass(b, newDriver(binding.Open), map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// watched is a driver that is watched: its changes come through the channel.
+func (r *rig) watched() <-chan string {
+	r.Helper()
+	ctx, cancel := context.WithCancel(r.Context())
+	news, ended := make(chan string, 1000), make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, func(node string) { news <- node }) }()
+	r.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			r.Errorf("Watch: %v", err)
+		}
+	})
+	return news
+}
+
+// until waits for news, makes a pass after each, and ends when the tree is as it should be. News come far sooner than a resync would.
+func (r *rig) until(what string, news <-chan string, tree *providertree.Tree, is func() bool) {
+	r.Helper()
+	limit := time.NewTimer(60 * time.Second)
+	defer limit.Stop()
+	for {
+		select {
+		case <-news:
+		case <-limit.C:
+			r.Fatalf("%s: it is not seen; the tree has %v", what, names(tree))
+		}
+		if _, err := r.pass(tree); err != nil && !errors.Is(err, plugins.ErrNotReady) {
+			r.Fatalf("%s: %v", what, err)
+		}
+		if is() {
+			return
+		}
+	}
+}
+
+func names(tree *providertree.Tree) (list []string) {
+	for p := range tree.All() {
+		list = append(list, p.Name)
+	}
+	return list
+}
+
+func drain(news <-chan string) {
+	for {
+		select {
+		case <-news:
+		default:
+			return
+		}
+	}
+}
+
+// emulatorCache keeps what libvirt learnt of QEMU from one test to the next.
+func emulatorCache(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
+		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+	}
+	return filepath.Join(t.TempDir(), "cache")
+}
+
+// What happens to the machine is told by an event, and the next pass has it in the tree: GPUs and virtual functions that come and go, mediated
+// devices, guests.
+func TestWhatHappensIsSeen(t *testing.T) {
+	h := testhost.Sample()
+	gpu := *h.Device("0000:82:00.0")
+	s := simulate(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
+	r := simulated(t, s, map[string]any{
+		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
+		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
+	})
+	news := r.watched()
+	tree := newTree(t)
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	total := func(name, class string) int64 {
+		p, _ := tree.ProviderByName(nodeName + "_" + name)
+		return p.Inventories[class].Total
+	}
+	const gpuName, vfName = "pci_0000_82_00_0", "0000:06:00.0"
+	if total(gpuName, "VGPU") != 16 || total(vfName, "CUSTOM_VF") != 4 {
+		t.Fatalf("%v", names(tree))
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(news)
+	must(s.Unplug(t.Context(), gpu.Address))
+	r.until("a GPU is unplugged", news, tree, func() bool { return total(gpuName, "VGPU") == 0 })
+	drain(news)
+	must(s.Plug(t.Context(), gpu))
+	r.until("a GPU is plugged in", news, tree, func() bool { return total(gpuName, "VGPU") == 16 })
+	drain(news)
+	must(s.Unplug(t.Context(), "0000:06:01.3"))
+	r.until("a virtual function is unplugged", news, tree, func() bool { return total(vfName, "CUSTOM_VF") == 3 })
+
+	// A device that is made changes nothing but what is left; one of another type takes what there was.
+	drain(news)
+	const mdev = "c0ffee00-0000-4000-8000-000000000002"
+	must(s.AddMdev(t.Context(), gpu.Address, "nvidia-231", mdev, 900))
+	must(s.Tree().Write("sys/bus/pci/devices/"+gpu.Address+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
+	r.until("a mediated device of another type is made", news, tree, func() bool { return total(gpuName, "VGPU") == 0 })
+	if !slices.ContainsFunc(r.Warnings(), func(w plugins.Warning) bool { return w.Name == "mdev-other-"+gpuName }) {
+		t.Errorf("%+v", r.Warnings())
+	}
+
+	// A guest is defined, started, and gone.
+	guest := testhost.Domain{Name: "watched", UUID: guestUUID, VCPUs: 1, MemoryMiB: 16, Metadata: novaInstance}
+	knows := func() bool { _, known := r.roster.known[guestUUID]; return known }
+	drain(news)
+	must(s.Define(t.Context(), guest.XML("qemu")))
+	r.until("a guest is defined", news, tree, knows)
+	off := r.roster.known[guestUUID].key
+	drain(news)
+	must(s.Boot(t.Context(), guest.Name))
+	r.until("a guest is started", news, tree, func() bool { return r.roster.known[guestUUID].key.State != off.State })
+	guests, err := r.Guests(t.Context(), tree, nodeName)
+	diff(t, "guests", []plugins.Guest{{UUID: guestUUID, Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b"}}, guests)
+	must(err)
+	drain(news)
+	must(s.Destroy(t.Context(), guest.Name))
+	must(s.Undefine(t.Context(), guest.Name))
+	r.until("a guest is gone", news, tree, func() bool { return !knows() })
+	if line := disagreement.FindString(r.log.String()); line != "" {
+		t.Errorf("libvirt and the kernel were said to disagree on the way: %s\n%s", line, r.log)
+	}
+}
+
+// The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked meanwhile is answered with NotReady and a reason, the
+// tree stands, and the driver finds back by itself. Its connections leave nothing behind: Shutdown would tell.
+func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
+	s := simulate(t, testhost.Sample(), sim.Options{})
+	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
+	news := r.watched()
+	tree := newTree(t)
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	good := tree.Clone()
+	notReady := func(what string, says ...string) {
+		t.Helper()
+		eventually(t, func() error {
+			before := tree.Clone()
+			_, err := r.pass(tree)
+			switch {
+			case err == nil:
+				return errors.New(what + ": no error")
+			case !errors.Is(err, plugins.ErrNotReady) || !tree.Equal(before):
+				t.Fatalf("%s: %v, want NotReady, and the tree as it was", what, err)
+			case !slices.ContainsFunc(says, func(s string) bool { return strings.Contains(err.Error(), s) }):
+				return err
+			case r.Health(t.Context()) == nil:
+				return errors.New(what + ": yet healthy")
+			}
+			return nil
+		})
+	}
+	back := func(what string) {
+		t.Helper()
+		r.until(what, news, tree, func() bool { return r.Health(t.Context()) == nil })
+		if !tree.Equal(good) {
+			t.Errorf("%s: the tree is another one: %+v", what, providertree.Diff(good, tree))
+		}
+	}
+	drain(news)
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back("restarted")
+	if err := s.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	notReady("frozen", "hangs")
+	if err := s.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { _, err := r.pass(tree); return err })
+	if !tree.Equal(good) {
+		t.Errorf("thawed: the tree is another one: %+v", providertree.Diff(good, tree))
+	}
+	drain(news)
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	notReady("killed", "start the daemon")
+	if _, err := r.Guests(t.Context(), tree, nodeName); !errors.Is(err, plugins.ErrNotReady) {
+		t.Errorf("guests: %v", err)
+	}
+	if err := s.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back("launched")
+}

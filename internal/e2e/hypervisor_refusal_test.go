@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing happens until somebody says that a guess will do.
+func unknownConsumers(r *residence, _ func() *residence) {
+	r.others(r.host.novasFlat("PCPU"))
+	r.others([]string{
+		"claim ghost cn1:VCPU=1 cn1:MEMORY_MB=32 cn1:VGPU=1", // a stale allocation
+		"claim migration cn1:VCPU=2 cn1:MEMORY_MB=48 cn1:VGPU=1",
+	})
+	before := r.see()
+	r.configure(novasOptions, withVFs, withGPUs)
+	agent := r.run()
+	if code := agent.exit(); code != 3 {
+		r.t.Errorf("exit code %d, want 3", code)
+	}
+	r.checkRefusal(agent, map[string][]string{"ghost": {"VGPU"}, "migration": {"VGPU"}})
+	if diff := cmp.Diff(before, r.look()); diff != "" {
+		r.t.Errorf("something was written: %s", diff)
+	}
+
+	r.configure(novasOptions, withVFs, withGPUs, `unplaced_consumers = "guess"`)
+	r.reshape(nil)
+	got := r.sketch()
+	for _, line := range r.host.possible(flatGuests) {
+		if !slices.Contains(got, line) {
+			r.t.Errorf("those that are known are elsewhere than they should be: no %q", line)
+		}
+	}
+	for _, line := range []string{
+		"ghost cn1:MEMORY_MB=32 cn1:VCPU=1 cn1_pci_0000_05_00_0:VGPU=1",
+		"migration cn1:MEMORY_MB=48 cn1:VCPU=2 cn1_pci_0000_82_00_0:VGPU=1",
+	} {
+		if !slices.Contains(got, line) {
+			r.t.Errorf("no %q in\n%s", line, strings.Join(got, "\n"))
+		}
+	}
+
+	r.configure(novasOptions, withVFs, withGPUs, nested)
+	before = r.look()
+	agent = r.run()
+	if code := agent.exit(); code != 3 {
+		r.t.Errorf("to cells: exit code %d, want 3", code)
+	}
+	r.checkRefusal(agent, map[string][]string{"ghost": {"MEMORY_MB", "VCPU"}, "migration": {"MEMORY_MB", "VCPU"}})
+	if diff := cmp.Diff(before, r.look()); diff != "" {
+		r.t.Errorf("to cells: something was written: %s", diff)
+	}
+	r.configure(novasOptions, withVFs, withGPUs, nested, `unplaced_consumers = "guess"`)
+	r.reshape(nil)
+	got = r.sketch()
+	for _, want := range r.host.possible([]string{nestedGuests[0], nestedGuests[4], nestedGuests[5], nestedGuests[6]}) {
+		if !slices.Contains(got, want) {
+			r.t.Errorf("those that are bound are elsewhere than they should be: no %q in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// checkRefusal checks that an agent that ended named these consumers, with these classes and with what can be done, and no others.
+func (r *residence) checkRefusal(agent *process, want map[string][]string) {
+	r.t.Helper()
+	got := map[string][]string{}
+	for _, line := range agent.output() {
+		what, is := strings.CutPrefix(strings.TrimSpace(line), "- consumer ")
+		if !is {
+			continue
+		}
+		consumer, what, _ := strings.Cut(what, ",")
+		_, what, _ = strings.Cut(what, "resource class ")
+		class, what, _ := strings.Cut(what, ":")
+		got[r.names[consumer]] = append(got[r.names[consumer]], class)
+		if !containsAll(what, []string{"no domain", "allocation show " + consumer, "allocation delete " + consumer, `unplaced_consumers = "guess"`}) {
+			r.t.Errorf("it is not said why, or what can be done: %s", line)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("offenders (-want +got):\n%s\n%s", diff, strings.Join(agent.output(), "\n"))
+	}
+}
+
+// goneAndBack: a GPU that guests hold goes while the agent runs. It stays in Placement, closed for others; when it comes back, all is as before.
+func goneAndBack(r *residence, _ func() *residence) {
+	r.others(r.host.novasFlat("PCPU"))
+	r.configure(novasOptions, withVFs, withGPUs)
+	r.reshape(nil)
+	before := r.seen
+	agent := r.run()
+	agent.awaitAny(passDone)
+
+	mark := agent.mark()
+	check(r.t, r.host.Unplug(r.t.Context(), gpu1))
+	plug := func() {
+		host := machineOfGuests()
+		check(r.t, r.host.Plug(r.t.Context(), *host.Device(gpu1)))
+	}
+	defer func() {
+		if plug != nil {
+			plug()
+		}
+	}()
+	agent.await(mark, told, "cn1_pci_0000_82_00_0", "reserved")
+	gone := slices.Clone(flatTree)
+	gone[len(gone)-1] = "  cn1_pci_0000_82_00_0 VGPU=2-2/16 +OWNER_NOVA" // as much as is in use, and all of that reserved
+	r.see()
+	r.compare("gone", gone, flatGuests)
+	if retiring := strings.Join(r.status().Drivers[0].Report.Nodes[0].Retiring, "\n"); !strings.Contains(retiring, "cn1_pci_0000_82_00_0") {
+		r.t.Errorf("the status does not tell that it is gone: %q", retiring)
+	}
+	agent.stop()
+	r.quiet("without the GPU")
+
+	agent = r.run()
+	agent.awaitAny(passDone)
+	mark = agent.mark()
+	plug()
+	plug = nil
+	agent.await(mark, told, "cn1_pci_0000_82_00_0", "reserved")
+	agent.stop()
+	if diff := cmp.Diff(before.Inventories, r.see().Inventories); diff != "" {
+		r.t.Errorf("inventories before it went and when it is back: %s", diff)
+	}
+	r.compare("back", flatTree, flatGuests)
+	r.quiet("with the GPU again")
+}
+
+// adoptedFromNova: the tree that Nova's driver makes of this machine, whatever uuids it gave, stays as it is. The trait that tells the shape is all
+// that is written, once.
+func adoptedFromNova(r *residence, another func() *residence) {
+	r.configure(novasOptions, withVFs, withGPUs)
+	r.settle()
+	traits := slices.DeleteFunc(r.look().Traits["cn1"], isShape)
+
+	r = another()
+	tree := r.host.novasFlat("PCPU")
+	tree[0] = strings.NewReplacer(" VGPU=32/32", "", " MEM_ENCRYPTION_CONTEXT=16/1", "").Replace(tree[0]) +
+		" +" + strings.Join(traits, " +") + " +COMPUTE_VOLUME_EXTEND +COMPUTE_VOLUME_ATTACH_WITH_TAG +COMPUTE_IMAGE_TYPE_QCOW2 +COMPUTE_TRUSTED_CERTS"
+	r.others(slices.Concat(tree[:3], novasGPUs, r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV"})))
+	for _, line := range r.host.possible(flatGuests) {
+		r.others([]string{"claim " + line})
+	}
+	r.configure(novasOptions, withVFs, withGPUs)
+	before := r.see()
+	r.settle()
+	after := r.see()
+	after.Traits = maps.Clone(after.Traits)
+	after.Traits["cn1"] = slices.DeleteFunc(slices.Clone(after.Traits["cn1"]), isShape)
+	if after.Generations["cn1"]--; !cmp.Equal(before, after) {
+		r.t.Errorf("the agent changed something: %s", cmp.Diff(before, after))
+	}
+	after.Generations["cn1"]++
+	r.quiet("at the second start")
+}
+
+func isShape(trait string) bool { return strings.HasPrefix(trait, "CUSTOM_COMPUTE_AGENT_SHAPE_") }
