@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -108,12 +110,23 @@ func (t *Tracker) shapeTold(tree *providertree.Tree, root string) int {
 }
 
 // shapeTraits is the trait of the shape that the tree is going to have: on a new tree, on one that is reshaped, and on one that
-// has such a trait. A tree that is adopted as it is needs no write; the state directory knows its shape.
+// has such a trait. A tree that is adopted as it is needs no write, though it took the steps to see that nothing is to move; the state directory
+// knows its shape.
 func (t *Tracker) shapeTraits(d draft) []string {
-	if d.shape > 0 && (unborn(d.known, d.node.UUID) || d.before != nil || t.shapeTold(d.known, d.node.UUID) > 0) {
+	if d.shape > 0 && (unborn(d.known, d.node.UUID) || d.reshaped() || t.shapeTold(d.known, d.node.UUID) > 0) {
 		return []string{t.shapeTrait(d.shape)}
 	}
 	return nil
+}
+
+// reshaped tells whether the driver made another tree than the one it was given, but for traits and aggregates, when it was given allocations.
+func (d draft) reshaped() bool {
+	if d.before == nil {
+		return false
+	}
+	changes := providertree.Diff(d.base, d.answer)
+	return len(changes.Added)+len(changes.Removed) > 0 || !reflect.DeepEqual(d.before, d.after) ||
+		slices.ContainsFunc(changes.Changed, func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
 // chain takes a tree from one shape to another, step by step, all in memory: each step is checked by itself, so that it is

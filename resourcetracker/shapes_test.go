@@ -117,6 +117,35 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 	}
 }
 
+// A tree that somebody else made, and that has the newest shape as it is, costs no write. Only the state directory knows its shape then.
+func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps)
+		<-s.tracker.Ready()
+		must(s, s.end())
+		writes := s.writes()
+		s.placement.set(func(p *fakePlacement) {
+			_, err := p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")
+			must(s, err)
+		})
+		records := ownership.Open(t.TempDir())
+		for _, steps := range [][]int{{0, 1, 2, 3}, nil} {
+			s.driver.steps = nil
+			again := start(t, func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
+			<-again.tracker.Ready()
+			if d := cmp.Diff(steps, s.driver.steps); d != "" || again.writes() != writes {
+				t.Errorf("%d writes; steps from (-want +got):\n%s", again.writes()-writes, d)
+			}
+			record, err := records.Load(nodeUUID)
+			must(s, err)
+			if record.Shape != 4 {
+				t.Errorf("recorded is shape %d", record.Shape)
+			}
+			must(s, again.end())
+		}
+	})
+}
+
 func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)

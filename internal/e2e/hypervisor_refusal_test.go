@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -132,12 +131,12 @@ func goneAndBack(r *residence, _ func() *residence) {
 	r.quiet("with the GPU again")
 }
 
-// adoptedFromNova: the tree that Nova's driver makes of this machine, whatever uuids it gave, stays as it is. The trait that tells the shape is all
-// that is written, once.
+// adoptedFromNova: the tree that Nova's driver makes of this machine, whatever uuids it gave, stays as it is, without a
+// write.
 func adoptedFromNova(r *residence, another func() *residence) {
 	r.configure(novasOptions, withVFs, withGPUs)
 	r.settle()
-	traits := slices.DeleteFunc(r.look().Traits["cn1"], isShape)
+	traits := slices.DeleteFunc(r.look().Traits["cn1"], func(trait string) bool { return strings.HasPrefix(trait, "CUSTOM_") })
 
 	r = another()
 	tree := r.host.novasFlat("PCPU")
@@ -148,16 +147,7 @@ func adoptedFromNova(r *residence, another func() *residence) {
 		r.others([]string{"claim " + line})
 	}
 	r.configure(novasOptions, withVFs, withGPUs)
-	before := r.see()
-	r.settle()
-	after := r.see()
-	after.Traits = maps.Clone(after.Traits)
-	after.Traits["cn1"] = slices.DeleteFunc(slices.Clone(after.Traits["cn1"]), isShape)
-	if after.Generations["cn1"]--; !cmp.Equal(before, after) {
-		r.t.Errorf("the agent changed something: %s", cmp.Diff(before, after))
-	}
-	after.Generations["cn1"]++
+	r.see()
+	r.quiet("at the first start")
 	r.quiet("at the second start")
 }
-
-func isShape(trait string) bool { return strings.HasPrefix(trait, "CUSTOM_COMPUTE_AGENT_SHAPE_") }
