@@ -124,6 +124,37 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	case len(out.Providers) == 0:
 		out.Providers = anchor(all, touched)
 	}
+	out.Names = otherNames(out, known, desired)
+	return out
+}
+
+// otherNames are the names of the providers that consumers of a reshape hold from, other than those that it names anyway; nil if there are none.
+func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
+	named := make(map[string]bool, len(r.Providers))
+	for _, p := range r.Providers {
+		named[p.UUID] = true
+	}
+	var out map[string]string
+	note := func(resources map[string]map[string]int64) {
+		for uuid := range resources {
+			if named[uuid] {
+				continue
+			}
+			named[uuid] = true
+			for _, tree := range trees {
+				if p, found := tree.Provider(uuid); found {
+					if out == nil {
+						out = map[string]string{}
+					}
+					out[uuid] = p.Name
+				}
+			}
+		}
+	}
+	for _, c := range r.Consumers {
+		note(c.Before.Resources)
+		note(c.After.Resources)
+	}
 	return out
 }
 

@@ -4,6 +4,8 @@ package reportclient_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -181,7 +183,7 @@ func oneMove(t *testing.T) reportclient.Operation {
 }
 
 // TestReshapeAsJSON is the form of journals and of `plan --output json`. The owner and the generation are those that were
-// read, amounts of 0 are left out, and a consumer that the driver did not give back is not part of it.
+// read, amounts of 0 are left out, and a consumer that the driver did not give back is not part of it. What is held elsewhere has a name.
 func TestReshapeAsJSON(t *testing.T) {
 	op := oneMove(t)
 	got, err := json.MarshalIndent(op.Reshape, "", "  ")
@@ -269,7 +271,10 @@ func TestReshapeAsJSON(t *testing.T) {
         }
       }
     }
-  ]
+  ],
+  "names": {
+    "00000000-0000-4000-8000-000000000009": "nfs"
+  }
 }`
 	if d := cmp.Diff(wanted, string(got)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
@@ -279,6 +284,17 @@ func TestReshapeAsJSON(t *testing.T) {
 	if d := cmp.Diff(*op.Reshape, back); d != "" {
 		t.Errorf("written and read back (-want +got)\n%s", d)
 	}
+	former := strings.Replace(string(got), `,
+  "names": {
+    "00000000-0000-4000-8000-000000000009": "nfs"
+  }`, "", 1) // as versions wrote it that knew of no names
+	var unnamed reportclient.Reshape
+	ok(t, json.Unmarshal([]byte(former), &unnamed))
+	want := *op.Reshape
+	want.Names = nil
+	if d := cmp.Diff(want, unnamed); d != "" {
+		t.Errorf("written by a former version (-want +got)\n%s", d)
+	}
 	var shown struct {
 		Operation string
 		Reshape   *reportclient.Reshape
@@ -287,6 +303,31 @@ func TestReshapeAsJSON(t *testing.T) {
 	ok(t, err, json.Unmarshal(asOperation, &shown))
 	if shown.Operation != "reshape" || shown.Reshape == nil {
 		t.Errorf("the operation is shown as %s", asOperation)
+	}
+}
+
+// TestNamesOfAReshape: whatever a consumer of it holds from has a name if it is in the tree, before or after. Another host's has none.
+func TestNamesOfAReshape(t *testing.T) {
+	const elsewhere = 77
+	known := knownTree(t)
+	desired := known.Clone()
+	child(cn1, gpu1, "cn1_gpu_1")(t, desired)
+	inventory(gpu1, "VCPU", providertree.Inventory{Total: 4})(t, desired)
+	gone(moved)(t, desired)
+	before := allocations(map[int]resources{alice: {cn1: {"VGPU": 1}, gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 10}, moved: {"VCPU": 1}, elsewhere: {"VCPU": 1}}, bob: {nfs: {"DISK_GB": 1}}})
+	after := before.Clone()
+	move{alice, moved, "VCPU", gpu1, "VCPU", 1}.apply(after)
+	plan := reportclient.NewReshapePlan(known, desired, before, after)
+	reshape := plan.Operations[slices.IndexFunc(plan.Operations, func(op reportclient.Operation) bool { return op.Reshape != nil })].Reshape
+	named := map[string]string{}
+	for _, p := range reshape.Providers {
+		named[p.UUID] = p.Name
+	}
+	if d := cmp.Diff(map[string]string{id(gpu1): "cn1_gpu_1"}, named); d != "" {
+		t.Fatalf("providers (-want +got)\n%s", d)
+	}
+	if d := cmp.Diff(map[string]string{id(cn1): "cn1", id(gpu0): "cn1_gpu", id(moved): "cn1_gpu_vf", id(nfs): "nfs"}, reshape.Names); d != "" {
+		t.Errorf("names of the others (-want +got)\n%s", d)
 	}
 }
 

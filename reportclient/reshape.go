@@ -21,6 +21,9 @@ type Reshape struct {
 	Providers []ReshapedProvider
 	// Consumers are those whose allocations differ, by uuid.
 	Consumers []ReshapedConsumer
+	// Names are the names, by uuid, of the other providers on which these consumers hold something, for people. Those that are not
+	// of the node's tree, such as another host's, have none.
+	Names map[string]string
 }
 
 // ReshapedProvider is one provider of a [Reshape].
@@ -85,6 +88,7 @@ func (r *Reshape) Inverse() *Reshape {
 	out := &Reshape{
 		Providers: make([]ReshapedProvider, 0, len(r.Providers)),
 		Consumers: make([]ReshapedConsumer, 0, len(r.Consumers)),
+		Names:     maps.Clone(r.Names),
 	}
 	generations := r.generationsAfter()
 	for _, p := range r.Providers {
@@ -110,7 +114,7 @@ func (r *Reshape) Plan() Plan {
 
 // clone is deep enough for the generations of providers to be filled in.
 func (r *Reshape) clone() *Reshape {
-	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers}
+	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers, Names: r.Names}
 }
 
 // String names what moves, for people: first the inventories, then how many consumers.
@@ -134,6 +138,8 @@ func (r *Reshape) String() string {
 type reshapeJSON struct {
 	Providers []reshapedProviderJSON `json:"resource_providers"`
 	Consumers []reshapedConsumerJSON `json:"consumers"`
+	// Names were not written by former versions, which skip them when they read.
+	Names map[string]string `json:"names,omitempty"`
 }
 
 type reshapedProviderJSON struct {
@@ -155,7 +161,9 @@ type reshapedConsumerJSON struct {
 
 // MarshalJSON writes the reshape.
 func (r Reshape) MarshalJSON() ([]byte, error) {
-	out := reshapeJSON{Providers: make([]reshapedProviderJSON, 0, len(r.Providers)), Consumers: make([]reshapedConsumerJSON, 0, len(r.Consumers))}
+	out := reshapeJSON{
+		Providers: make([]reshapedProviderJSON, 0, len(r.Providers)), Consumers: make([]reshapedConsumerJSON, 0, len(r.Consumers)), Names: r.Names,
+	}
 	for _, p := range r.Providers {
 		out.Providers = append(out.Providers, reshapedProviderJSON{
 			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: inventoriesJSON(p.Before), After: inventoriesJSON(p.After),
@@ -176,7 +184,7 @@ func (r *Reshape) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return fmt.Errorf("reading a reshape: %w", err)
 	}
-	*r = Reshape{}
+	*r = Reshape{Names: in.Names}
 	for _, p := range in.Providers {
 		r.Providers = append(r.Providers, ReshapedProvider{
 			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: fromInventoriesJSON(p.Before), After: fromInventoriesJSON(p.After),

@@ -17,7 +17,8 @@ type draft struct {
 	// known is what Placement says, base what the driver is given of it, answer what the driver makes of that, and desired
 	// what Placement shall say: the answer with everybody else's items and the agent's own.
 	known, base, answer, desired *providertree.Tree
-	// record is what this agent made Placement say until now, next what it will have made it say.
+	// record is what this agent made Placement say until now (after the merge: with the traits that a reshape moves away from where somebody else
+	// had put them), next what it will have made it say.
 	record, next *ownership.Record
 	// before and after are the allocations around a reshape; nil in any other pass.
 	before, after providertree.Allocations

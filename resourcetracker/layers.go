@@ -32,7 +32,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	if err != nil {
 		return d, &passError{step: "merging what the driver says with what others say", err: err}
 	}
-	d.desired, d.next = result.Tree, result.Record
+	d.desired, d.next, d.record = result.Tree, result.Record, result.Former
 	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool { // what the agent says itself was not put back for another's sake
 		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/reaper"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -33,7 +34,32 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	stopReaping := reapOrphans(os.Stderr)
+	code := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stopReaping()
+	os.Exit(code)
+}
+
+// reapOrphans does so as long as the command runs, if this is the first process of a container. It returns what ends it.
+func reapOrphans(stderr io.Writer) (end func()) {
+	if os.Getpid() != 1 {
+		return func() {}
+	}
+	if err := reaper.Check(); err != nil {
+		_, _ = fmt.Fprintf(stderr, "compute-agent: it is the first process of a container and cannot reap the orphans in it, for which libvirt waits; "+
+			"start the container with an init (docker run --init): %v\n", err)
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		reaper.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // execute runs one command line and returns its exit code.

@@ -26,6 +26,8 @@ type wish struct {
 	specs             []wantedSpec
 	// taken are the PCI devices that guests have.
 	taken []string
+	// encrypted says that libvirt offers as much memory encryption as the kernel.
+	encrypted bool
 }
 
 type reservedPages struct {
@@ -279,6 +281,17 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 			out[node+"_"+p.name] = expected{
 				Parent: below(p.cell), Inventories: providertree.Inventories{one.class: exact(n)}, Traits: slices.Sorted(slices.Values(append([]string{"OWNER_NOVA"}, one.traits...))),
 			}
+		}
+	}
+	if w.encrypted && h.SEV != nil && h.SEV.SEV {
+		kinds := map[string]int{"amd_sev": h.SEV.Guests}
+		if h.SEV.ES {
+			kinds["amd_sev_es"] = h.SEV.ESGuests
+		}
+		for kind, n := range kinds {
+			contexts := exact(n)
+			contexts.MaxUnit = 1
+			out[node+"_"+kind] = expected{Parent: node, Inventories: providertree.Inventories{"MEM_ENCRYPTION_CONTEXT": contexts}, Traits: []string{"HW_CPU_X86_" + strings.ToUpper(kind)}}
 		}
 	}
 	for _, d := range h.Devices {

@@ -30,6 +30,9 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 		w := drawWish(rt, h)
 		d := newDaemon(t, h)
 		d.domains = w.domains()
+		if w.encrypted = rapid.Bool().Draw(rt, "libvirt offers encryption"); w.encrypted && h.SEV != nil && h.SEV.SEV {
+			d.guestCaps = sevCapabilities(h.SEV.Guests, h.SEV.ESGuests)
+		}
 		r := newRig(t, h, d.open, w.config()).hundredGiB()
 		defer func() { _ = r.Shutdown(context.Background()) }()
 		tree := newTree(t)

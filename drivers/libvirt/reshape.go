@@ -59,11 +59,12 @@ func noInventory(tree *providertree.Tree, root string) bool {
 	return view.Classes() == 0
 }
 
-// isNested tells whether a tree has NUMA cells of the driver's.
+// isNested tells whether a tree has NUMA cells of the driver's. One with nothing in it is left over: from a reshape that came to nothing when its
+// providers were made, or because somebody else has a provider below it.
 func isNested(tree *providertree.Tree, root, node string) bool {
 	return slices.ContainsFunc(tree.Children(root), func(uuid string) bool {
 		view, _ := tree.View(uuid)
-		return strings.HasPrefix(view.Name(), node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT")
+		return strings.HasPrefix(view.Name(), node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT") && view.Classes() > 0
 	})
 }
 
@@ -98,20 +99,37 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 	if err != nil {
 		return nil, err
 	}
+	before := tree.Clone()
 	if err := wanted.Put(tree, root); err != nil {
 		return nil, err
 	}
-	if allocations == nil || len(leaving) == 0 {
-		d.declare(nil)
-		return allocations, nil
+	d.declare(nil)
+	if allocations == nil {
+		return nil, nil
 	}
+	if len(leaving) > 0 {
+		if allocations, err = d.move(ctx, cfg, c, tree, root, leaving, sites, allocations); err != nil {
+			return nil, err
+		}
+	}
+	if behind := inventory.Behind(before, tree, root, allocations); len(behind) > 0 {
+		*tree = *before
+		if err := wanted.PutBeside(tree, root, behind); err != nil {
+			return nil, err
+		}
+	}
+	return allocations, nil
+}
+
+// move moves what is allocated at the leaving places, in a tree that has all that is wanted.
+func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, leaving []plugins.Place, sites map[string]placing.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
 	policy := relocate.Refuse
 	if cfg.Unplaced == guess {
 		policy = relocate.Guess
 	}
 	moved, err := relocate.Move(relocate.Request{
-		Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: c.machine, Domains: c.domains, Dedicated: c.cpus.PCPU,
-		Rule: placing.Split, Unplaced: policy, Allocations: allocations,
+		Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: c.machine, Domains: c.domains, Unread: c.unread,
+		Dedicated: c.cpus.PCPU, Rule: placing.Split, Unplaced: policy, Allocations: allocations,
 	})
 	if err != nil {
 		return nil, err
@@ -127,6 +145,9 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 
 // really leaves out what need not move: VCPU that stays where it is as long as no guest has dedicated processors.
 func (c choice) really(leaving []plugins.Place, tree *providertree.Tree) []plugins.Place {
+	if len(leaving) == 0 {
+		return nil
+	}
 	dedicated := c.dedicatedGuests()
 	return slices.DeleteFunc(slices.Clone(leaving), func(p plugins.Place) bool {
 		view, _ := tree.View(p.Provider)
@@ -140,16 +161,16 @@ func (c choice) elsewhere(leaving []plugins.Place) bool {
 	return slices.ContainsFunc(leaving, func(p plugins.Place) bool { return p.Class == "MEMORY_MB" || p.Class == "PCPU" })
 }
 
-// dedicatedGuests tells whether some guest has a virtual processor pinned to a dedicated one.
+// dedicatedGuests tells whether some guest has, or may have, a virtual processor pinned to a dedicated one.
 func (c choice) dedicatedGuests() bool {
 	for _, d := range c.domains {
-		for _, pin := range d.Pins {
-			if len(pin) == 1 && slices.Contains(c.cpus.PCPU, pin[0]) {
+		for vcpu := range d.VCPUs {
+			if pin := d.CPUs(vcpu); len(pin) == 1 && slices.Contains(c.cpus.PCPU, pin[0]) {
 				return true
 			}
 		}
 	}
-	return false
+	return len(c.unread) > 0
 }
 
 // inWords says what is to move.

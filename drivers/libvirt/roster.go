@@ -5,6 +5,7 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
@@ -61,11 +62,25 @@ func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]doma
 		}
 		next[d.UUID] = e
 		if e.err != nil {
-			doubts = append(doubts, machine.Doubtf("domain-"+d.UUID, "what libvirt says of the domain %.80q (%s) cannot be read, so that nothing is known of what it holds: %v", d.Name, d.UUID, e.err))
+			doubts = append(doubts, machine.Doubtf(unreadPrefix+d.UUID, "what libvirt says of the domain %.80q (%s) cannot be read, so that nothing is known of what it holds: %v", d.Name, d.UUID, e.err))
 			continue
 		}
 		domains = append(domains, e.domain)
 	}
 	r.known = next
 	return domains, doubts, nil
+}
+
+// unreadPrefix begins the names of the doubts about domains; the uuid follows.
+const unreadPrefix = "domain-"
+
+// unread are the domains that doubts are about, by uuid: what is wrong with each.
+func unread(doubts []machine.Doubt) map[string]string {
+	out := make(map[string]string, len(doubts))
+	for _, d := range doubts {
+		if uuid, is := strings.CutPrefix(d.Key, unreadPrefix); is {
+			out[uuid] = d.Text
+		}
+	}
+	return out
 }

@@ -38,8 +38,10 @@ type facts struct {
 	answers
 	sev  *sysfs.SEV
 	pmem []pmem.Namespace
-	// domains are all on the host. domainsKnown is false where the hypervisor has no list of them.
+	// domains are all on the host but the unread, of which is known only what is wrong with them, by uuid. domainsKnown is false where the
+	// hypervisor has no list of them.
 	domains      []domain.Domain
+	unread       map[string]string
 	domainsKnown bool
 }
 
@@ -86,7 +88,7 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 	var odd []machine.Doubt
 	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
 	case err == nil:
-		f.domainsKnown = true
+		f.domainsKnown, f.unread = true, unread(odd)
 		d.doubts.take(odd)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
 		return facts{}, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
@@ -26,9 +27,11 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 	events := make(chan error)
 	watcher := d.news.Watch(settleTime, resyncInterval)
 	defer watcher.Close()
+	var listening sync.WaitGroup
+	defer listening.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
+	listening.Go(func() {
 		for {
 			_, err := watcher.Next(ctx)
 			select {
@@ -40,7 +43,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 				return
 			}
 		}
-	}()
+	})
 	tick := time.NewTicker(cpuInterval)
 	defer tick.Stop()
 	cpus := d.onlineCPUs()

@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/oracle":                     {"internal/realplacement", "placement", "placement/api"},
 	"internal/perf/peer":                  {},
 	"internal/perf/workload":              {},
+	"internal/reaper":                     {},
 	"internal/scaffold":                   {},
 	"internal/version":                    {},
 	// What the tree is to be follows from what the choosers decided, and from nothing that does I/O.

@@ -141,6 +141,22 @@ func TestStatus(t *testing.T) {
 		condition(health.DriverWarnings, health.Driver("libvirt"), now.Add(-72*time.Hour), "2: gpu-clock-0000:82:00.0, numa-memory"),
 		condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in"),
 	}
+	var card []string
+	for i := range 16 {
+		card = append(card, fmt.Sprintf("cn1_pci_0000_%02x_00_0: +VGPU 4", 0x82+i))
+	}
+	reshaped := "reshape cn1: -VGPU; " + strings.Join(card, "; ") + "; with the allocations of 42 consumers"
+	written := good
+	written.Drivers = slices.Clone(good.Drivers)
+	written.Drivers[0].Report.Nodes = nil
+	for i, changes := range [][]string{
+		{reshaped}, {reshaped, "create a", "create b", "create c", "create d"}, {"create a", reshaped, "create c"},
+		{"create " + strings.Repeat("a", 200)}, {"create a", "create b", "create c", "create d"},
+	} {
+		node := good.Drivers[0].Report.Nodes[0]
+		node.Name, node.Changes = fmt.Sprintf("cn%d", i+1), changes
+		written.Drivers[0].Report.Nodes = append(written.Drivers[0].Report.Nodes, node)
+	}
 	gone := bad
 	gone.Drivers = []control.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
 	gone.Drivers[0].Plugin.State, gone.Drivers[0].Plugin.SHA256 = "quarantined", strings.Repeat("0123456789abcdef", 4)
@@ -148,7 +164,7 @@ func TestStatus(t *testing.T) {
 	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt = "the process has ended: signal: killed", now.Add(-26*time.Hour)
 	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
 	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
-	for name, s := range map[string]control.Status{"status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted} {
+	for name, s := range map[string]control.Status{"status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)

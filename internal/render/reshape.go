@@ -170,58 +170,88 @@ func Reshape(w io.Writer, e journal.Entry) error {
 		p.line("  problem: %v", e.Err)
 		return p.err
 	}
-	names := map[string]string{}
+	names := providerNames(e.Reshape)
 	rows := [][]string{{"resource provider", "before", "after"}}
 	for _, rp := range e.Reshape.Providers {
-		names[rp.UUID] = rp.Name
-		rows = append(rows, []string{rp.Name + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", inventories(rp.Before), inventories(rp.After)})
+		rows = append(rows, []string{names[rp.UUID] + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", "", ""})
+		rows = append(rows, beside(totals(rp.Before), totals(rp.After))...)
 	}
-	p.line("")
-	for _, row := range leftColumns(rows) {
-		p.line("%s", row)
-	}
+	p.table(rows)
 	rows = [][]string{{"consumer", "before", "after"}}
 	for _, c := range e.Reshape.Consumers {
-		rows = append(rows, []string{c.UUID, places(c.Before, names), places(c.After, names)})
+		rows = append(rows, []string{c.UUID, "", ""})
+		rows = append(rows, beside(places(c.Before, names), places(c.After, names))...)
 	}
 	if len(rows) > 1 {
-		p.line("")
-		for _, row := range leftColumns(rows) {
-			p.line("%s", row)
-		}
+		p.table(rows)
 	}
 	return p.err
 }
 
-func inventories(v providertree.Inventories) string {
-	out := make([]string, 0, len(v))
-	for _, class := range slices.Sorted(maps.Keys(v)) {
-		out = append(out, fmt.Sprintf("%s %d", class, v[class].Total))
+// table prints rows below an empty line.
+func (p *printer) table(rows [][]string) {
+	p.line("")
+	for _, row := range columns(rows) {
+		p.line("%s", row)
 	}
-	if len(out) == 0 {
-		return nothing
-	}
-	return strings.Join(out, ", ")
 }
 
-// places says what a consumer holds where.
-func places(c providertree.ConsumerAllocations, names map[string]string) string {
-	byName := map[string]map[string]int64{}
+// beside has a row for each thing that there was before or is after, with how much of it.
+func beside(before, after map[string]int64) [][]string {
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	amount := func(amounts map[string]int64, what string) string {
+		if n, there := amounts[what]; there {
+			return strconv.FormatInt(n, 10)
+		}
+		return nothing
+	}
+	rows := make([][]string, 0, len(all))
+	for _, what := range slices.Sorted(maps.Keys(all)) {
+		rows = append(rows, []string{"  " + what, amount(before, what), amount(after, what)})
+	}
+	return rows
+}
+
+// totals are what a provider has of each class.
+func totals(v providertree.Inventories) map[string]int64 {
+	out := make(map[string]int64, len(v))
+	for class, inventory := range v {
+		out[class] = inventory.Total
+	}
+	return out
+}
+
+// providerNames are the names of all providers of a reshape, by uuid. A name that one takes over from another has the uuid beside it.
+func providerNames(r *reportclient.Reshape) map[string]string {
+	names := map[string]string{}
+	maps.Copy(names, r.Names)
+	for _, rp := range r.Providers {
+		names[rp.UUID] = rp.Name
+	}
+	bearers := map[string]int{}
+	for _, name := range names {
+		bearers[name]++
+	}
+	for uuid, name := range names {
+		if bearers[name] > 1 {
+			names[uuid] = name + " " + uuid
+		}
+	}
+	return names
+}
+
+// places are what a consumer holds where. A provider whose name is not known is called by its uuid.
+func places(c providertree.ConsumerAllocations, names map[string]string) map[string]int64 {
+	out := map[string]int64{}
 	for provider, amounts := range c.Resources {
 		name := names[provider]
 		if name == "" {
 			name = provider
 		}
-		byName[name] = amounts
-	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		for _, class := range slices.Sorted(maps.Keys(byName[name])) {
-			out = append(out, fmt.Sprintf("%s %d on %s", class, byName[name][class], name))
+		for class, amount := range amounts {
+			out[class+" on "+name] = amount
 		}
 	}
-	if len(out) == 0 {
-		return nothing
-	}
-	return strings.Join(out, ", ")
+	return out
 }

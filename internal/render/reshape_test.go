@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,9 +77,10 @@ func entries() []journal.Entry {
 		return providertree.Inventories{class: {Total: total}}
 	}
 	holds := func(provider string) providertree.ConsumerAllocations {
-		return providertree.ConsumerAllocations{Resources: map[string]map[string]int64{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}}}
+		return providertree.ConsumerAllocations{Resources: map[string]map[string]int64{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}}
 	}
 	r := &reportclient.Reshape{
+		Names: map[string]string{uuid(91): "nfs"},
 		Providers: []reportclient.ReshapedProvider{
 			{UUID: uuid(1), Name: "cn1", Generation: 7, Before: inv("VGPU", 8)}, {UUID: uuid(2), Name: "cn1_gpu", Generation: 1, After: inv("VGPU", 8)},
 		},
@@ -101,6 +103,14 @@ func TestReshapeHistory(t *testing.T) {
 
 func TestReshapeShow(t *testing.T) {
 	print(t, "reshape-show.txt", func(w io.Writer) error { return render.Reshape(w, entries()[1]) })
+	print(t, "reshape-show-renamed.txt", func(w io.Writer) error {
+		e := entries()[1]
+		renamed := *e.Reshape
+		renamed.Providers = slices.Clone(renamed.Providers)
+		renamed.Providers[0].Name = "cn1_gpu" // which goes, and the new one has its name
+		e.Reshape = &renamed
+		return render.Reshape(w, e)
+	})
 	print(t, "reshape-show-damaged.txt", func(w io.Writer) error { return render.Reshape(w, entries()[0]) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -147,15 +148,45 @@ func consequence(d control.Driver, now time.Time) string {
 	return "its nodes are disabled until it is back"
 }
 
-// maxChanges is how many of the last writes are shown; the log has all.
-const maxChanges = 3
+// maxChanges is how many of the last writes are shown at most, and maxChangesWidth how many characters of them; the log has all.
+const maxChanges, maxChangesWidth = 3, 100
 
 // changes are the last writes in one line.
 func changes(all []string) string {
-	if more := len(all) - maxChanges; more > 1 {
-		return strings.Join(all[:maxChanges], "; ") + fmt.Sprintf("; and %d more, which are in the log", more)
+	shown := all
+	if len(all) > maxChanges+1 { // "and 1 more" would tell less than what it is
+		shown = all[:maxChanges]
 	}
-	return strings.Join(all, "; ")
+	var out string
+	for i, change := range shown {
+		if i == 0 {
+			out = shortened(change, maxChangesWidth)
+			continue
+		}
+		if utf8.RuneCountInString(out+"; "+change) > maxChangesWidth {
+			shown = shown[:i]
+			break
+		}
+		out += "; " + change
+	}
+	if more := len(all) - len(shown); more > 0 {
+		out += fmt.Sprintf("; and %d more, which are in the log", more)
+	}
+	return out
+}
+
+// shortened is the beginning of an enumeration, in whole parts, and how many parts are left out.
+func shortened(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	head := string([]rune(text)[:width])
+	end := max(strings.LastIndex(head, "; "), strings.LastIndex(head, ", "))
+	if end < 0 {
+		return head + "…"
+	}
+	more := strings.Count(text[end:], "; ") + strings.Count(text[end:], ", ")
+	return fmt.Sprintf("%s (and %d more, in the log)", text[:end], more)
 }
 
 func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {

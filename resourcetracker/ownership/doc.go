@@ -42,6 +42,10 @@
 //   - of an inventory of a provider of the node's tree, whoever made it, if in the same answer the class comes or grows elsewhere in that tree:
 //     it moves, and must not be told in both places (the agent that made it may have lost its state directory). A provider that the driver takes
 //     away as a whole loses it so in a reshape only;
+//   - in a reshape, of a trait that the driver takes off a provider of the node's tree, whoever put it there, if in the same answer another
+//     provider of that tree has it that had it not: it moves with the inventory. Outside of a reshape it stays, as traits may be in several places; so do
+//     those of a provider that the driver takes away as a whole and that stays, which may be the same by chance (CUSTOM_PHYSNET_0 of neutron's and
+//     of a PCI device's), and Nova's marks. [Result].Former has it as the driver's;
 //   - of what [Adopt] recognises at the first contact.
 //
 // Then the layers, in order, on the providers that are there:
@@ -67,6 +71,6 @@
 // What Retire closes is remembered in the record as it was before (Stock.Held). Strip shows it to the driver like that, as long as nobody has changed
 // it meanwhile: what is reserved of it is the agent's doing and not an operator's, and ends when the driver has the class again.
 //
-// Around the writes: save [Record.Union] of the old record and the new one, write, and save the new one when all of it was
+// Around the writes: save [Record.Union] of the old record ([Result].Former) and the new one, write, and save the new one when all of it was
 // written. Then whatever a crash leaves behind is known to be ours.
 package ownership

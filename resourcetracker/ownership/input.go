@@ -44,6 +44,10 @@ type Result struct {
 	Tree *providertree.Tree
 	// Record is the record of Tree, exactly.
 	Record *Record
+	// Former is the last record, and in it the traits that move from one provider to another as the driver's, whosever they were. It is what Record is united
+	// with before anything is written: traits are written one provider after another, and a pass that comes after a crash between two of them finds the trait in
+	// both places, where nothing tells any more that it moved. It is [Input].Record itself if no trait moves.
+	Former *Record
 	// Kept is what the driver took away or changed although it is somebody else's, so that it was put back.
 	Kept []Kept
 	// Conflicts are entries that were left out because what they speak of is another's.

@@ -84,9 +84,17 @@ func (m *merger) moves(was providertree.Provider, class string) bool {
 	return m.inNode[was.UUID] && m.gained[class]
 }
 
-// gains are the resource classes of which some provider of the node's tree has more in the answer than before.
-func (m *merger) gains() map[string]bool {
-	out := map[string]bool{}
+// movesTrait reports whether a trait that the driver takes off a provider of the node has gone to another one with the inventory. That is believed in a
+// reshape only: unlike an inventory, a trait may well be in several places, and outside of one somebody's CUSTOM_FAST on a GPU would go when the driver gives it to
+// a new GPU. A mark of Nova's says of each provider for itself whose it is.
+func (m *merger) movesTrait(was providertree.Provider, trait string) bool {
+	return m.in.Reshape && m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
+}
+
+// gains are the resource classes of which some provider of the node's tree has more in the answer than before, and the traits that some
+// provider there has and had not.
+func (m *merger) gains() (classes, traits map[string]bool) {
+	classes, traits = map[string]bool{}, map[string]bool{}
 	within := map[string]bool{m.in.Root: true}
 	for _, uuid := range m.answerOrder { // parents come first
 		now := m.answer[uuid]
@@ -94,14 +102,19 @@ func (m *merger) gains() map[string]bool {
 			continue
 		}
 		within[uuid] = true
-		before := m.base[uuid].Inventories
+		before := m.base[uuid]
 		for class, inv := range now.Inventories {
-			if was, there := before[class]; !there || inv.Total > was.Total {
-				out[class] = true
+			if was, there := before.Inventories[class]; !there || inv.Total > was.Total {
+				classes[class] = true
+			}
+		}
+		for _, trait := range now.Traits {
+			if !before.HasTrait(trait) {
+				traits[trait] = true
 			}
 		}
 	}
-	return out
+	return classes, traits
 }
 
 // mergeSet merges traits or aggregates, which come and are returned sorted.
@@ -114,10 +127,15 @@ func (m *merger) mergeSet(was providertree.Provider, kind Kind, before, now []st
 	}
 	var back []string
 	for _, item := range before {
-		if _, stays := slices.BinarySearch(now, item); !stays && record[item] != Driver {
-			m.keep(was, kind, item, "removed")
-			back = append(back, item)
+		if _, stays := slices.BinarySearch(now, item); stays || record[item] == Driver {
+			continue
 		}
+		if kind == KindTrait && m.movesTrait(was, item) {
+			m.moved[was.UUID] = append(m.moved[was.UUID], item)
+			continue
+		}
+		m.keep(was, kind, item, "removed")
+		back = append(back, item)
 	}
 	if len(back) > 0 {
 		now = append(slices.Clip(now), back...)

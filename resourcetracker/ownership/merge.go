@@ -40,7 +40,7 @@ func Merge(in Input) (Result, error) {
 		return Result{}, fmt.Errorf("%w: %w", ErrMerge, err)
 	}
 	m.sort()
-	return Result{Tree: tree, Record: m.record(tree), Kept: m.kept, Conflicts: m.conflicts}, nil
+	return Result{Tree: tree, Record: m.record(tree), Former: m.former(), Kept: m.kept, Conflicts: m.conflicts}, nil
 }
 
 func (in Input) check() error {
@@ -65,11 +65,12 @@ type merger struct {
 	inNode map[string]bool
 	// named are the providers that the operator speaks of.
 	named map[string]bool
-	// gained are the classes that the driver has put somewhere, see moves.
-	gained map[string]bool
+	// gained are the classes that the driver has put somewhere, see moves; come are the traits, see movesTrait.
+	gained, come map[string]bool
 
 	entries   map[string]*entry
 	order     []string
+	moved     map[string][]string // traits of somebody else's that go, by the provider that loses them
 	kept      []Kept
 	conflicts []Conflict
 }
@@ -84,7 +85,7 @@ type entry struct {
 func newMerger(in Input) *merger {
 	m := &merger{
 		in: in, base: make(map[string]providertree.Provider, in.Base.Len()), answer: make(map[string]providertree.Provider, in.Answer.Len()),
-		inNode: map[string]bool{}, named: map[string]bool{}, entries: make(map[string]*entry, in.Answer.Len()),
+		inNode: map[string]bool{}, named: map[string]bool{}, entries: make(map[string]*entry, in.Answer.Len()), moved: map[string][]string{},
 	}
 	for p := range in.Base.All() {
 		m.base[p.UUID] = p
@@ -104,7 +105,7 @@ func newMerger(in Input) *merger {
 			}
 		}
 	}
-	m.gained = m.gains()
+	m.gained, m.come = m.gains()
 	return m
 }
 
@@ -229,6 +230,21 @@ func (m *merger) record(tree *providertree.Tree) *Record {
 		r.note(p, m.entries[p.UUID].ours)
 	}
 	return r
+}
+
+// former is the last record, with the traits that move as the driver's.
+func (m *merger) former() *Record {
+	if len(m.moved) == 0 {
+		return m.in.Record
+	}
+	out := m.in.Record.Clone()
+	if out == nil {
+		out = &Record{Root: m.in.Root, Node: m.in.Node, Driver: m.in.Driver, Providers: map[string]Provider{}}
+	}
+	for uuid, traits := range m.moved {
+		out.claim(m.in.Known, Driver, uuid, traits)
+	}
+	return out
 }
 
 // sort brings what is told into an order that does not depend on that of maps, and tells nothing twice.

@@ -298,6 +298,9 @@ func (m model) grows(class string) bool {
 func (m model) trait(uuid, trait string) (Owner, bool) {
 	has := func(t *providertree.Tree) bool { return t.HasTraits(uuid, trait) }
 	owner, there := m.symbol(uuid, has, m.in.Record.provider(uuid).Traits[trait])
+	if m.moved(uuid, trait) {
+		owner, there = "", false
+	}
 	if there && (trait == "OWNER_NOVA" || trait == "COMPUTE_MANAGED_PCI_DEVICE") && m.either(uuid).ParentUUID != "" {
 		return owner, there
 	}
@@ -307,6 +310,20 @@ func (m model) trait(uuid, trait string) (Owner, bool) {
 		}
 	}
 	return owner, there
+}
+
+// moved: in a reshape the driver takes a trait off a provider of the node's tree, and another one there gets it. Marks stay where they are.
+func (m model) moved(uuid, trait string) bool {
+	top, _ := m.in.Base.RootOf(uuid)
+	switch {
+	case !m.in.Reshape, top != root, trait == "OWNER_NOVA", trait == "COMPUTE_MANAGED_PCI_DEVICE":
+		return false
+	case !m.in.Base.HasTraits(uuid, trait), !m.in.Answer.Exists(uuid), m.in.Answer.HasTraits(uuid, trait):
+		return false
+	}
+	return slices.ContainsFunc(m.in.Answer.Subtree(root), func(other string) bool {
+		return m.in.Answer.HasTraits(other, trait) && !m.in.Base.HasTraits(other, trait)
+	})
 }
 
 // symbol is the driver's step for a trait or an aggregate.
@@ -356,7 +373,7 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 			}
 			rec := in.Record.provider(p.UUID)
 			for _, trait := range p.Traits {
-				if rec.Traits[trait] == "" && !now.HasTrait(trait) {
+				if rec.Traits[trait] == "" && !now.HasTrait(trait) && !m.moved(p.UUID, trait) {
 					t.Fatalf("%s has lost %s, which is somebody else's", p.Name, trait)
 				}
 				layered := slices.ContainsFunc(in.Layers, func(l Layer) bool { return slices.Contains(l.Providers[p.UUID].Traits, trait) })
@@ -372,8 +389,18 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 		}
 		checkExact(t, out)
 		atRest(t, in, out)
+		afterACrash(t, in, out, drawLeaving(t, leaving(in, out)))
 	})
 	t.Logf("%d reshapes refused", refused)
+}
+
+// drawLeaving draws the traits whose removal was not written.
+func drawLeaving(t *rapid.T, leave map[string][]string) map[string][]string {
+	out := map[string][]string{}
+	for _, uuid := range sortedKeys(leave) {
+		out[uuid] = drawSome(t, leave[uuid])
+	}
+	return out
 }
 
 // checkExact checks that a record speaks of nothing that its tree does not have.

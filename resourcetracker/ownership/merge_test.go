@@ -381,6 +381,80 @@ cn1 VCPU=8
   numa0 NET_BW=10`, wantRecord: "cn1 driver VCPU:driver",
 		kept: []string{"removed resource provider numa0"},
 	},
+	"in a reshape a trait goes from where it was to where the driver has it now, whoever set it": {
+		known: `
+cn1 MEM_ENCRYPTION_CONTEXT=15 VCPU=8 CUSTOM_RACK_7 HW_CPU_X86_AMD_SEV HW_CPU_X86_AMD_SEV_ES
+  sev_es HW_CPU_X86_AMD_SEV_ES`, record: "cn1 driver MEM_ENCRYPTION_CONTEXT:driver VCPU:driver\nsev_es driver",
+		answer: `
+cn1 VCPU=8
+  sev MEM_ENCRYPTION_CONTEXT=15 HW_CPU_X86_AMD_SEV !
+  sev_es HW_CPU_X86_AMD_SEV_ES`,
+		reshape: true,
+		want: `
+cn1 VCPU=8 CUSTOM_RACK_7 HW_CPU_X86_AMD_SEV_ES
+  sev MEM_ENCRYPTION_CONTEXT=15 HW_CPU_X86_AMD_SEV
+  sev_es HW_CPU_X86_AMD_SEV_ES`, wantRecord: "cn1 driver VCPU:driver\nsev driver MEM_ENCRYPTION_CONTEXT:driver HW_CPU_X86_AMD_SEV:driver\nsev_es driver",
+		kept: []string{"removed the trait CUSTOM_RACK_7", "removed the trait HW_CPU_X86_AMD_SEV_ES"},
+	},
+	"outside of a reshape a trait of somebody else's stays though another provider gets it": {
+		known: `
+cn1 VCPU=8
+  gpu0 VGPU=4 CUSTOM_FAST`, record: "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver",
+		answer: `
+cn1 VCPU=8
+  gpu0 VGPU=4
+  gpu1 VGPU=4 CUSTOM_FAST !`,
+		want: `
+cn1 VCPU=8
+  gpu0 VGPU=4 CUSTOM_FAST
+  gpu1 VGPU=4 CUSTOM_FAST`, wantRecord: "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver CUSTOM_FAST:driver",
+		kept: []string{"removed the trait CUSTOM_FAST of resource provider gpu0"},
+	},
+	"a trait that moves stays where provider.yaml has it": {
+		known: `cn1 VGPU=4 CUSTOM_FAST`, record: "cn1 driver VGPU:driver",
+		answer: `
+cn1
+  gpu0 VGPU=4 CUSTOM_FAST !`,
+		operator: entryFor("cn1", nil, "CUSTOM_FAST"), reshape: true,
+		want: `
+cn1 CUSTOM_FAST
+  gpu0 VGPU=4 CUSTOM_FAST`, wantRecord: "cn1 driver CUSTOM_FAST:operator\ngpu0 driver VGPU:driver CUSTOM_FAST:driver",
+	},
+	"no trait moves off a provider that is taken away and stays, nor from beside the node, nor aggregates, nor a mark of Nova's": {
+		known: `
+cn1 VCPU=8 @rack
+  br_eth0 NET_BW=10 CUSTOM_PHYSNET_0
+  pf CUSTOM_B=1 OWNER_NOVA
+nfs DISK_GB=100 CUSTOM_FAST`, record: "cn1 driver VCPU:driver\npf driver CUSTOM_B:driver",
+		answer: `
+cn1 VCPU=8
+  pf CUSTOM_B=1
+  pf1 CUSTOM_B=1 CUSTOM_FAST CUSTOM_PHYSNET_0 OWNER_NOVA @rack !
+nfs DISK_GB=100`,
+		reshape: true,
+		want: `
+cn1 VCPU=8 @rack
+  br_eth0 NET_BW=10 CUSTOM_PHYSNET_0
+  pf CUSTOM_B=1 OWNER_NOVA
+  pf1 CUSTOM_B=1 CUSTOM_FAST CUSTOM_PHYSNET_0 OWNER_NOVA @rack
+nfs DISK_GB=100 CUSTOM_FAST`,
+		wantRecord: "cn1 driver VCPU:driver\npf driver CUSTOM_B:driver\npf1 driver CUSTOM_B:driver @" + uid("rack") + ":driver CUSTOM_FAST:driver CUSTOM_PHYSNET_0:driver OWNER_NOVA:driver",
+		kept: []string{"removed resource provider br_eth0", "removed the aggregate " + uid("rack"), "removed the trait CUSTOM_FAST of resource provider nfs",
+			"removed the trait OWNER_NOVA of resource provider pf"},
+	},
+	"a trait does not move to beside the node": {
+		known: `
+cn1 VCPU=8 CUSTOM_FAST
+nfs DISK_GB=100`, record: "cn1 driver VCPU:driver",
+		answer: `
+cn1 VCPU=8
+nfs DISK_GB=100 CUSTOM_FAST`,
+		reshape: true,
+		want: `
+cn1 VCPU=8 CUSTOM_FAST
+nfs DISK_GB=100 CUSTOM_FAST`, wantRecord: "cn1 driver VCPU:driver\nnfs CUSTOM_FAST:driver",
+		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1"},
+	},
 	"the driver gives a new uuid to a provider of its own": {
 		known: `
 cn1 VCPU=8
@@ -425,6 +499,7 @@ func TestMerge(t *testing.T) {
 				t.Error("the merge has changed what is known")
 			}
 			atRest(t, in, out)
+			afterACrash(t, in, out, leaving(in, out))
 		})
 	}
 }

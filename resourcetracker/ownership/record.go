@@ -241,11 +241,19 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // somebody else has disabled.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
-	p, found := known.Provider(provider)
-	if out == nil || !found {
-		return out
+	if out != nil {
+		out.claim(known, owner, provider, traits)
 	}
-	mine := out.provider(provider).clone()
+	return out
+}
+
+// claim is Claim in the record itself, which must be a copy.
+func (r *Record) claim(known *providertree.Tree, owner Owner, provider string, traits []string) {
+	p, found := known.Provider(provider)
+	if !found {
+		return
+	}
+	mine := r.provider(provider).clone()
 	mine.Name, mine.Parent = p.Name, p.ParentUUID
 	for _, trait := range traits {
 		if p.HasTrait(trait) {
@@ -253,7 +261,6 @@ func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, t
 		}
 	}
 	if mine.Owner != "" || mine.hasItems() {
-		put(&out.Providers, provider, mine)
+		put(&r.Providers, provider, mine)
 	}
-	return out
 }

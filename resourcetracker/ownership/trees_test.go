@@ -217,6 +217,44 @@ func trim(s string) string {
 	return strings.Join(out, "\n")
 }
 
+// leaving are the traits that a merge takes off providers that stay, by provider.
+func leaving(in Input, out Result) map[string][]string {
+	leave := map[string][]string{}
+	for p := range in.Known.All() {
+		for _, trait := range p.Traits {
+			if out.Tree.Exists(p.UUID) && !out.Tree.HasTraits(p.UUID, trait) {
+				leave[p.UUID] = append(leave[p.UUID], trait)
+			}
+		}
+	}
+	return leave
+}
+
+// afterACrash checks that a pass that is no reshape finishes what one has begun: of what it was to write, only that traits leave some providers
+// was not done any more.
+func afterACrash(t rapid.TB, in Input, out Result, undone map[string][]string) {
+	t.Helper()
+	known := out.Tree.Clone()
+	for uuid, traits := range undone {
+		if _, err := known.AddTraits(uuid, traits...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := in
+	again.Known, again.Base, again.Record, again.Created = known, nil, out.Former.Union(out.Record), false
+	again.Answer, again.Reshape = Strip(in.Answer, again.Record), false
+	last, err := Merge(again)
+	if err != nil {
+		t.Fatalf("the merge after a crash: %v", err)
+	}
+	if !last.Tree.Equal(out.Tree) {
+		t.Errorf("after a crash something else comes of it:\n%s", cmp.Diff(lines(out.Tree), lines(last.Tree)))
+	}
+	if got, want := owners(last.Record), owners(out.Record); got != want {
+		t.Errorf("after a crash it is somebody else's:\n%s", cmp.Diff(want, got))
+	}
+}
+
 // atRest checks that a merge of the result changes nothing more, when the driver hands on what it is given and says the same.
 func atRest(t rapid.TB, in Input, out Result) {
 	t.Helper()

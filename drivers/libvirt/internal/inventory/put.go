@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -20,7 +21,11 @@ import (
 // An error leaves the tree half edited: throw it away then.
 //
 // Cost: O(providers of the node); see BenchmarkPut.
-func (w Wanted) Put(tree *providertree.Tree, root string) error {
+func (w Wanted) Put(tree *providertree.Tree, root string) error { return w.PutBeside(tree, root, nil) }
+
+// PutBeside is [Wanted.Put] with what stays for the time being, see [Behind]: a provider that goes stays with it, below the root if its own parent
+// goes.
+func (w Wanted) PutBeside(tree *providertree.Tree, root string, behind map[plugins.Place]providertree.Inventory) error {
 	s, err := w.stand(tree, root)
 	if err != nil {
 		return err
@@ -48,14 +53,37 @@ func (w Wanted) Put(tree *providertree.Tree, root string) error {
 			}
 		}
 	}
+	stays := map[string]bool{}
+	for place, inv := range behind {
+		stays[place.Provider] = true
+		if _, err := tree.SetInventory(place.Provider, place.Class, inv); err != nil {
+			return err
+		}
+	}
 	for _, uuid := range slices.Backward(s.ours) { // children before their parents
-		if s.wanted[uuid] == nil && len(tree.Children(uuid)) == 0 {
+		switch _, former := s.former[uuid]; {
+		case !former || len(tree.Children(uuid)) > 0:
+		case stays[uuid]:
+			if err := s.shelter(uuid, stays); err != nil {
+				return err
+			}
+		default:
 			if _, err := tree.Remove(uuid); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// shelter puts a provider that stays below the root if its parent goes.
+func (s *standing) shelter(uuid string, stays map[string]bool) error {
+	v, _ := s.tree.View(uuid)
+	if _, goes := s.former[v.ParentUUID()]; !goes || stays[v.ParentUUID()] {
+		return nil
+	}
+	_, err := s.tree.Move(uuid, s.root)
+	return err
 }
 
 // stand finds what of a tree is the driver's.

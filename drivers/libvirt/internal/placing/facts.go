@@ -45,6 +45,8 @@ type Facts struct {
 	// cell, by that cell. Unbound is how many may run in several cells.
 	Dedicated, Floating map[int]int
 	Unbound             int
+	// Emulator is where the emulator has a processor of the host that no virtual one has, by cell: one, of a guest whose emulator's threads are isolated.
+	Emulator map[int]int
 	// MemoryKiB is what must come from a cell, UnboundKiB what may come from several.
 	MemoryKiB  map[int]uint64
 	UnboundKiB uint64
@@ -73,6 +75,7 @@ func (h *Host) Facts(d domain.Domain) Facts {
 			f.Floating[cell]++
 		}
 	}
+	f.Emulator = h.emulatorOf(d)
 	h.memoryOf(d, &f)
 	for _, uuid := range d.Mdevs {
 		parent, there := h.mdevs[uuid]
@@ -88,6 +91,22 @@ func (h *Host) Facts(d domain.Domain) Facts {
 		}
 	}
 	return f
+}
+
+// emulatorOf is the processor that the emulator has to itself, by cell.
+func (h *Host) emulatorOf(d domain.Domain) map[int]int {
+	if len(d.EmulatorPin) != 1 {
+		return nil
+	}
+	for vcpu := range d.VCPUs {
+		if slices.Contains(d.CPUs(vcpu), d.EmulatorPin[0]) {
+			return nil
+		}
+	}
+	if cell := h.cellOf(d.EmulatorPin); cell != machine.NoCell {
+		return map[int]int{cell: 1}
+	}
+	return nil
 }
 
 // cellOf is the one cell that processors are in, or NoCell. Nil stands for all processors of the host.
@@ -157,6 +176,11 @@ func (f Facts) Guest(amounts map[string]int64) Guest {
 		switch class {
 		case "PCPU":
 			weights = f.processors(f.Dedicated, f.Floating)
+			if amount == f.dedicated()+1 { // isolated emulator threads hold one more
+				for cell := range f.Emulator {
+					weights[cell]++
+				}
+			}
 			if len(f.Dedicated) > 0 {
 				unbound = 0
 			}
@@ -173,6 +197,14 @@ func (f Facts) Guest(amounts map[string]int64) Guest {
 		}
 	}
 	return g
+}
+
+// dedicated is how many virtual processors are.
+func (f Facts) dedicated() (n int64) {
+	for _, in := range f.Dedicated {
+		n += int64(in)
+	}
+	return n
 }
 
 // processors are those of one kind by cell, or of the other if there are none.

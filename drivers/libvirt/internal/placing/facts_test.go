@@ -23,13 +23,19 @@ func TestFacts(t *testing.T) {
 		change func(*domain.Domain)
 		want   placing.Facts
 	}{
-		"nothing said":             {two, func(*domain.Domain) {}, placing.Facts{Unbound: 2, UnboundKiB: 1024}},
-		"nothing said, one cell":   {one, func(*domain.Domain) {}, placing.Facts{Floating: map[int]int{0: 2}, MemoryKiB: map[int]uint64{0: 1024}}},
-		"a processor pinned":       {two, func(d *domain.Domain) { d.Pins = [][]int{{2}, nil} }, placing.Facts{Dedicated: map[int]int{1: 1}, Unbound: 1, UnboundKiB: 1024}},
-		"floating in a cell":       {two, func(d *domain.Domain) { d.CPUSet = []int{2, 3, 6} }, placing.Facts{Floating: map[int]int{1: 2}, UnboundKiB: 1024}},
-		"floating over cells":      {two, func(d *domain.Domain) { d.Pins = [][]int{{1, 2}, {0, 1}} }, placing.Facts{Floating: map[int]int{0: 1}, Unbound: 1, UnboundKiB: 1024}},
-		"a pin to nowhere":         {two, func(d *domain.Domain) { d.Pins = [][]int{{99}, {99, 1}} }, placing.Facts{Unbound: 1, Floating: map[int]int{0: 1}, UnboundKiB: 1024}},
-		"a pin to an offline one":  {offline, func(d *domain.Domain) { d.Pins = [][]int{{0}, {1}} }, placing.Facts{Unbound: 1, Dedicated: map[int]int{0: 1}, UnboundKiB: 1024}},
+		"nothing said":            {two, func(*domain.Domain) {}, placing.Facts{Unbound: 2, UnboundKiB: 1024}},
+		"nothing said, one cell":  {one, func(*domain.Domain) {}, placing.Facts{Floating: map[int]int{0: 2}, MemoryKiB: map[int]uint64{0: 1024}}},
+		"a processor pinned":      {two, func(d *domain.Domain) { d.Pins = [][]int{{2}, nil} }, placing.Facts{Dedicated: map[int]int{1: 1}, Unbound: 1, UnboundKiB: 1024}},
+		"floating in a cell":      {two, func(d *domain.Domain) { d.CPUSet = []int{2, 3, 6} }, placing.Facts{Floating: map[int]int{1: 2}, UnboundKiB: 1024}},
+		"floating over cells":     {two, func(d *domain.Domain) { d.Pins = [][]int{{1, 2}, {0, 1}} }, placing.Facts{Floating: map[int]int{0: 1}, Unbound: 1, UnboundKiB: 1024}},
+		"a pin to nowhere":        {two, func(d *domain.Domain) { d.Pins = [][]int{{99}, {99, 1}} }, placing.Facts{Unbound: 1, Floating: map[int]int{0: 1}, UnboundKiB: 1024}},
+		"a pin to an offline one": {offline, func(d *domain.Domain) { d.Pins = [][]int{{0}, {1}} }, placing.Facts{Unbound: 1, Dedicated: map[int]int{0: 1}, UnboundKiB: 1024}},
+		"the emulator by itself": {two, func(d *domain.Domain) { d.Pins, d.EmulatorPin = [][]int{{0}, {1}}, []int{2} }, placing.Facts{
+			Dedicated: map[int]int{0: 2}, Emulator: map[int]int{1: 1}, UnboundKiB: 1024,
+		}},
+		"the emulator beside a processor": {two, func(d *domain.Domain) { d.Pins, d.EmulatorPin = [][]int{{0}, {1}}, []int{1} }, placing.Facts{
+			Dedicated: map[int]int{0: 2}, UnboundKiB: 1024,
+		}},
 		"strict memory":            {two, func(d *domain.Domain) { d.Memory = domain.NUMATune{Mode: "strict", Nodes: []int{1}} }, placing.Facts{Unbound: 2, MemoryKiB: map[int]uint64{1: 1024}}},
 		"restrictive memory":       {two, func(d *domain.Domain) { d.Memory = domain.NUMATune{Mode: "restrictive", Nodes: []int{1}} }, placing.Facts{Unbound: 2, MemoryKiB: map[int]uint64{1: 1024}}},
 		"preferred memory":         {two, func(d *domain.Domain) { d.Memory = domain.NUMATune{Mode: "preferred", Nodes: []int{1}} }, placing.Facts{Unbound: 2, UnboundKiB: 1024}},
@@ -68,6 +74,12 @@ func TestWhatFactsFix(t *testing.T) {
 		"all": {
 			placing.Facts{Dedicated: map[int]int{0: 2}, MemoryKiB: map[int]uint64{0: 2048}}, map[string]int64{"PCPU": 2, "MEMORY_MB": 2},
 			map[string]map[int]int64{"PCPU": {0: 2}, "MEMORY_MB": {0: 2}},
+		},
+		"isolated emulator threads": {
+			placing.Facts{Dedicated: map[int]int{0: 1, 1: 1}, Emulator: map[int]int{1: 1}}, map[string]int64{"PCPU": 3}, map[string]map[int]int64{"PCPU": {0: 1, 1: 2}},
+		},
+		"shared emulator threads": {
+			placing.Facts{Dedicated: map[int]int{0: 1, 1: 1}, Emulator: map[int]int{1: 1}}, map[string]int64{"PCPU": 2}, map[string]map[int]int64{"PCPU": {0: 1, 1: 1}},
 		},
 		"pinned, and held as VCPU": {placing.Facts{Dedicated: map[int]int{0: 1, 1: 1}}, map[string]int64{"VCPU": 2}, map[string]map[int]int64{"VCPU": {0: 1, 1: 1}}},
 		"dedicated and floating": {

@@ -136,6 +136,12 @@ func on(d domain.Domain, cells []int, cpus ...int) domain.Domain {
 	return d
 }
 
+// emulated gives the emulator a processor of its own.
+func emulated(d domain.Domain, cpu int) domain.Domain {
+	d.EmulatorPin = []int{cpu}
+	return d
+}
+
 // in lets a guest float in one cell, and binds its memory to it.
 func in(d domain.Domain, cell int) domain.Domain {
 	for cpu := cell * threads; cpu < (cell+1)*threads; cpu++ {

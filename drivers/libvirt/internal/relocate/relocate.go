@@ -38,6 +38,8 @@ type Request struct {
 	Machine machine.Machine
 	// Domains are all there are on the host, running or not.
 	Domains []domain.Domain
+	// Unread are domains of which is known only that they are there, by uuid: what is wrong with each. They are not among Domains.
+	Unread map[string]string
 	// Dedicated are the processors that PCPUs are made of.
 	Dedicated []int
 	// Rule is for guests that are bound to no NUMA cell and fit into none as a whole. With Guess they are divided, whatever it says.
@@ -77,6 +79,7 @@ func Move(r Request) (Result, error) {
 	}
 	s := newShape(r)
 	s.lookAside()
+	s.refuseUnread()
 	s.refuseUnknown()
 	plan := s.plan()
 	s.offenders = append(s.offenders, s.explain(plan)...)
@@ -127,7 +130,7 @@ func (s *shape) loosen(plan placing.Plan) bool {
 		switch {
 		case fresh[b] || s.conflicting(plan, o):
 		case !before:
-			s.loose[b], fresh[b], more = o.Problem, true, true
+			s.loose[b], fresh[b], more = s.truly(o.Consumer, o.Problem), true, true
 		case !b.devices && !s.unpinned[o.Consumer]:
 			s.unpinned[o.Consumer], more = true, true
 		}

@@ -302,6 +302,13 @@ func TestCells(t *testing.T) {
 			before: held{vm(1): small(2, 10), vm(2): {root: {"VCPU": 2, "MEMORY_MB": 10, "CUSTOM_HUGEPAGES_2M": 5}}, vm(3): {root: {"VCPU": 4}}},
 			after:  held{vm(1): placed(1, 2, 10), vm(2): {cell(1): {"VCPU": 2, "MEMORY_MB": 10, "CUSTOM_HUGEPAGES_2M": 5}}, vm(3): {cell(0): {"VCPU": 2}, cell(1): {"VCPU": 2}}},
 		},
+		"an isolated emulator thread is where it is pinned, on a full host": {
+			to:      shape{cell(0): {"PCPU": 4}, cell(1): {"PCPU": 4}},
+			leaving: []plugins.Place{at(root, "PCPU")}, dedicated: []int{0, 1, 2, 3, 4, 5, 6, 7},
+			domains: []domain.Domain{emulated(on(guest(1, 2), nil, 0, 4), 5), on(guest(2, 3), nil, 1, 2, 3), on(guest(3, 2), nil, 6, 7)},
+			before:  held{vm(1): {root: {"PCPU": 3}}, vm(2): {root: {"PCPU": 3}}, vm(3): {root: {"PCPU": 2}}},
+			after:   held{vm(1): {cell(0): {"PCPU": 1}, cell(1): {"PCPU": 2}}, vm(2): {cell(0): {"PCPU": 3}}, vm(3): {cell(1): {"PCPU": 2}}},
+		},
 		"guests that are bound to nothing go where most is free": {
 			to: to, leaving: leaving, domains: []domain.Domain{in(guest(1, 2), 0), guest(2, 3), guest(3, 2)},
 			before: held{vm(1): small(2, 10), vm(2): small(3, 10), vm(3): small(2, 10)}, after: held{vm(1): placed(0, 2, 10), vm(2): placed(1, 3, 10), vm(3): placed(0, 2, 10)},

@@ -3,6 +3,7 @@
 package relocate
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type shape struct {
 	// consumers are all of them, in order.
 	consumers []string
 	leaving   map[plugins.Place]bool
+	parts     []plugins.Place // those that leave in part only
 	// tree has the inventory without that of the leaving places. Those that nobody else gains have as much as is in use.
 	tree      *providertree.Tree
 	staying   []plugins.Place // the latter
@@ -71,13 +73,12 @@ func newShape(r Request) *shape {
 			s.providers[place.Provider] = s.formerly(place)
 		}
 	}
-	var parts []plugins.Place
-	for place := range s.leaving {
+	for _, place := range sortedPlaces(s.leaving) {
 		if s.splits(place) {
-			parts = append(parts, place)
+			s.parts = append(s.parts, place)
 		}
 	}
-	for _, place := range parts {
+	for _, place := range s.parts {
 		delete(s.leaving, place)
 	}
 	for _, place := range sortedPlaces(s.leaving) {
@@ -236,6 +237,60 @@ func (s *shape) hide(consumer string, places []plugins.Place) {
 		delete(c.Resources[place.Provider], place.Class)
 	}
 	s.seen[consumer] = c
+}
+
+// refuseUnread makes offenders of the consumers whose domain cannot be read, if it would tell what becomes of what they hold, and takes that out of
+// sight.
+func (s *shape) refuseUnread() {
+	if s.Unplaced == Guess {
+		return
+	}
+	for _, consumer := range s.consumers {
+		if s.Unread[consumer] == "" {
+			continue
+		}
+		var places []plugins.Place
+		for provider, amounts := range s.seen[consumer].Resources {
+			for class := range amounts {
+				place := plugins.Place{Provider: provider, Class: class}
+				_, has := s.tree.Inventory(provider, class)
+				if slices.Contains(s.parts, place) || s.leaving[place] && !has && s.targets(place) > 1 {
+					places = append(places, place)
+				}
+			}
+		}
+		slices.SortFunc(places, byPlace)
+		for _, place := range places {
+			problem := fmt.Sprintf("it holds %d, and %s", s.Allocations[consumer].Resources[place.Provider][place.Class], s.Unread[consumer])
+			s.offenders = append(s.offenders, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: say(problem, s.remedy(consumer, false))})
+		}
+		s.hide(consumer, places)
+	}
+}
+
+// targets are how many providers there are to which what is allocated at a leaving place can go.
+func (s *shape) targets(from plugins.Place) int {
+	own := s.providers[from.Provider]
+	switch {
+	case s.computing(from.Class):
+		return s.sites(from.Class)
+	case own.Class != "" && s.stays(plugins.Place{Provider: from.Provider, Class: own.Class}):
+		return 1
+	}
+	kind := own.Kind
+	switch {
+	case from.Class == encryptionClass:
+		kind = placing.Encryption
+	case kind == placing.Root:
+		kind = placing.MdevParent
+	}
+	n := 0
+	for uuid, is := range s.providers {
+		if _, has := s.tree.Inventory(uuid, is.Class); has && is.Kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // refuseUnknown makes offenders of the consumers without a domain that could go to several cells, and takes them out of sight.

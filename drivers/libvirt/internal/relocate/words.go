@@ -62,12 +62,22 @@ func say(problem, remedy string) string {
 	return problem + stop + remedy
 }
 
+// truly is a problem with a consumer without a domain, as what it is: there may be a domain that nobody could read.
+func (s *shape) truly(consumer, problem string) string {
+	if unread := s.Unread[consumer]; unread != "" {
+		return unread
+	}
+	return problem
+}
+
 // remedy is what an operator can do about an offender; conflict says that it is all about a rename.
 func (s *shape) remedy(consumer string, conflict bool) string {
 	show := fmt.Sprintf("`openstack resource provider allocation show %s` shows all that it holds", consumer)
 	switch {
 	case conflict:
 		return "First give the class to the devices of this guest alone, start the agent, and then change the others. " + show
+	case s.Unread[consumer] != "":
+		show += fmt.Sprintf("; look at the domain with `virsh dumpxml %s`, and mend it with virsh edit", consumer)
 	case s.domains[consumer] == nil:
 		show += fmt.Sprintf("; confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete %s` removes what is stale", consumer)
 	default:
@@ -134,7 +144,7 @@ func (s *shape) about(moves plugins.Moves, after providertree.Allocations) []str
 	for _, m := range moves {
 		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
 		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
-			why, guessed = "the host has no domain of it", true
+			why, guessed = s.truly(consumer, "the host has no domain of it"), true
 		}
 		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors && s.domains[consumer] != nil && !s.unpinned[consumer] {
 			guessed = false // these are where they are pinned

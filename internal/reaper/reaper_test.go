@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// firstEnv makes the test's program the first process of a PID namespace.
+const firstEnv = "REAPER_TEST_FIRST"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(firstEnv) {
+	case "":
+		os.Exit(m.Run())
+	case "without /proc":
+		if err := Check(); err == nil || !strings.Contains(err.Error(), "PID namespace") {
+			fail(fmt.Errorf("with the /proc of another namespace: %v", err))
+		}
+	default:
+		if err := first(); err != nil {
+			fail(err)
+		}
+	}
+	os.Exit(0)
+}
+
+func fail(err error) {
+	_, _ = fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// TestFirstProcess is [first] in a namespace of its own; and one without a /proc of its own, where nothing may be reaped.
+func TestFirstProcess(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: being the first process of a PID namespace needs root")
+	}
+	for _, where := range []string{"with /proc", "without /proc"} {
+		t.Run(where, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "/proc/self/exe")
+			cmd.Env = append(os.Environ(), firstEnv+"="+where)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// first is what a first process goes through: orphans that ended before it looked and after, among children of its own, of which each keeps how
+// it ended, also one that nobody waits for yet.
+func first() error {
+	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), syscall.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		return err
+	}
+	if os.Getpid() != 1 {
+		return fmt.Errorf("this is process %d", os.Getpid())
+	}
+	if err := Check(); err != nil {
+		return err
+	}
+	if err := family(); err != nil { // its orphan may have ended before anybody reaps
+		return err
+	}
+	late := exec.Command("/bin/sh", "-c", "exit 7")
+	if err := late.Start(); err != nil {
+		return err
+	}
+	if err := unix.Waitid(unix.P_PID, late.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); Run(ctx) }()
+	var families sync.WaitGroup
+	problems := make(chan error, 50)
+	for range cap(problems) {
+		families.Go(func() { problems <- family() })
+	}
+	families.Wait()
+	close(problems)
+	for err := range problems {
+		if err != nil {
+			return err
+		}
+	}
+	only := []int{late.Process.Pid}
+	if err := until(func() bool { return slices.Equal(children(), only) }); err != nil {
+		return fmt.Errorf("children are %v, and should be %v: %w", children(), only, err)
+	}
+	if err := exited(late.Wait()); err != nil {
+		return fmt.Errorf("the child that nobody waited for: %w", err)
+	}
+	cancel()
+	<-done
+	if err := family(); err != nil {
+		return err
+	}
+	if err := until(func() bool { return len(zombies(1)) == 1 }); err != nil {
+		return fmt.Errorf("orphans are reaped although nobody does that any more, or the test makes none: %w", err)
+	}
+	return nil
+}
+
+// family is a child that leaves an orphan behind, which ends after it.
+func family() error {
+	return exited(exec.Command("/bin/sh", "-c", "(while kill -0 $$; do :; done) 2>/dev/null >&2 & exit 7").Run())
+}
+
+// exited checks the exit code of a child.
+func exited(err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		return fmt.Errorf("a child of ours ended by: %w", err)
+	}
+	return nil
+}
+
+// children are all children of this process.
+func children() []int {
+	var pids []int
+	files, _ := os.ReadDir("/proc")
+	for _, f := range files {
+		stat, err := os.ReadFile("/proc/" + f.Name() + "/stat")
+		var pid int
+		if _, parent := parseStat(stat); err == nil && parent == 1 {
+			if _, err := fmt.Sscan(string(stat), &pid); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+func until(f func() bool) error {
+	deadline := time.Now().Add(30 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			return errors.New("not within 30 s")
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
+
+func TestParseStat(t *testing.T) {
+	for stat, want := range map[string]string{
+		"7 (sh) Z 1 7 7 0":          "Z 1",
+		"8 (a) Z 1 (b)) S 42 7 7 0": "S 42",
+		"9 (sh) Z":                  " 0",
+		"9 (sh) Z x":                " 0",
+		"":                          " 0",
+	} {
+		state, parent := parseStat([]byte(stat))
+		if got := fmt.Sprint(state, " ", parent); got != want {
+			t.Errorf("%q: %q, want %q", stat, got, want)
+		}
+	}
+}
+
+// TestOurs: a process is ours from its birth until it is waited for.
+func TestOurs(t *testing.T) {
+	if err := Check(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", "exit 0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := ours(); err != nil || !known[pid] {
+		t.Errorf("a zombie of ours is not known: %v, %v", known, err)
+	}
+	if !slices.Contains(zombies(os.Getpid()), pid) || !anyEnded() {
+		t.Error("it is no zombie")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := ours(); err != nil || known[pid] {
+		t.Errorf("it was waited for, and is ours still: %v, %v", known, err)
+	}
+}
