@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -22,7 +24,7 @@ func DecodeConfig(raw json.RawMessage, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		return configError(err, into)
+		return configError(err, raw, into)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return &ConfigError{Problem: "is followed by more than one JSON value"}
@@ -30,12 +32,12 @@ func DecodeConfig(raw json.RawMessage, into any) error {
 	return nil
 }
 
-func configError(err error, into any) error {
+func configError(err error, raw json.RawMessage, into any) error {
 	var wrongType *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("is a JSON %s, must be of type %s", wrongType.Value, wrongType.Type)}
+		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("has %s where %s belongs", given(wrongType.Value), wanted(wrongType.Type))}
 	case errors.As(err, &syntax):
 		return &ConfigError{Problem: fmt.Sprintf("is not valid JSON (byte %d): %v", syntax.Offset, syntax)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -43,9 +45,98 @@ func configError(err error, into any) error {
 	}
 	// encoding/json has no type for an unknown field; only its words name the key.
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return &ConfigError{Key: strings.Trim(name, `"`), Problem: "is no key of this driver"}
+		name = strings.Trim(name, `"`)
+		var value any
+		if json.Unmarshal(raw, &value) == nil {
+			if path := pathOf(value, reflect.TypeOf(into), name); path != "" {
+				name = path
+			}
+		}
+		return &ConfigError{Key: name, Problem: "is no key of this driver"}
 	}
 	return &ConfigError{Problem: err.Error()}
+}
+
+// given is a kind of value in encoding/json's words, in those of who wrote the file, which need not be JSON.
+func given(value string) string {
+	kind, rest, _ := strings.Cut(value, " ")
+	switch kind {
+	case "string":
+		return "a text"
+	case "number":
+		return strings.TrimSpace("the number " + rest)
+	case "bool":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "a table"
+	}
+	return value
+}
+
+// wanted is what can be decoded into a type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return wanted(t.Elem())
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number from 0"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a table"
+	}
+	return "a value of type " + t.String()
+}
+
+// pathOf finds where in a value the key is that its type does not know, "" if nowhere: types that decode themselves are not looked into.
+func pathOf(value any, t reflect.Type, unknown string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			var below reflect.Type
+			switch t.Kind() {
+			case reflect.Map:
+				below = t.Elem()
+			case reflect.Struct:
+				field, found := fieldOf(t, name)
+				if !found && name == unknown {
+					return name
+				}
+				if !found {
+					continue
+				}
+				below = field.Type
+			default:
+				return ""
+			}
+			if path := pathOf(v[name], below, unknown); path != "" {
+				return strings.Replace(name+"."+path, ".[", "[", 1)
+			}
+		}
+	case []any:
+		if t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
+			return ""
+		}
+		for i, item := range v {
+			if path := pathOf(item, t.Elem(), unknown); path != "" {
+				return fmt.Sprintf("[%d].%s", i, path)
+			}
+		}
+	}
+	return ""
 }
 
 // keyOf is the path of a key as its author wrote it: encoding/json also names the Go structs that are embedded on the way.

@@ -83,7 +83,15 @@ func TestDecodeConfig(t *testing.T) {
 		{raw: `{"a":{"b":3}}`},
 		{raw: ``},
 		{raw: `{"c":1}`, key: "c", problem: "no key"},
-		{raw: `{"a":{"b":"x"}}`, key: "a.b", problem: "must be of type int"},
+		{raw: `{"a":{"d":1}}`, key: "a.d", problem: "no key"},
+		{raw: `{"a":{"l":[{"n":1},{"n":2,"m":3}]}}`, key: "a.l[1].m", problem: "no key"},
+		{raw: `{"a":{"t":{"x":{"n":1,"o":3}}}}`, key: "a.t.x.o", problem: "no key"},
+		{raw: `{"a":{"b":"x"}}`, key: "a.b", problem: "has a text where a whole number belongs"},
+		{raw: `{"a":{"b":1.5}}`, key: "a.b", problem: "has the number 1.5 where a whole number belongs"},
+		{raw: `{"a":{"b":true}}`, key: "a.b", problem: "has true or false where a whole number belongs"},
+		{raw: `{"a":{"l":"x"}}`, key: "a.l", problem: "has a text where a list belongs"},
+		{raw: `{"a":{"l":["x"]}}`, key: "a.l", problem: "has a text where a table belongs"},
+		{raw: `{"a":[]}`, key: "a", problem: "has a list where a table belongs"},
 		{raw: `{`, problem: "not valid JSON"},
 		{raw: `{]`, problem: "not valid JSON"},
 		{raw: `{} {}`, problem: "more than one"},
@@ -91,6 +99,12 @@ func TestDecodeConfig(t *testing.T) {
 		var into struct {
 			A struct {
 				B int `json:"b"`
+				L []struct {
+					N int `json:"n"`
+				} `json:"l"`
+				T map[string]*struct {
+					N int `json:"n"`
+				} `json:"t"`
 			} `json:"a"`
 		}
 		into.A.B = 7

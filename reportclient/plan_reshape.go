@@ -23,7 +23,8 @@ func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after pr
 //
 // A resource class moves if a consumer's amount of it changes on some provider, or if its capacity shrinks on one provider
 // and grows on another. The reshape holds the providers whose inventory of such a class changes (with all their
-// inventories, as they shall be), and the consumers whose allocations change (with all their allocations). A consumer that
+// inventories, as they shall be), those of which these consumers hold something whose capacity grows (it was closed, and Placement before
+// 2025.1 looks for room for all that a consumer holds), and the consumers whose allocations change (with all their allocations). A consumer that
 // is not in after keeps what it has. Owners and generations of consumers are those in before.
 //
 // Cost: O(providers + consumers), no request.
@@ -113,8 +114,10 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	}
 	touched, moving := movedAllocations(out.Consumers)
 	movedCapacity(all, moving)
+	posted := postedAgain(out.Consumers)
 	for _, p := range all {
-		if slices.ContainsFunc(moving.list(), func(class string) bool { return inventoryChanges(p, class) }) {
+		opens := slices.ContainsFunc(posted[p.UUID].list(), func(class string) bool { return capacity(p.After, class) > capacity(p.Before, class) })
+		if opens || slices.ContainsFunc(moving.list(), func(class string) bool { return inventoryChanges(p, class) }) {
 			out.Providers = append(out.Providers, p)
 		}
 	}
@@ -232,6 +235,22 @@ func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, mo
 		note(c.After.Resources, c.Before.Resources)
 	}
 	return touched, moving
+}
+
+// postedAgain are the classes by provider that consumers hold before and after.
+func postedAgain(consumers []ReshapedConsumer) map[string]classes {
+	out := map[string]classes{}
+	for _, c := range consumers {
+		for provider, amounts := range c.After.Resources {
+			for class := range amounts {
+				if out[provider] == nil {
+					out[provider] = classes{}
+				}
+				out[provider][class] = true
+			}
+		}
+	}
+	return out
 }
 
 // movedCapacity adds the classes whose capacity shrinks on one provider and grows on another.

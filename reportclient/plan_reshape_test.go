@@ -115,6 +115,17 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
+			name: "what was closed has room again in the reshape that posts it anew", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 2}}},
+			edits: []edit{
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), noInventory(cn1, "VCPU"), inventory(moved, "VCPU", providertree.Inventory{Total: 8}),
+				inventory(gpu0, "VGPU", providertree.Inventory{Total: 3}),
+			},
+			moves: []move{{alice, cn1, "VCPU", moved, "VCPU", 2}},
+			want: []string{
+				"reshape cn1: -VCPU, VGPU total 4→5; cn1_gpu: VGPU total 2→3; cn1_gpu_vf: +VCPU 8; with the allocations of 1 consumer",
+			},
+		},
+		{
 			name: "a custom class exists before it is moved to", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
 			edits: []edit{noInventory(gpu0, "VGPU"), inventory(gpu0, "CUSTOM_A40", providertree.Inventory{Total: 2})},
 			moves: []move{{alice, gpu0, "VGPU", gpu0, "CUSTOM_A40", 1}},

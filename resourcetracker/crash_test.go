@@ -5,6 +5,7 @@ package resourcetracker_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,5 +90,75 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	}
 	if want.Writes < 8 || want.Record.Pending {
 		t.Errorf("%+v", want)
+	}
+}
+
+// TestATraitThatMovesInAReshapeIsToldInOnePlace: somebody else has put it on the root, and the driver has it on the child now. Traits are written before
+// the reshape and not with it; wherever the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
+func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
+	const moves, stays = "HW_CPU_X86_AMD_SEV", "CUSTOM_RACK_7"
+	story := func(t *testing.T, writes int, late, restart, keep bool) (total int) {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, vgpus, func(s *scene) {
+				_, err := s.placement.tree.AddTraits(nodeUUID, moves, stays)
+				must(s, err)
+				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+					after, err := moveVGPUs(tree, allocations)
+					if err != nil {
+						return nil, err
+					}
+					_, err1 := tree.AddTraits(gpu, moves)
+					_, err2 := tree.RemoveTraits(nodeUUID, moves)
+					return after, errors.Join(err1, err2)
+				}
+				if keep {
+					s.records = ownership.Open(t.TempDir())
+				}
+				s.placement.failAfter, s.placement.failLate = writes, late
+			})
+			<-s.tracker.Ready()
+			if restart {
+				must(s, s.end())
+				s = start(t, func(n *scene) {
+					n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+				})
+				<-s.tracker.Ready()
+			}
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			s.checkShape(newShape)
+			if tree := s.said(); tree.HasTraits(nodeUUID, moves) || !tree.HasTraits(nodeUUID, stays) || !tree.HasTraits(gpu, moves) || tree.HasTraits(gpu, stays) {
+				t.Errorf("after an end amid write %d, done %v, restarted %v: %+v", writes, late, restart, slices.Collect(tree.All()))
+			}
+			for _, kept := range s.tracker.Status().Nodes[0].Kept {
+				if strings.Contains(kept, moves) {
+					t.Errorf("after an end amid write %d, done %v, restarted %v: %s", writes, late, restart, kept)
+				}
+			}
+			if keep {
+				record, err := s.records.Load(nodeUUID)
+				must(s, err)
+				if root := record.Providers[nodeUUID]; record.Pending || root.Traits[moves] != "" || root.Traits[stays] != "" || record.Providers[gpu].Traits[moves] != ownership.Driver {
+					t.Errorf("after an end amid write %d, done %v, restarted %v, recorded: %+v", writes, late, restart, record)
+				}
+			}
+			total = s.writes()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if s.writes() != total {
+				t.Errorf("%d writes more at rest", s.writes()-total)
+			}
+		})
+		return total
+	}
+	total := story(t, 0, false, false, true)
+	if total < 4 {
+		t.Fatalf("%d writes: a child, two providers' traits and the reshape", total)
+	}
+	for n := range 2 * total {
+		for _, restart := range []bool{false, true} {
+			story(t, n/2+1, n%2 == 1, restart, true)
+		}
+		story(t, n/2+1, n%2 == 1, false, false) // without a state directory it knows as long as it runs
 	}
 }

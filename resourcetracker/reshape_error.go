@@ -67,7 +67,7 @@ func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
 	return &ReshapeError{
 		Problem: problem, Offenders: failed.Offenders, quiet: err,
 		Remedy: "see for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of guests that are gone can be " +
-			"deleted (`openstack resource provider allocation delete CONSUMER`). Or go back to the driver's former version",
+			"deleted (`openstack resource provider allocation delete CONSUMER`). Or go back to the driver's former configuration or version",
 	}
 }
 

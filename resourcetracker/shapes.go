@@ -140,7 +140,7 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
 	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_shape", from).Int("to_shape", to).
-		Msg("The driver makes another shape of provider tree than Placement has. What is allocated is gathered, to move with it.")
+		Msg("The driver makes another shape of provider tree than Placement has. What is allocated is gathered, to see what must move with it.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
 	}

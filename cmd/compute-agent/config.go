@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
@@ -30,7 +31,9 @@ func newConfigCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
 		Long: "Check the configuration as the daemon would read it, the provider.yaml files too. Prints what differs from the defaults\n" +
-			"and where it was set, or everything that is wrong, with file and line. The exit code is 2 if something is.",
+			"and where it was set, or everything that is wrong, with file and line. The exit code is 2 if something is.\n" +
+			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, and ended again. That the configuration\n" +
+			"fits to the machine is seen by `compute-agent plan --reshape`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if cfg == nil {
@@ -40,6 +43,13 @@ func newConfigCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			drivers, err := agent.CheckDrivers(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if err := refusedByDrivers(drivers); err != nil {
+				return err
+			}
 			entries := []config.Entry{}
 			for _, e := range cfg.Entries() {
 				if all || e.Source.Kind != config.FromDefault {
@@ -47,7 +57,7 @@ func newConfigCheck() *cobra.Command {
 				}
 			}
 			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers, "drivers": drivers})
 			}
 			read := "no file (there is no " + cfg.File() + ")"
 			if files := cfg.Files(); len(files) > 0 {
@@ -60,6 +70,11 @@ func newConfigCheck() *cobra.Command {
 					_, err = fmt.Fprintf(out, "  %s = %s    (%s)\n", e.Key, e.Value, e.Source)
 				}
 			}
+			for _, d := range drivers {
+				if err == nil && d.Unchecked != "" {
+					_, err = fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, "."))
+				}
+			}
 			if err == nil {
 				err = providers.print(out)
 			}
@@ -70,6 +85,20 @@ func newConfigCheck() *cobra.Command {
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "print the defaults too")
 	return cmd
+}
+
+// refusedByDrivers is what drivers do not take of their own tables.
+func refusedByDrivers(drivers []agent.DriverCheck) error {
+	var errs []error
+	for _, d := range drivers {
+		if d.Problem != "" {
+			errs = append(errs, errors.New(d.Problem))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))}
 }
 
 // providersView is what the provider.yaml files say.

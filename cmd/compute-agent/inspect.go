@@ -82,9 +82,9 @@ func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what the next pass would write to Placement, without writing", Args: cobra.NoArgs,
 		Long: "Show what the next pass would write to Placement, without writing.\n" +
-			"With --reshape, also what the next start would move if a driver needs a reshape, before and after; where no agent runs,\n" +
-			"the drivers are started for it and ended again. The exit code is 3 if the reshape would be refused, and 1 if it\n" +
-			"cannot be told what would be written.",
+			"With --reshape, also what the next start would move if a driver needs a reshape, before and after. Where no agent runs, or one that\n" +
+			"has read other configuration files than these (another --config, or a file that was changed since), the drivers are started for\n" +
+			"it and ended again. The exit code is 3 if the reshape would be refused, and 1 if it cannot be told what would be written.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reshape {
 				return planReshape(cmd, &opts)

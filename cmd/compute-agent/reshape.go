@@ -8,12 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -65,7 +69,8 @@ func newRefresh() *cobra.Command {
 	return cmd
 }
 
-// planReshape asks the running agent, or does without one.
+// planReshape asks the running agent. Where none runs, or where the agent has read another configuration than the one that is asked about, the
+// drivers are started for the answer: the next start has the files as they are now.
 func planReshape(cmd *cobra.Command, opts *options) error {
 	cfg, err := opts.load()
 	if err != nil {
@@ -73,13 +78,24 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
 	defer cancel()
-	raw, err := control.NewClient(cfg.Agent.ControlSocket()).Raw(ctx, control.PlanPath(true))
-	if errors.Is(err, control.ErrNotRunning) {
-		var plan control.Plan
-		plan, err = agent.DryRun(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), resourcetracker.PlanOptions{Reshape: true})
-		if err == nil {
-			raw, err = json.Marshal(plan)
+	client := control.NewClient(cfg.Agent.ControlSocket())
+	status, err := client.Status(ctx)
+	other := ""
+	if err == nil {
+		other = otherFiles(cfg.Files(), status)
+	}
+	var raw json.RawMessage
+	switch {
+	case errors.Is(err, control.ErrNotRunning):
+		raw, err = plannedWithout(ctx, cmd, cfg)
+	case other != "" && !status.Placement.Bundled:
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: the drivers are started with it to answer, and ended again; the agent goes on as it is.\n", other)
+		raw, err = plannedBeside(ctx, cmd, cfg)
+	case err == nil:
+		if other != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: the answer is about what it has read.\n", other)
 		}
+		raw, err = client.Raw(ctx, control.PlanPath(true))
 	}
 	if err != nil {
 		return err
@@ -94,6 +110,47 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 		err = render.Plan(cmd.OutOrStdout(), view)
 	}
 	return planned(view, err)
+}
+
+// plannedWithout answers without the agent.
+func plannedWithout(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (json.RawMessage, error) {
+	plan, err := agent.DryRun(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), resourcetracker.PlanOptions{Reshape: true})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(plan)
+}
+
+// plannedBeside does so while one runs, whose sockets are left alone.
+func plannedBeside(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (raw json.RawMessage, err error) {
+	dir, err := agent.ScratchDir()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cfg.Agent.RuntimeDir = dir
+	return plannedWithout(ctx, cmd, cfg)
+}
+
+// otherFiles says in what way these configuration files are not what a running agent has read, "" if they are.
+func otherFiles(files []string, running control.Status) string {
+	if !slices.Equal(files, running.ConfigFiles) {
+		was := strings.Join(running.ConfigFiles, ", ")
+		if was == "" {
+			was = "no file"
+		}
+		return fmt.Sprintf("The agent that runs has read %s, not %s", was, strings.Join(files, ", "))
+	}
+	read := running.Started
+	if running.Reloaded.After(read) {
+		read = running.Reloaded
+	}
+	for _, file := range files {
+		if st, err := os.Stat(file); err == nil && st.ModTime().After(read) {
+			return fmt.Sprintf("%s was changed after the agent that runs had read it", file)
+		}
+	}
+	return ""
 }
 
 // planned is the error, and so the exit code, of a plan that was printed.

@@ -208,6 +208,31 @@ func (s *site) used() int64 {
 	return out.Usages["VGPU"]
 }
 
+// A configuration that the running agent has not read is asked about beside it: its next start reads the files as they are then.
+func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	stop := s.agent()
+	defer stop()
+	code, stdout, stderr := s.run("plan", "--reshape")
+	if code != exitDone || strings.Contains(stdout, "would move") || strings.Contains(stderr, "The agent that runs") {
+		t.Errorf("unchanged files: %d\n%s%s", code, stdout, stderr)
+	}
+	s.configure("vgpu-children", "")
+	later := time.Now().Add(time.Minute)
+	check(t, os.Chtimes(filepath.Join(s.dir, "agent.toml"), later, later))
+	code, stdout, stderr = s.run("plan", "--reshape")
+	if code != exitDone || !strings.Contains(stdout, "a reshape would move what 3 of 3 consumers hold") {
+		t.Errorf("changed files: %d\n%s%s", code, stdout, stderr)
+	}
+	if !strings.Contains(stderr, "was changed after the agent that runs had read it") {
+		t.Errorf("standard error: %s", stderr)
+	}
+	if got := s.used(); got != 6 || s.writes != 0 {
+		t.Errorf("%d VGPU are used on the root after %d writes; nothing may have been written", got, s.writes)
+	}
+}
+
 func TestRefusedReshape(t *testing.T) {
 	s := newSite(t)
 	s.settle()

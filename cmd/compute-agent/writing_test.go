@@ -113,6 +113,7 @@ func newStranger(t *testing.T) *stranger {
 	}
 	cache := strings.Split(string(caches), "\n")
 	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
+		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
 		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
 	return s
 }

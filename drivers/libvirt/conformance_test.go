@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 	t.Run("devices, flat again", func(t *testing.T) {
 		h := testhost.Sample()
 		for i := range h.Cells {
-			h.Cells[i].HugePages = nil // a root keeps huge pages for those who hold some since it was nested; a new one has none
+			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
 		}
 		s := simulate(t, h, sim.Options{})
 		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -134,6 +135,10 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 	}
 	if !f.domainsKnown {
 		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) has no domains that could be listed", plugins.ErrUnsupported, f.hypervisor)
+	}
+	if len(f.unread) > 0 { // its processors and devices would be given away again
+		first := slices.Min(slices.Collect(maps.Values(f.unread)))
+		return instances.Host{}, &plugins.NotReady{Reason: fmt.Sprintf("%d of the domains cannot be told: %s; look at it with virsh dumpxml, and mend it with virsh edit", len(f.unread), first)}
 	}
 	c, err := s.choose(cfg, f, tree, root, node)
 	if err != nil {

@@ -135,7 +135,7 @@ func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 				return err
 			})
 			r.mustPass(tree)
-			if d := compareTo(h, w, carriedAway(tree), nodeName); d != "" {
+			if d := compareTo(h, w, tree, nodeName); d != "" {
 				t.Errorf("seed %d, nested %v, of %+v (-model +tree):\n%s", seed, nested, w, d)
 			}
 		}

@@ -49,7 +49,7 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 			if _, err := r.pass(tree); err != nil || !tree.Equal(before) {
 				rt.Fatalf("a second pass changes the tree (%v): %+v", err, providertree.Diff(before, tree))
 			}
-			if d := compareTo(h, w, carriedAway(tree), nodeName); d != "" {
+			if d := compareTo(h, w, tree, nodeName); d != "" {
 				rt.Fatalf("nested %v, of %+v (-model +tree):\n%s", nested, w, d)
 			}
 			root, _ := tree.ProviderByName(nodeName)
@@ -69,18 +69,6 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 
 // disagreement is a warning that two who look at the same host differ, but for ghw, which sees no devices if one of them has no modalias.
 var disagreement = regexp.MustCompile(`"warning":"(cpu-count|cpu-sysfs|memory|threads|numa-|huge-pages|pci-(devices|identity|driver|numa|sriov)|mdev-parents|mdev-types|mdevs")`)
-
-// carriedAway is a tree without the huge pages that a flat root has for those who hold some since it was nested.
-func carriedAway(tree *providertree.Tree) *providertree.Tree {
-	tree = tree.Clone()
-	root, _ := tree.ProviderByName(nodeName)
-	for class := range root.Inventories {
-		if strings.HasPrefix(class, "CUSTOM_HUGEPAGES_") {
-			_, _ = tree.RemoveInventory(root.UUID, class)
-		}
-	}
-	return tree
-}
 
 // threads says whether some core has several threads online.
 func threads(h testhost.Host) bool {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/relocate"
@@ -91,13 +93,13 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 	if err != nil {
 		return nil, err
 	}
-	leaving = c.really(leaving, tree)
-	if len(leaving) > 0 && allocations == nil {
-		return nil, &plugins.ReshapeNeeded{Reason: inWords(tree, leaving, nested)}
-	}
 	sites, err := wanted.Sites(tree, root)
 	if err != nil {
 		return nil, err
+	}
+	leaving = c.really(leaving, sites, nested)
+	if len(leaving) > 0 && allocations == nil {
+		return nil, &plugins.ReshapeNeeded{Reason: inWords(tree, leaving, nested)}
 	}
 	before := tree.Clone()
 	if err := wanted.Put(tree, root); err != nil {
@@ -112,6 +114,11 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 			return nil, err
 		}
 	}
+	if !nested {
+		if err := dropIdlePages(tree, root, allocations); err != nil {
+			return nil, err
+		}
+	}
 	if behind := inventory.Behind(before, tree, root, allocations); len(behind) > 0 {
 		*tree = *before
 		if err := wanted.PutBeside(tree, root, behind); err != nil {
@@ -119,6 +126,20 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 		}
 	}
 	return allocations, nil
+}
+
+// dropIdlePages takes the huge pages off the root of a flat tree that nobody holds: they are there only for those who held some of a cell.
+func dropIdlePages(tree *providertree.Tree, root string, allocations providertree.Allocations) error {
+	used := allocations.Used(root)
+	view, _ := tree.View(root)
+	for _, class := range view.SortedClasses() {
+		if _, pages := hugepages.SizeOf(class); pages && used[class] == 0 {
+			if _, err := tree.RemoveInventory(root, class); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // move moves what is allocated at the leaving places, in a tree that has all that is wanted.
@@ -144,21 +165,24 @@ func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providert
 }
 
 // really leaves out what need not move: VCPU that stays where it is as long as no guest has dedicated processors.
-func (c choice) really(leaving []plugins.Place, tree *providertree.Tree) []plugins.Place {
-	if len(leaving) == 0 {
-		return nil
+func (c choice) really(leaving []plugins.Place, sites map[string]placing.Provider, nested bool) []plugins.Place {
+	if len(leaving) == 0 || c.dedicatedGuests() {
+		return leaving
 	}
-	dedicated := c.dedicatedGuests()
 	return slices.DeleteFunc(slices.Clone(leaving), func(p plugins.Place) bool {
-		view, _ := tree.View(p.Provider)
-		stays := p.Class == "VCPU" && len(c.cpus.VCPU) > 0 && !dedicated && view.ParentUUID() == ""
-		return stays && !c.elsewhere(leaving)
+		return p.Class == "VCPU" && c.hasVCPU(sites[p.Provider], nested)
 	})
 }
 
-// elsewhere tells whether processors or memory go to other providers.
-func (c choice) elsewhere(leaving []plugins.Place) bool {
-	return slices.ContainsFunc(leaving, func(p plugins.Place) bool { return p.Class == "MEMORY_MB" || p.Class == "PCPU" })
+// hasVCPU tells whether there is VCPU at a site.
+func (c choice) hasVCPU(site placing.Provider, nested bool) bool {
+	switch site.Kind {
+	case placing.Root:
+		return !nested && len(c.cpus.VCPU) > 0
+	case placing.Cell:
+		return nested && slices.ContainsFunc(c.cpus.Cells, func(cell cpusets.Cell) bool { return cell.ID == site.Cell && len(cell.VCPU) > 0 })
+	}
+	return false
 }
 
 // dedicatedGuests tells whether some guest has, or may have, a virtual processor pinned to a dedicated one.

@@ -262,3 +262,79 @@ func TestADomainThatCannotBeReadIsNoneThatIsGone(t *testing.T) {
 		},
 	})
 }
+
+func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
+	sets := func(numa string) map[string]any {
+		return map[string]any{"numa": numa, "cpu_shared_set": "0-1,4-5", "cpu_dedicated_set": "2-3,6-7"}
+	}
+	runChanges(t, map[string]change{
+		"flat":   {after: sets("flat"), domains: []testhost.Domain{guestOf(1, 2, 64)}, held: map[string]string{consumer(1): ":VCPU=2"}, noNeed: true},
+		"nested": {before: map[string]any{"numa": "nested"}, after: sets("nested"), domains: []testhost.Domain{guestOf(1, 2, 64)}, held: map[string]string{consumer(1): "_numa_0:VCPU=2"}, noNeed: true},
+		"a cell that keeps none": {
+			before: map[string]any{"numa": "nested"}, after: map[string]any{"numa": "nested", "cpu_shared_set": "4-7", "cpu_dedicated_set": "0-3"}, domains: []testhost.Domain{guestOf(1, 2, 64)},
+			held: map[string]string{consumer(1): "_numa_0:VCPU=2"}, want: map[string]string{consumer(1): "_numa_1:VCPU=2"},
+		},
+	})
+}
+
+// An agent that was ended between making providers and moving what is allocated leaves cells with nothing in them; and where somebody has a provider
+// below a cell, it stays when the host is flat again.
+func TestAnEmptyCellIsNoNesting(t *testing.T) {
+	runChanges(t, map[string]change{"left over": {
+		tree: func(t *testing.T, tree *providertree.Tree) {
+			uuid, err := providertree.ChildUUID(nodeUUID, "numa_0")
+			for _, err := range []error{err, tree.AddChild(nodeUUID, uuid, nodeName+"_numa_0"), second(tree.AddTraits(uuid, "HW_NUMA_ROOT")), tree.AddChild(uuid, otherUUID, "cyborg's")} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		held: map[string]string{consumer(1): ":VCPU=2"}, noNeed: true,
+	}})
+}
+
+// Whatever an operator changes in one go, nobody loses anything.
+func TestEverythingAtOnce(t *testing.T) {
+	mdev := "b7c7d4b0-0c1e-4a3d-8a3e-000000000001" // the sample's, of the first GPU
+	dedicated, floating := pinned(guestOf(1, 2, 64), 1, 6, 7), guestOf(2, 2, 64)
+	floating.Mdevs = []string{mdev}
+	nic := map[string]any{"vendor_id": "15b3", "product_id": "1016"}
+	runChanges(t, map[string]change{
+		"there": {
+			before: with(withGPUs, "pci_report_in_placement", true, "pci_device_spec", []any{nic}),
+			after: map[string]any{
+				"numa": "nested", "cpu_shared_set": "0-3", "cpu_dedicated_set": "4-7", "shared_disk": true, "enabled_mdev_types": []string{"nvidia-222"},
+				"mdev_types":              map[string]any{"nvidia-222": map[string]any{"mdev_class": "CUSTOM_SLICE"}},
+				"pci_report_in_placement": true, "pci_device_spec": []any{with(nic, "resource_class", "CUSTOM_NIC")},
+			},
+			host: unplug("0000:82:00.0"), domains: []testhost.Domain{dedicated, floating},
+			held: map[string]string{
+				consumer(1): ":VCPU=2 :MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 _0000:06:00.0:CUSTOM_PCI_15B3_1016=1",
+				consumer(2): ":VCPU=2 :MEMORY_MB=64 :DISK_GB=1 _pci_0000_05_00_0:VGPU=1",
+			},
+			want: map[string]string{
+				consumer(1): "_numa_1:PCPU=2 _numa_1:MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 _0000:06:00.0:CUSTOM_NIC=1",
+				consumer(2): "_numa_0:VCPU=2 _numa_0:MEMORY_MB=64 :DISK_GB=1 _pci_0000_05_00_0:CUSTOM_SLICE=1",
+			},
+		},
+	})
+}
+
+// What a domain has that cannot be read is not given to an instance as if it were free.
+func TestNoInstanceBesideADomainThatCannotBeRead(t *testing.T) {
+	h := testhost.Sample()
+	d := newDaemon(t, h)
+	d.domains, d.odd = []testhost.Domain{guestOf(1, 1, 64), guestOf(2, 1, 64)}, map[string]string{consumer(2): "<domain"}
+	r := newRig(t, h, d.open, nil)
+	tree := newTree(t)
+	r.mustPass(tree)
+	_, err := r.look(t.Context(), tree, nodeName)
+	var notReady *plugins.NotReady
+	if !errors.As(err, &notReady) || !strings.Contains(err.Error(), consumer(2)) || !strings.Contains(err.Error(), "virsh edit") {
+		t.Errorf("%v, want NotReady that names the domain", err)
+	}
+	d.odd = nil
+	if _, err := r.look(t.Context(), tree, nodeName); err != nil {
+		t.Error(err)
+	}
+}

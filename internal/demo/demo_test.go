@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
 )
 
 var update = flag.Bool("update", false, "write the transcript anew")
@@ -189,20 +191,35 @@ func traces(t *testing.T) map[string][]string {
 	if _, err := os.Stat(home); err == nil {
 		left["files"] = append(left["files"], home)
 	}
-	for _, pattern := range []string{"/sys/fs/cgroup/machine/qemu-*", "/sys/fs/cgroup/*/machine/qemu-*"} {
-		groups, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, g := range guests {
-			for _, group := range groups {
-				if strings.HasSuffix(group, "-"+g.name+".libvirt-qemu") {
-					left["control groups"] = append(left["control groups"], group)
-				}
-			}
+	abandoned, err := sim.Leftovers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range abandoned {
+		if !slices.ContainsFunc(guestsIn(t, dir), stranger) {
+			left["control groups"] = append(left["control groups"], dir)
 		}
 	}
 	return left
+}
+
+// guestsIn are the names of the guests that have control groups in a simulation's.
+func guestsIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	groups, err := filepath.Glob(filepath.Join(dir, "machine", "qemu-*.libvirt-qemu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		_, name, _ := strings.Cut(strings.TrimPrefix(filepath.Base(group), "qemu-"), "-")
+		names = append(names, strings.TrimSuffix(name, ".libvirt-qemu"))
+	}
+	return names
+}
+
+// stranger tells whether the demonstration has no such guest: other tests have simulations of their own at the same time, some of which they kill.
+func stranger(name string) bool {
+	return !slices.ContainsFunc(guests, func(g guest) bool { return g.name == name })
 }
 
 // Whoever has seen enough presses Ctrl-C, or kills it: either way all ends in order.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -58,7 +59,10 @@ func (e diskEvent) carryOut() error {
 	case "link":
 		return os.Link(e.from, e.path)
 	case "mkdir":
-		return os.Mkdir(e.path, 0o700)
+		if err := os.Mkdir(e.path, 0o700); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil // as the process would have found it
 	case "remove":
 		return os.Remove(e.path)
 	}

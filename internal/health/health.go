@@ -122,12 +122,18 @@ func Worst(conditions []Condition) Severity {
 	return worst
 }
 
-// order sorts conditions: the worst first, then by subject and code.
+// order sorts conditions: the worst first, then by subject and code. What a driver merely warns of comes after all that keeps something from
+// working: the first condition is the one line that systemd shows.
 func order(a, b Condition) int {
 	switch {
 	case a.Severity.Worse(b.Severity):
 		return -1
 	case b.Severity.Worse(a.Severity):
+		return 1
+	case (a.Code == DriverWarnings) != (b.Code == DriverWarnings):
+		if b.Code == DriverWarnings {
+			return -1
+		}
 		return 1
 	}
 	if n := strings.Compare(string(a.Subject), string(b.Subject)); n != 0 {

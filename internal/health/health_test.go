@@ -68,6 +68,27 @@ func TestTracker(t *testing.T) {
 	}
 }
 
+// The first condition is what systemd shows in one line: a driver's doubts are not it while something does not work.
+func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
+	var tracker health.Tracker
+	found := []health.Finding{
+		{Code: health.DriverWarnings, Subject: health.Driver("libvirt"), Text: "1: traits-swtpm"},
+		{Code: health.PluginDegraded, Subject: health.Plugin("libvirt")},
+		{Code: health.ReshapeLate, Subject: health.Node("cn1")},
+		{Code: health.NodeDisabled, Subject: health.Node("cn1")},
+		{Code: health.CredentialsRefused, Subject: health.Node("cn1")},
+	}
+	tracker.Observe(noon, found)
+	var got []health.Code
+	for _, c := range tracker.Observe(noon.Add(time.Hour), found).Conditions {
+		got = append(got, c.Code)
+	}
+	want := []health.Code{health.CredentialsRefused, health.ReshapeLate, health.PluginDegraded, health.DriverWarnings, health.NodeDisabled}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}

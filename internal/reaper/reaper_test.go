@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "without /proc":
 		if err := Check(); err == nil || !strings.Contains(err.Error(), "PID namespace") {
-			fail(fmt.Errorf("with the /proc of another namespace: %v", err))
+			fail(errors.New(fmt.Sprint("with the /proc of another namespace: ", err)))
 		}
 	default:
 		if err := first(); err != nil {

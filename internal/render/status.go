@@ -149,7 +149,7 @@ func consequence(d control.Driver, now time.Time) string {
 }
 
 // maxChanges is how many of the last writes are shown at most, and maxChangesWidth how many characters of them; the log has all.
-const maxChanges, maxChangesWidth = 3, 100
+const maxChanges, maxChangesWidth = 3, 120
 
 // changes are the last writes in one line.
 func changes(all []string) string {
@@ -186,7 +186,7 @@ func shortened(text string, width int) string {
 		return head + "…"
 	}
 	more := strings.Count(text[end:], "; ") + strings.Count(text[end:], ", ")
-	return fmt.Sprintf("%s (and %d more, in the log)", text[:end], more)
+	return fmt.Sprintf("%s (and %d more)", text[:end], more)
 }
 
 func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {

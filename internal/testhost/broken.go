@@ -82,7 +82,6 @@ func Breakages() []Breakage {
 		Text("functions in words", nic+"sriov_totalvfs", "eight\n"),
 		Text("instances in words", gpu+"mdev_supported_types/nvidia-222/available_instances", "plenty\n"),
 		Text("negative instances", gpu+"mdev_supported_types/nvidia-222/available_instances", "-1\n"),
-		Text("nested in words", "sys/module/kvm_intel/parameters/nested", "perhaps\n"),
 
 		Dangling("a device whose directory is gone", byAddr+"0000:05:00.0"),
 		Dangling("a virtual function that is gone", nic+"virtfn2"),

@@ -88,11 +88,11 @@ func (m *merger) moves(was providertree.Provider, class string) bool {
 // reshape only: unlike an inventory, a trait may well be in several places, and outside of one somebody's CUSTOM_FAST on a GPU would go when the driver gives it to
 // a new GPU. A mark of Nova's says of each provider for itself whose it is.
 func (m *merger) movesTrait(was providertree.Provider, trait string) bool {
-	return m.in.Reshape && m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
+	return m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
 }
 
-// gains are the resource classes of which some provider of the node's tree has more in the answer than before, and the traits that some
-// provider there has and had not.
+// gains are the resource classes of which some provider of the node's tree has more in the answer than before, and, in a reshape, the
+// traits that some provider there has and had not.
 func (m *merger) gains() (classes, traits map[string]bool) {
 	classes, traits = map[string]bool{}, map[string]bool{}
 	within := map[string]bool{m.in.Root: true}
@@ -107,6 +107,9 @@ func (m *merger) gains() (classes, traits map[string]bool) {
 			if was, there := before.Inventories[class]; !there || inv.Total > was.Total {
 				classes[class] = true
 			}
+		}
+		if !m.in.Reshape {
+			continue
 		}
 		for _, trait := range now.Traits {
 			if !before.HasTrait(trait) {

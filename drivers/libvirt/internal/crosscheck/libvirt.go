@@ -27,8 +27,7 @@ type Libvirt struct {
 	Devices []nodedev.Device
 }
 
-// FromLibvirt is the host as libvirt has it. What libvirt does not tell is missing: which CPUs are isolated, which huge pages are free, and the
-// names of network interfaces.
+// FromLibvirt is the host as libvirt has it. What libvirt does not tell is missing: which CPUs are isolated, and which huge pages are free.
 //
 // Cost: O(CPUs + devices).
 func FromLibvirt(l Libvirt) machine.Machine {

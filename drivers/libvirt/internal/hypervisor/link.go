@@ -211,9 +211,10 @@ func (l *Link) busy(what string) error {
 	return fmt.Errorf("the caller did not wait for %s", what)
 }
 
+// stuckLocked names the moment and not how long ago it was: the same words while it hangs are one line in the agent's log.
 func (l *Link) stuckLocked() error {
-	return fmt.Errorf("it has not answered for %s (%s): the daemon hangs or is very busy; if it stays so, restart it (systemctl restart libvirtd, or virtqemud); guests go on running",
-		time.Since(l.since).Round(100*time.Millisecond), l.doing)
+	return fmt.Errorf("it has not answered since %s (%s): the daemon hangs or is very busy; if it stays so, restart it (systemctl restart libvirtd, or virtqemud); guests go on running",
+		l.since.UTC().Format("15:04:05Z"), l.doing)
 }
 
 func (l *Link) begin(what string, limit time.Duration) {

@@ -62,8 +62,6 @@ type Device struct {
 	// Virtual are the virtual functions that are switched on; MaxVirtual is how many there could be, 0 for a device without SR-IOV.
 	Virtual    []Address
 	MaxVirtual int
-	// Interfaces are the names of its network interfaces.
-	Interfaces []string
 }
 
 // MdevParent is a device that mediated devices are made of: a PCI device (a virtual function too), or a virtual one such as mtty.

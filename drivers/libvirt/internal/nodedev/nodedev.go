@@ -29,7 +29,7 @@ type Device struct {
 	Name string
 	// Parent is the name of the device that it is plugged into, or made of.
 	Parent string
-	// PCI is set for a PCI device, without the names of its network interfaces, which are devices of their own.
+	// PCI is set for a PCI device.
 	PCI *machine.Device
 	// Types are the mediated devices that it can make.
 	Types []machine.MdevType

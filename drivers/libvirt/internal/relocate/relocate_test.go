@@ -26,6 +26,7 @@ type story struct {
 	rule      placing.Rule
 	policy    relocate.Policy
 	domains   []domain.Domain
+	unread    map[string]string
 	before    held
 
 	after   held // nil: as before
@@ -42,7 +43,7 @@ var twoGPUs = shape{root: {"VCPU": 8}, gpu(0): {"VGPU": 4}, gpu(1): {"VGPU": 4}}
 
 func (s story) request() relocate.Request {
 	return relocate.Request{
-		Tree: s.to.tree(), Root: root, Leaving: s.leaving, Sites: sites(2), Machine: host(2), Domains: s.domains, Dedicated: s.dedicated,
+		Tree: s.to.tree(), Root: root, Leaving: s.leaving, Sites: sites(2), Machine: host(2), Domains: s.domains, Unread: s.unread, Dedicated: s.dedicated,
 		Rule: s.rule, Unplaced: s.policy, Allocations: s.before.allocations(),
 	}
 }
@@ -233,7 +234,7 @@ func TestDedicatedProcessors(t *testing.T) {
 			to: shape{root: {"PCPU": 4, "VCPU": 16}}, leaving: vcpuOfRoot, dedicated: []int{0, 1, 2, 3}, domains: domains,
 			before:  held{vm(1): {root: {"VCPU": 2}, abroad: {"VCPU": 2}}, vm(2): {root: {"VCPU": 2}}, vm(3): {root: {"VCPU": 2}}, vm(4): {root: {"VCPU": 1}}},
 			after:   held{vm(1): {root: {"PCPU": 2}, abroad: {"VCPU": 2}}, vm(2): {root: {"VCPU": 2}}, vm(3): {root: {"VCPU": 2}}, vm(4): {root: {"VCPU": 1}}},
-			renames: plugins.ClassRenames{"VCPU": "PCPU"},
+			renames: plugins.ClassRenames{"VCPU": "PCPU"}, notes: []string{"consumers without a domain...VCPU on cn1...dedicated: " + vm(4)},
 		},
 		"and no VCPU is left": {
 			to: shape{root: {"PCPU": 4}}, leaving: vcpuOfRoot, dedicated: []int{0, 1, 2, 3}, domains: domains,
@@ -244,7 +245,7 @@ func TestDedicatedProcessors(t *testing.T) {
 			to: shape{cell(0): {"PCPU": 4}, cell(1): {"VCPU": 16}}, leaving: []plugins.Place{at(cell(0), "VCPU"), at(cell(1), "VCPU")}, dedicated: []int{0, 1, 2, 3}, domains: domains,
 			before:  held{vm(1): {cell(0): {"VCPU": 2}}, vm(2): {cell(0): {"VCPU": 2}}, vm(4): {cell(1): {"VCPU": 1}}},
 			after:   held{vm(1): {cell(0): {"PCPU": 2}}, vm(2): {cell(1): {"VCPU": 2}}, vm(4): {cell(1): {"VCPU": 1}}},
-			renames: plugins.ClassRenames{"VCPU": "PCPU"},
+			renames: plugins.ClassRenames{"VCPU": "PCPU"}, notes: []string{"consumers without a domain...VCPU on cn1_c01...: " + vm(4)},
 		},
 		"on the way to the cells": {
 			to:      shape{cell(0): {"PCPU": 2, "VCPU": 8, "MEMORY_MB": 100}, cell(1): {"PCPU": 2, "VCPU": 8, "MEMORY_MB": 100}},
@@ -327,6 +328,18 @@ func TestCells(t *testing.T) {
 				"01 MEMORY_MB: it holds 10...2 NUMA cells...no domain...allocation show " + vm(1) + "...migration...delete " + vm(1) + "...unplaced_consumers = \"guess\"",
 				"01 VCPU: it holds 2...", "04 VCPU: it holds 1...",
 			},
+		},
+		"a domain that cannot be read": {
+			to: to, leaving: leaving, unread: map[string]string{vm(1): "its XML is garbled"}, before: held{vm(1): small(2, 10)},
+			offenders: []string{"01 MEMORY_MB: it holds 10, and its XML is garbled. ...virsh dumpxml " + vm(1), "01 VCPU: it holds 2..."},
+		},
+		"a domain that cannot be read, guessed": {
+			to: to, leaving: leaving, policy: relocate.Guess, unread: map[string]string{vm(1): "its XML is garbled"}, before: held{vm(1): small(2, 10)},
+			after: held{vm(1): placed(0, 2, 10)}, notes: []string{"consumer " + vm(1) + "...: its XML is garbled"},
+		},
+		"a domain that cannot be read, and one cell": {
+			to: shape{cell(1): {"VCPU": 8, "MEMORY_MB": 100}}, leaving: leaving, unread: map[string]string{vm(1): "its XML is garbled"},
+			before: held{vm(1): {root: {"VCPU": 2}}}, after: held{vm(1): {cell(1): {"VCPU": 2}}},
 		},
 		"no domain, guessed": {
 			to: to, leaving: leaving, policy: relocate.Guess, domains: []domain.Domain{in(guest(2, 8), 0)}, before: held{vm(1): small(2, 10), vm(2): small(8, 10)},

@@ -17,6 +17,9 @@ import (
 // maxNotes is how many consumers the notes name.
 const maxNotes = 50
 
+// maxUntold is how many consumers one note names.
+const maxUntold = 10
+
 // maxProblem is how much of an offender's problem the agent takes from a driver, in bytes.
 const maxProblem = 512
 
@@ -104,6 +107,16 @@ func (s *shape) notes(plan placing.Plan, after providertree.Allocations) []strin
 				holders, place.Class, s.name(place.Provider)))
 		}
 	}
+	for _, place := range s.parts {
+		if who := s.untold(place, after); len(who) > 0 {
+			more := ""
+			if len(who) > maxUntold {
+				who, more = who[:maxUntold], fmt.Sprintf(" and %d more", len(who)-maxUntold)
+			}
+			out = append(out, fmt.Sprintf("consumers without a domain that can be read keep their %s on %s, because nobody can tell whether their processors are dedicated: %s%s",
+				place.Class, s.name(place.Provider), strings.Join(who, ", "), more))
+		}
+	}
 	named, more := 0, 0
 	for moves := range byOwner(plan.Moves) {
 		for _, note := range s.about(moves, after) {
@@ -118,6 +131,13 @@ func (s *shape) notes(plan placing.Plan, after providertree.Allocations) []strin
 		out = append(out, fmt.Sprintf("there are %d more notes such as these; all that moves is in the journal of the reshape", more))
 	}
 	return out
+}
+
+// untold are the consumers that hold some of a place that leaves in part only, and of which no domain tells which part.
+func (s *shape) untold(place plugins.Place, after providertree.Allocations) []string {
+	return slices.DeleteFunc(slices.Clone(s.consumers), func(consumer string) bool {
+		return s.domains[consumer] != nil || after[consumer].Resources[place.Provider][place.Class] == 0
+	})
 }
 
 // byOwner takes moves apart by their consumers.

@@ -171,7 +171,7 @@ func (s *seen) readDevices(t testing.TB, devices []string) {
 		if i < 0 {
 			continue // a parent that is no PCI device
 		}
-		s.Parents[i].Mdevs = append(s.Parents[i].Mdevs, Mdev{UUID: m.UUID, Type: m.Type.ID, IOMMUGroup: m.IOMMUGroup.Number})
+		s.Parents[i].Mdevs = append(s.Parents[i].Mdevs, Mdev{UUID: m.UUID, Type: m.Type.ID})
 	}
 	for _, p := range s.Parents {
 		slices.SortFunc(p.Mdevs, func(a, b Mdev) int { return strings.Compare(a.UUID, b.UUID) })
@@ -181,7 +181,7 @@ func (s *seen) readDevices(t testing.TB, devices []string) {
 func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 	t.Helper()
 	p := x.Capability.PCI
-	d := Device{Cell: None, IOMMUGroup: None}
+	d := Device{Cell: None}
 	var err error
 	if d.Address, err = address(strings.NewReplacer("_", ":").Replace(x.Name[len("pci_"):len(x.Name)-2]) + "." + x.Name[len(x.Name)-1:]); err != nil {
 		t.Fatal(x.Name, err)
@@ -199,9 +199,6 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 	}
 	if p.NUMA != nil {
 		d.Cell = p.NUMA.Node
-	}
-	if p.IOMMUGroup != nil {
-		d.IOMMUGroup = p.IOMMUGroup.Number
 	}
 	for _, c := range p.Capabilities {
 		switch {
@@ -241,10 +238,7 @@ func common(h Host) (s seen) {
 		}
 		s.Cells = append(s.Cells, c)
 	}
-	for _, d := range h.Devices {
-		d.Parent, d.Interfaces = nil, nil
-		s.Devices = append(s.Devices, d)
-	}
+	s.Devices = h.Devices
 	for _, p := range h.Parents {
 		if p.Address == nil {
 			continue

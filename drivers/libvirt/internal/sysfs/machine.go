@@ -11,7 +11,7 @@ import (
 // Machine is the host in the words that the other packages have for it. The architecture is not in /sys: the caller knows it, by libvirt or by
 // uname.
 //
-// What it leaves out: dies and threads (a core is what counts), IOMMU groups, bridges and KVM. What it makes of the rest:
+// What it leaves out: threads (a core is what counts) and KVM. What it makes of the rest:
 // a core's number is the kernel's, unless the kernel uses it twice in a package; then all cores of that package have the number of their
 // first CPU. Parents of mediated devices are named as libvirt names them.
 func (h Host) Machine(arch string) machine.Machine {
@@ -32,7 +32,7 @@ func (h Host) Machine(arch string) machine.Machine {
 		cellOf[d.Address] = d.Cell
 		m.Devices = append(m.Devices, machine.Device{
 			Address: d.Address, Class: d.Class, Vendor: d.Vendor, Product: d.Product, Driver: d.Driver, Cell: d.Cell,
-			Physical: d.PF, Virtual: d.VFs, MaxVirtual: d.TotalVFs, Interfaces: d.Interfaces,
+			Physical: d.PF, Virtual: d.VFs, MaxVirtual: d.TotalVFs,
 		})
 	}
 	for _, p := range h.Parents {

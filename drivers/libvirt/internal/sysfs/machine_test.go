@@ -54,9 +54,6 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 		for _, vf := range d.VFs {
 			dev.Virtual = append(dev.Virtual, at(vf))
 		}
-		for _, n := range d.Interfaces {
-			dev.Interfaces = append(dev.Interfaces, n.Name)
-		}
 		m.Devices = append(m.Devices, dev)
 		if len(d.Types) > 0 {
 			m.Parents = append(m.Parents, mdevTruth(machine.MdevParent{Name: testhost.NodeDeviceName(d.Address), Address: &dev.Address, Cell: d.Cell}, d.MdevParent))

@@ -42,8 +42,6 @@ type MdevType struct {
 // Mdev is a mediated device.
 type Mdev struct {
 	UUID, Type string
-	// IOMMUGroup is None if there is none.
-	IOMMUGroup int
 }
 
 const (
@@ -159,7 +157,7 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 		if i < 0 || path.Base(where) != uuid {
 			return fmt.Errorf("%s: the link leads to %.100q: %w", r.root.Path(at), where, errNoParent)
 		}
-		m := Mdev{UUID: uuid, IOMMUGroup: None}
+		m := Mdev{UUID: uuid}
 		if err := in(r.root, where, func(d *chroot.Dir) error { return m.read(d) }); err != nil {
 			return fmt.Errorf("mediated device %s (%s): %w", uuid, r.root.Path(at), err)
 		}
@@ -177,11 +175,7 @@ func (m *Mdev) read(d *chroot.Dir) error {
 		return fmt.Errorf("%s: the link leads to %.100q, which is no type of mediated device", d.Path("mdev_type"), kind)
 	}
 	m.Type = path.Base(kind)
-	m.IOMMUGroup, err = group(d)
-	if absent(err) { // some devices do without
-		m.IOMMUGroup, err = None, nil
-	}
-	return err
+	return nil
 }
 
 var errNoParent = errors.New("its parent is not among those in /sys/class/mdev_bus")

@@ -20,17 +20,13 @@ type Device struct {
 	Class uint32
 	// Driver is what has the device, or "".
 	Driver string
-	// Cell is the NUMA cell, IOMMUGroup the isolation group; None if the kernel knows none.
-	Cell, IOMMUGroup int
-	// Parent is the bridge above it, nil right below a root bus.
-	Parent *machine.Address
+	// Cell is the NUMA cell, None if the kernel knows none.
+	Cell int
 	// TotalVFs is how many virtual functions there can be, 0 for a device without SR-IOV; VFs are those that are enabled.
 	TotalVFs int
 	VFs      []machine.Address
 	// PF is the physical function of a virtual one, nil for others.
 	PF *machine.Address
-	// Interfaces are the names of its network interfaces.
-	Interfaces []string
 }
 
 const pciDevices = "sys/bus/pci/devices"
@@ -69,9 +65,6 @@ func (r *Reader) device(name string) (dev Device, err error) {
 	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
 		return Device{}, fmt.Errorf("%s: the link leads to %.100q, which is no place for this device", r.root.Path(at), where)
 	}
-	if parent, err := address(path.Base(path.Dir(where))); err == nil {
-		dev.Parent = &parent
-	}
 	// Below its real path, so that errors name the file where it is.
 	err = in(r.root, where, func(d *chroot.Dir) error { return dev.read(d) })
 	if err != nil {
@@ -107,7 +100,7 @@ func (dev *Device) read(d *chroot.Dir) error {
 	if dev.Class, err = value(d, "class", hexadecimal(24)); err != nil {
 		return err
 	}
-	dev.Cell, dev.IOMMUGroup = None, None
+	dev.Cell = None
 	if there("numa_node") { // not if the kernel was built without NUMA
 		if dev.Cell, err = value(d, "numa_node", ordinal); err != nil {
 			return err
@@ -115,11 +108,6 @@ func (dev *Device) read(d *chroot.Dir) error {
 	}
 	if there("driver") {
 		if dev.Driver, err = d.Base("driver"); err != nil {
-			return err
-		}
-	}
-	if there("iommu_group") {
-		if dev.IOMMUGroup, err = group(d); err != nil {
 			return err
 		}
 	}
@@ -131,24 +119,9 @@ func (dev *Device) read(d *chroot.Dir) error {
 		dev.PF = &pf
 	}
 	if there("sriov_totalvfs") {
-		if err := dev.readFunctions(d, names); err != nil {
-			return err
-		}
+		return dev.readFunctions(d, names)
 	}
-	return dev.readInterfaces(d, names)
-}
-
-// group reads the number of the IOMMU group.
-func group(d *chroot.Dir) (int, error) {
-	name, err := d.Base("iommu_group")
-	if err != nil {
-		return 0, err
-	}
-	n, err := ordinal(name)
-	if err != nil || n == None {
-		return 0, malformed(d, "iommu_group", name, "the link leads to no number of a group")
-	}
-	return n, nil
+	return nil
 }
 
 // link reads which device a link points to.
@@ -193,29 +166,6 @@ func (dev *Device) readFunctions(d *chroot.Dir, names []string) (err error) {
 		}
 		dev.VFs = append(dev.VFs, vf)
 	}
-	return nil
-}
-
-// readInterfaces finds the network interfaces: right below the device, or one level deeper for virtio.
-func (dev *Device) readInterfaces(d *chroot.Dir, names []string) error {
-	for _, name := range names {
-		virtio := strings.HasPrefix(name, "virtio")
-		if name != "net" && !virtio {
-			continue
-		}
-		if virtio {
-			name += "/net"
-		}
-		found, err := d.Names(name)
-		if virtio && absent(err) {
-			continue // another kind of virtio device
-		}
-		if err != nil {
-			return err
-		}
-		dev.Interfaces = append(dev.Interfaces, found...)
-	}
-	slices.Sort(dev.Interfaces)
 	return nil
 }
 

@@ -105,6 +105,27 @@ func TestBrokenHosts(t *testing.T) {
 	}
 }
 
+// Nor is a host that contradicts itself about memory encryption one without it.
+func TestBrokenEncryption(t *testing.T) {
+	const parameters = "sys/module/kvm_amd/parameters"
+	for _, b := range []testhost.Breakage{
+		testhost.Missing("no parameters", parameters),
+		testhost.Text("SEV in words", parameters+"/sev", "perhaps\n"),
+		testhost.Text("SEV-ES in words", parameters+"/sev_es", "perhaps\n"),
+		testhost.Text("guests in words", "sys/fs/cgroup/misc.capacity", "sev many\n"),
+	} {
+		t.Run(b.Name, func(t *testing.T) {
+			tree := render(t, testhost.GPUHost(), scratch(t))
+			if err := b.Apply(tree); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
+				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
+			}
+		})
+	}
+}
+
 // Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for a thread.
 func TestAnUnreadableFile(t *testing.T) {
 	dir := scratch(t)
@@ -191,7 +212,7 @@ func TestDescriptions(t *testing.T) {
 
 // The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
 func TestFilesRead(t *testing.T) {
-	for name, want := range map[string]int{"sample": 135, "GPU host": 1025, "single node": 32, "many cells": 117} {
+	for name, want := range map[string]int{"sample": 120, "GPU host": 861, "single node": 25, "many cells": 106} {
 		tree := render(t, presets[name](), scratch(t))
 		r, err := Open(string(tree))
 		if err != nil {

@@ -26,11 +26,11 @@ type Topology struct {
 type CPU struct {
 	ID     int
 	Online bool
-	// Isolated and NoHzFull are isolcpus= and nohz_full= of the kernel's command line.
-	Isolated, NoHzFull bool
-	// Cell, Package, Die and Core are None if the kernel does not say: for an offline CPU, or where firmware has no numbers. Cores are
+	// Isolated is isolcpus= of the kernel's command line.
+	Isolated bool
+	// Cell, Package and Core are None if the kernel does not say: for an offline CPU, or where firmware has no numbers. Cores are
 	// numbered within their package or their die.
-	Cell, Package, Die, Core int
+	Cell, Package, Core int
 	// Siblings are the online CPUs of the same core, with this one; none for an offline CPU.
 	Siblings []int
 }
@@ -94,8 +94,8 @@ func (r *Reader) Topology() (t Topology, err error) {
 }
 
 func readCPUs(d *chroot.Dir) ([]CPU, error) {
-	var sets [4][]int
-	for i, name := range []string{"present", "online", "isolated", "nohz_full"} {
+	var sets [3][]int
+	for i, name := range []string{"present", "online", "isolated"} {
 		set, err := value(d, name, cpuSet)
 		switch {
 		case i >= 2 && absent(err): // older kernels, and those built without
@@ -106,7 +106,7 @@ func readCPUs(d *chroot.Dir) ([]CPU, error) {
 		}
 		sets[i] = set
 	}
-	present, online, isolated, tickless := sets[0], sets[1], sets[2], sets[3]
+	present, online, isolated := sets[0], sets[1], sets[2]
 	for _, id := range online {
 		if !has(present, id) {
 			return nil, malformed(d, "present", cpulist.Format(present), "CPU %d is not among them, yet online", id)
@@ -114,7 +114,7 @@ func readCPUs(d *chroot.Dir) ([]CPU, error) {
 	}
 	cpus := make([]CPU, len(present))
 	for i, id := range present {
-		cpus[i] = CPU{ID: id, Online: has(online, id), Isolated: has(isolated, id), NoHzFull: has(tickless, id), Cell: None, Package: None, Die: None, Core: None}
+		cpus[i] = CPU{ID: id, Online: has(online, id), Isolated: has(isolated, id), Cell: None, Package: None, Core: None}
 	}
 	return cpus, readCores(d, Topology{CPUs: cpus})
 }
@@ -145,7 +145,7 @@ func readCore(d *chroot.Dir, t Topology, c *CPU) (err error) {
 		if !slices.Equal(first.Siblings, c.Siblings) {
 			return malformed(d, siblings, cpulist.Format(c.Siblings), "CPU %d says that its siblings are %s", first.ID, cpulist.Format(first.Siblings))
 		}
-		c.Package, c.Die, c.Core = first.Package, first.Die, first.Core
+		c.Package, c.Core = first.Package, first.Core
 		return nil
 	}
 	for _, s := range c.Siblings {
@@ -156,12 +156,7 @@ func readCore(d *chroot.Dir, t Topology, c *CPU) (err error) {
 	if c.Package, err = value(d, "physical_package_id", ordinal); err != nil {
 		return err
 	}
-	if c.Core, err = value(d, "core_id", ordinal); err != nil {
-		return err
-	}
-	if c.Die, err = value(d, "die_id", ordinal); absent(err) { // kernels before 5.2, and processors without dies
-		c.Die, err = None, nil
-	}
+	c.Core, err = value(d, "core_id", ordinal)
 	return err
 }
 

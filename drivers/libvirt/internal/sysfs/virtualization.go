@@ -8,17 +8,8 @@ import (
 
 // KVM is what the kernel's hypervisor can do.
 type KVM struct {
-	// Modules are its parts for the processors: kvm_intel, kvm_amd. Both can be there in a kernel that has them built in.
-	Modules []Module
 	// SEV is nil if the kernel does not know of it.
 	SEV *SEV
-}
-
-// Module is KVM for a kind of processor.
-type Module struct {
-	Name string
-	// Nested says whether guests may be hypervisors.
-	Nested bool
 }
 
 // SEV is what kvm_amd was allowed to do, and how many encrypted guests can run at once, which is 0 if the misc cgroup controller
@@ -30,24 +21,13 @@ type SEV struct {
 
 // KVM reads it.
 func (r *Reader) KVM() (k KVM, err error) {
-	for _, name := range []string{"kvm_amd", "kvm_intel"} {
-		err := in(r.root, "sys/module/"+name+"/parameters", func(d *chroot.Dir) error {
-			nested, err := value(d, "nested", yesNo)
-			if err != nil {
-				return err
-			}
-			k.Modules = append(k.Modules, Module{name, nested})
-			if name == "kvm_amd" {
-				return k.readSEV(r, d)
-			}
-			return nil
-		})
-		if absent(err) && !exists(r.root, "sys/module/"+name) {
-			continue
-		}
-		if err != nil {
-			return KVM{}, remedied(err)
-		}
+	const module = "sys/module/kvm_amd"
+	err = in(r.root, module+"/parameters", func(d *chroot.Dir) error { return k.readSEV(r, d) })
+	if absent(err) && !exists(r.root, module) {
+		return KVM{}, nil
+	}
+	if err != nil {
+		return KVM{}, remedied(err)
 	}
 	return k, nil
 }

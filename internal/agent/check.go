@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// ScratchDir makes a directory for the sockets of drivers that run for a moment only. The caller removes it. Paths of sockets are short: where
+// TMPDIR is long, it is in /tmp.
+func ScratchDir() (string, error) {
+	const longest = 40
+	parent := os.TempDir()
+	if len(parent) > longest {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, "compute-agent-")
+}
+
+// DriverCheck is what a driver says of its own table of the configuration.
+type DriverCheck struct {
+	Driver string `json:"driver"`
+	// Problem is what the driver does not take, and where that is written; "" if it takes all.
+	Problem string `json:"problem,omitempty"`
+	// Unchecked is why the driver could not be asked, "" if it was.
+	Unchecked string `json:"unchecked,omitempty"`
+}
+
+// CheckDrivers has each enabled driver read its configuration: a process of it is started, configured and ended, with directories of its own, so
+// that it may be done beside an agent that runs. Nothing is written but to those.
+func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck, err error) {
+	checks = []DriverCheck{}
+	names := cfg.EnabledDrivers()
+	if len(names) == 0 {
+		return checks, nil
+	}
+	dir, err := ScratchDir()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	h, err := host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: dir, Logger: zerolog.Nop()})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // what is closed has no time limit
+	a := &Agent{}
+	for _, name := range names {
+		spec, err := a.spec(cfg, name)
+		if err != nil {
+			return nil, err
+		}
+		if spec.HostInfo.StateDir, err = os.MkdirTemp(dir, "state-"); err != nil {
+			return nil, err
+		}
+		checks = append(checks, checkDriver(ctx, cfg, h, spec))
+	}
+	return checks, nil
+}
+
+// checkDriver asks one.
+func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec host.Spec) DriverCheck {
+	check := DriverCheck{Driver: spec.Name}
+	plugin, err := h.Plugin(spec)
+	if err == nil {
+		err = plugin.Start(ctx)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Plugins.ShutdownTimeout+time.Second)
+		defer cancel()
+		defer func() { _ = plugin.Stop(ending) }() // one that does not end is killed
+	}
+	var refused *plugins.ConfigError
+	switch {
+	case errors.As(err, &refused):
+		check.Problem = notTaken(cfg, spec.Name, refused)
+	case err != nil:
+		check.Unchecked = err.Error()
+	}
+	return check
+}
+
+// notTaken says where what a driver does not take is written, as the other problems of a configuration are told.
+func notTaken(cfg *config.Config, driver string, refused *plugins.ConfigError) string {
+	table := "drivers." + driver + ".config"
+	key := table
+	if refused.Key != "" {
+		key += "." + refused.Key
+	}
+	text := key + ": " + refused.Problem
+	best := ""
+	var where config.Source
+	for _, e := range cfg.Entries() {
+		if e.Source.Kind == config.FromDefault || len(e.Key) < len(best) || !strings.HasPrefix(e.Key, table+".") {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(key, e.Key); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			best, where = e.Key, e.Source
+		}
+	}
+	if best == "" {
+		return text
+	}
+	return fmt.Sprintf("%s: %s", where, text)
+}
