@@ -158,7 +158,11 @@ func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providert
 	d.declare(moved.Renames)
 	logger := plugins.Logger(ctx)
 	for _, note := range moved.Notes {
-		logger.Info().Msg(note)
+		if policy == relocate.Guess { // a plan shows warnings, and what was guessed is to be looked at before
+			logger.Warn().Msg(note)
+		} else {
+			logger.Info().Msg(note)
+		}
 	}
 	logger.Info().Int("moves", len(moved.Moves)).Int("places", len(leaving)).Msg("What is allocated goes along to where the inventory is now.")
 	return moved.Allocations, nil
