@@ -162,17 +162,35 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// masked is the transcript without times, and without the traits, which depend on QEMU and the processor.
+// masked is the transcript without times, and without the traits, which depend on QEMU and the processor. What the driver says of a reshape is put before
+// what the agent says next: it comes from another process, by a pipe, and may be late.
 func masked(text string) string {
 	for _, m := range []struct{ what, by string }{
 		{`\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ`, "<when>"},
 		{`\d\d:\d\d:\d\d INF`, "<time> INF"},
 		{`(set the traits of cn1:)[^.:]*more`, "$1 <traits>"},
 		{`\* \(\d+\)`, "* (<n>)"},
+		{`(    <time> INF The driver's reshape passes[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)(    <time> INF What is allocated goes along[^\n]*\n)`, "$2$1"},
 	} {
 		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)
 	}
 	return text
+}
+
+// Only that line of the driver is moved, and only from within the same log.
+func TestMaskedOrder(t *testing.T) {
+	const agent, driver = "    <time> INF The driver's reshape passes all checks. …\n", "    <time> INF What is allocated goes along. …\n"
+	const told = "    <time> INF Placement was told: a very\n          long line. …\n"
+	for in, want := range map[string]string{
+		driver + agent + told:                 driver + agent + told,
+		agent + driver + told:                 driver + agent + told,
+		agent + told + driver:                 driver + agent + told,
+		agent + told + "\nanother\n" + driver: agent + told + "\nanother\n" + driver,
+	} {
+		if diff := cmp.Diff(want, masked(in)); diff != "" {
+			t.Errorf("%q:\n%s", in, diff)
+		}
+	}
 }
 
 // traces are what a demonstration could leave behind: mounts, files in memory and control groups of its guests.

@@ -16,40 +16,230 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is where the keeper sees the control groups, which are this machine's.
-const cgroupRoot = "/sys/fs/cgroup"
+const (
+	// cgroupRoot is where control groups are mounted: the one hierarchy of version 2, or a directory for each hierarchy of version 1.
+	cgroupRoot = "/sys/fs/cgroup"
+	// groupPrefix begins the name of a simulation's own control group, which is the same in all hierarchies. The rest is the name of its directory.
+	groupPrefix = "compute-agent-sim-"
+	// dying is how long a guest may take to end after SIGKILL, and its control groups to be free of it.
+	dying = 10 * time.Second
+	// making is how long others may be in the way of a new control group.
+	making = 5 * time.Second
+)
 
-// dying is how long a guest may take to end after SIGKILL.
-const dying = 10 * time.Second
+// hierarchy is one of control groups. Version 2 has one for all controllers, version 1 several.
+type hierarchy struct {
+	At      string // where it is mounted
+	Root    string // which of its groups is mounted there; "/" but in a container without a namespace for them
+	Version int
+	// Options are its controllers, and name=NAME, among others.
+	Options []string
+}
 
-// guestCgroups are the directories of the control groups that libvirt made for a guest, by what the kernel says in /proc/PID/cgroup. With the daemon gone
-// nobody else removes them.
-func guestCgroups(text string) (dirs []string) {
+// hierarchies understands /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of what is mounted one over the other the last counts.
+func hierarchies(mountinfo string) (found []hierarchy) {
+	for line := range strings.Lines(mountinfo) {
+		mount, system, _ := strings.Cut(strings.TrimSpace(line), " - ")
+		of, is := strings.Fields(mount), strings.Fields(system)
+		if len(of) < 5 || len(is) < 3 || of[4] != cgroupRoot && !strings.HasPrefix(of[4], cgroupRoot+"/") {
+			continue
+		}
+		found = slices.DeleteFunc(found, func(h hierarchy) bool { return h.At == of[4] || strings.HasPrefix(h.At, of[4]+"/") })
+		switch is[0] {
+		case "cgroup":
+			found = append(found, hierarchy{At: of[4], Root: of[3], Version: 1, Options: strings.Split(is[2], ",")})
+		case "cgroup2":
+			found = append(found, hierarchy{At: of[4], Root: of[3], Version: 2})
+		}
+	}
+	return found
+}
+
+// mountedHierarchies are those that this thread sees.
+func mountedHierarchies() ([]hierarchy, error) {
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return hierarchies(string(text)), nil
+}
+
+// groupOf is the directory of the group that a process is in, by what the kernel says in /proc/PID/cgroup. Whoever is in none that is mounted gets
+// the topmost that is.
+func (h hierarchy) groupOf(text string) string {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) != 3 {
 			continue
 		}
-		of, found := fields[2], false
-		for ; of != "/" && of != "."; of = path.Dir(of) { // emulator, vcpu0 and the like are below
-			if strings.HasPrefix(path.Base(of), "qemu-") && strings.HasSuffix(path.Base(of), ".libvirt-qemu") {
-				found = true
-				break
-			}
-		}
-		if !found {
+		first, _, _ := strings.Cut(fields[1], ",")
+		if (h.Version == 2) != (first == "") || h.Version == 1 && !slices.Contains(h.Options, first) {
 			continue
 		}
-		hierarchies := []string{strings.TrimPrefix(fields[1], "name=")}
-		if fields[1] == "" { // version 2, alone or beside version 1
-			hierarchies = []string{"", "unified"}
-		}
-		for _, h := range hierarchies {
-			dirs = append(dirs, filepath.Join(cgroupRoot, h, of))
+		if below, err := filepath.Rel(h.Root, fields[2]); err == nil && filepath.IsLocal(below) && !strings.HasPrefix(fields[2], "/..") {
+			return path.Join(h.At, below)
 		}
 	}
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
+	return h.At
+}
+
+// members is the file that lists the members of a group, and adds one that is written to it. That is a thread in version 1, a process in version 2.
+func (h hierarchy) members() (file string, self int) {
+	if h.Version == 1 {
+		return "tasks", unix.Gettid()
+	}
+	return "cgroup.procs", os.Getpid()
+}
+
+// makeGroup makes a group at the top of the hierarchy that is known to have an owner as long as the returned file is open, in whatever process:
+// it is a lock, which the end of the process gives back.
+func (h hierarchy) makeGroup(name string) (*os.File, error) {
+	dir := filepath.Join(h.At, name)
+	for deadline := time.Now().Add(making); ; time.Sleep(10 * time.Millisecond) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		lock, err := lockGroup(dir)
+		switch {
+		case err == nil:
+			return lock, h.furnish(dir)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errOwned):
+			return nil, err
+		case time.Now().After(deadline): // somebody who cleans up was faster than our lock, again and again
+			return nil, fmt.Errorf("making the control group %s: %w", dir, err)
+		}
+	}
+}
+
+// furnish gives a new group what it needs: CPUs in version 1 before anyone can enter it, and in version 2 those controllers that libvirt uses and would
+// get for itself at the top. Those that cannot be had libvirt does without.
+func (h hierarchy) furnish(dir string) error {
+	if h.Version == 2 {
+		for _, controller := range []string{"+cpu", "+cpuset", "+io", "+memory"} {
+			_ = os.WriteFile(filepath.Join(h.At, "cgroup.subtree_control"), []byte(controller), 0)
+		}
+		return nil
+	}
+	if !slices.Contains(h.Options, "cpuset") {
+		return nil
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		text, err := os.ReadFile(filepath.Join(h.At, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), text, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errOwned means that the simulation that made a control group is not over.
+var errOwned = errors.New("it has an owner")
+
+// lockGroup opens a group whose owner is gone, and owns it.
+func lockGroup(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = errOwned
+	}
+	if err == nil { // it may have been removed, and even made again, before it was locked
+		var opened, there fs.FileInfo
+		if opened, err = f.Stat(); err == nil {
+			there, err = os.Stat(dir)
+		}
+		if err == nil && !os.SameFile(opened, there) {
+			err = fs.ErrNotExist
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Leftovers are the directories of control groups that simulations left behind: of those that have ended, and were killed so that they could not
+// clean up. The next simulation with emulators does, as far as it sees the guests' processes.
+func Leftovers() ([]string, error) {
+	mounted, err := mountedHierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, h := range mounted {
+		groups, err := filepath.Glob(filepath.Join(h.At, groupPrefix+"*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range groups {
+			if lock, err := lockGroup(dir); err == nil {
+				left = append(left, dir)
+				_ = lock.Close()
+			}
+		}
+	}
+	return left, nil
+}
+
+// sweep ends what earlier simulations left behind.
+func sweep(until time.Time) error {
+	left, err := Leftovers()
+	return errors.Join(err, clearGroups(left, until))
+}
+
+// clearGroups removes groups that have no owner, and ends whoever is in them. One that is not there is fine, and so is one with an owner: it
+// is being removed.
+func clearGroups(dirs []string, until time.Time) error {
+	var errs []error
+	for _, dir := range dirs {
+		lock, err := lockGroup(dir)
+		if err != nil {
+			continue
+		}
+		errs = append(errs, removeGroup(dir, until), lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroup ends the processes in a group and below it, and removes all that. The kernel takes its time to let go of a process that was killed, even
+// after its end was seen, so it is tried until it works, or too late. It takes some hundred system calls for five guests.
+func removeGroup(dir string, until time.Time) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		killGroup(dir)
+		err := removeTree(dir)
+		if err == nil || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// killGroup kills who is in a group or below it, and can be seen from this process's PID namespace; with version 2 also who cannot.
+func killGroup(dir string) {
+	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // a group that is gone has nobody in it
+		}
+		text, err := os.ReadFile(filepath.Join(name, "cgroup.procs"))
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		for _, line := range strings.Fields(string(text)) {
+			var pid int
+			if _, err := fmt.Sscan(line, &pid); err == nil && pid > 1 && pid != os.Getpid() {
+				_ = unix.Kill(pid, unix.SIGKILL) // what does not work shows when the group is removed
+			}
+		}
+		return nil
+	})
 }
 
 // awaitEnd waits until a process that was killed has ended.
@@ -76,8 +266,8 @@ func awaitEnd(pid int) error {
 	}
 }
 
-// removeCgroup removes a control group without processes, with all below it. One that is not there is fine.
-func removeCgroup(dir string) error {
+// removeTree removes a control group without processes, with all below it. One that is not there is fine.
+func removeTree(dir string) error {
 	var below []string
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {

@@ -10,8 +10,13 @@
 //	                               the tree over /sys
 //
 // The network namespace makes made-up events of the kernel the daemon's alone, and keeps its networks from this machine.
+// With emulators it has control groups of its own, too, compute-agent-sim-DIRECTORY in each hierarchy, which the daemon takes for the topmost: several
+// simulations may have guests of the same names at once.
+//
 // Everything ends with the Sim, and with the process that started it; a process that is killed leaves its directory behind, some MiB of
-// /dev/shm/th*.
+// /dev/shm/th*. If the keeper is killed, too, its guests run on in their control groups ([Leftovers]), until the next simulation with emulators
+// ends them. Where libvirt makes no control groups (there are none, or none may be made, or version 2 is mounted without controllers) such guests have to be
+// ended by hand.
 //
 // A program that uses it calls [Main] first thing, in TestMain or main:
 //

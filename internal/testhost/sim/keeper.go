@@ -34,6 +34,8 @@ type keeperSettings struct {
 	Passthrough bool
 	// Path is where the daemon looks for emulators before this machine's own.
 	Path string
+	// Groups are nil until the keeper has made them, which it does with emulators.
+	Groups *ownGroups `json:",omitempty"`
 }
 
 // order is a line to the keeper, answer its line back.
@@ -87,8 +89,14 @@ func keep(text string) error {
 	if err := json.Unmarshal([]byte(text), &k.settings); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
+	if k.settings.Emulators && k.settings.Groups == nil {
+		return begin(k.settings, again)
+	}
+	if k.settings.Groups != nil {
+		k.settings.Groups.hold()
+	}
 	if err := k.mount(); err != nil {
-		return err
+		return errors.Join(err, k.removeGroups())
 	}
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -108,7 +116,26 @@ func keep(text string) error {
 			break // nobody listens: the end, as below
 		}
 	}
-	return errors.Join(k.stop(), k.endGuests())
+	return errors.Join(k.stop(), k.endGuests(), k.removeGroups())
+}
+
+// again makes this process the keeper with other settings. It returns what keeps it from that.
+func again(settings keeperSettings) error {
+	text, err := json.Marshal(settings)
+	if err == nil {
+		err = os.Setenv(keeperEnv, string(text))
+	}
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	return err
+}
+
+func (k *keeper) removeGroups() error {
+	if k.settings.Groups == nil {
+		return nil
+	}
+	return k.settings.Groups.remove(time.Now().Add(dying))
 }
 
 // mount puts the made-up host over this machine's. The namespace is ours alone, and goes with the last process in it.
@@ -118,9 +145,9 @@ func (k *keeper) mount() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keeping mounts private: %w", err)
 	}
-	if k.settings.Emulators {
-		if err := syscall.Mount("/sys/fs/cgroup", host+"/sys/fs/cgroup", "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
-			return fmt.Errorf("mounting cgroups: %w", err)
+	if k.settings.Groups != nil {
+		if err := k.settings.Groups.mount(host + cgroupRoot); err != nil {
+			return err
 		}
 	}
 	if err := syscall.Mount(host+"/sys", "/sys", "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
@@ -180,6 +207,8 @@ func (k *keeper) launch() error {
 		emulators = `cgroup_controllers = ["cpu", "memory", "blkio", "cpuacct"]` + "\n"
 		environment = append(environment, vfioEnv+"=1")
 	}
+	// On the system's bus libvirt would have systemd make its guests' control groups, elsewhere and for all to see.
+	environment = append(environment, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+filepath.Join(d, "run", "no-bus"))
 	daemon, err := libvirtd.StartPrivate(context.Background(), libvirtd.Options{
 		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Emulators: emulators, Logger: zerolog.Nop(), Environment: environment,
 	})
@@ -201,7 +230,7 @@ func (k *keeper) stop() error {
 	return err
 }
 
-// endGuests kills what the daemon left running: those guests whose pid files it wrote for this simulation. Their control groups go with them.
+// endGuests kills what the daemon left running: those guests whose pid files it wrote for this simulation.
 func (k *keeper) endGuests() error {
 	files, err := filepath.Glob(filepath.Join(k.settings.Dir, "run", "run", "qemu", "*.pid"))
 	if err != nil {
@@ -220,18 +249,11 @@ func (k *keeper) endGuests() error {
 		if !ours(pid) {
 			continue
 		}
-		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		if err != nil {
-			continue
-		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, awaitEnd(pid))
-		for _, dir := range guestCgroups(string(groups)) {
-			errs = append(errs, removeCgroup(dir))
-		}
 	}
 	return errors.Join(errs...)
 }

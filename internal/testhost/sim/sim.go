@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/testhost"
 )
@@ -25,8 +26,8 @@ var ErrRemotely = errors.New("the simulated host")
 
 // Options are what can be chosen.
 type Options struct {
-	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it this machine's cgroups to start guests
-	// in. Without, it is up in 0.3 s.
+	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it control groups to start
+	// guests in. Without, it is up in 0.3 s.
 	Emulators bool
 	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts without them, and libvirt does not notice.
 	// It implies Emulators.
@@ -276,5 +277,18 @@ func (s *Sim) Close(ctx context.Context) error {
 	if err == nil && !state.Success() {
 		err = fmt.Errorf("%w: its keeper ended with %s%s", ErrRemotely, state, s.lastWords())
 	}
-	return errors.Join(append(errs, err, os.RemoveAll(s.dir))...)
+	return errors.Join(append(errs, err, s.removeGroups(), os.RemoveAll(s.dir))...)
+}
+
+// removeGroups does what a keeper that was killed could not; else there is nothing to do.
+func (s *Sim) removeGroups() error {
+	mounted, err := mountedHierarchies()
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, h := range mounted {
+		dirs = append(dirs, filepath.Join(h.At, groupPrefix+filepath.Base(s.dir)))
+	}
+	return clearGroups(dirs, time.Now().Add(making))
 }

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownGroups are the control groups of one simulation: one in each hierarchy, which its daemon takes for the topmost. So several simulations may have guests of
+// the same name and number, and none of them is seen by a libvirtd of this machine. They are handed on when the keeper becomes another program.
+type ownGroups struct {
+	Name string
+	Of   []ownGroup
+}
+
+// ownGroup is that in one hierarchy.
+type ownGroup struct {
+	Hierarchy hierarchy
+	// Top and Lock are the numbers of open files: the directory in which the group is, for when something else is mounted there, and its lock. -1 if
+	// the hierarchy lets nobody make groups: then it is shown as it is, and libvirt copes.
+	Top, Lock int
+}
+
+func (g ownGroup) dir(name string) string {
+	if g.Lock < 0 {
+		return g.Hierarchy.At
+	}
+	return filepath.Join(g.Hierarchy.At, name)
+}
+
+// makeGroups makes the groups, after it removed those that killed simulations left behind.
+func makeGroups(name string) (_ *ownGroups, err error) {
+	_ = sweep(time.Now().Add(making)) // whoever was not killed by that may be in a PID namespace that this process does not see
+	mounted, err := mountedHierarchies()
+	if err != nil {
+		return nil, err
+	}
+	g := &ownGroups{Name: name}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.remove(time.Now().Add(making)))
+		}
+	}()
+	for _, h := range mounted {
+		lock, err := h.makeGroup(name)
+		if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+			g.Of = append(g.Of, ownGroup{h, -1, -1})
+			continue
+		}
+		var top *os.File
+		if err == nil {
+			top, err = os.Open(h.At)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("control groups of its own: %w", err)
+		}
+		own := ownGroup{h, -1, -1}
+		if own.Top, err = keepOpen(top); err != nil {
+			return nil, err
+		}
+		if own.Lock, err = keepOpen(lock); err != nil {
+			return nil, err
+		}
+		g.Of = append(g.Of, own)
+	}
+	return g, nil
+}
+
+// keepOpen is the file under another number, which stays open when this process becomes another program.
+func keepOpen(f *os.File) (int, error) {
+	number, err := unix.Dup(int(f.Fd()))
+	return number, errors.Join(err, f.Close())
+}
+
+// enter gives the calling thread a namespace of control groups in which these are the topmost, so that what the kernel says in /proc/PID/cgroup of a guest
+// fits what is mounted: libvirt finds its guests by that after it was restarted. The thread itself is in its old groups again in the end, with
+// whatever limits they have, and keeps these free of all but guests: version 2 has no group with both processes and controllers for those below.
+// The thread must be locked to the goroutine.
+func (g *ownGroups) enter() error {
+	before, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return err
+	}
+	move := func(h hierarchy, dir string) error {
+		file, self := h.members()
+		return os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(self)), 0)
+	}
+	var errs []error
+	for _, own := range g.Of {
+		if own.Lock >= 0 {
+			errs = append(errs, move(own.Hierarchy, own.dir(g.Name)))
+		}
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, unix.Unshare(unix.CLONE_NEWCGROUP))
+	}
+	for _, own := range g.Of {
+		if own.Lock >= 0 {
+			errs = append(errs, move(own.Hierarchy, own.Hierarchy.groupOf(string(before))))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("control groups of its own: %w", err)
+	}
+	return nil
+}
+
+// begin makes this process the keeper in a namespace of its control groups. It is this program once more, because a namespace of that kind is entered by
+// a thread, and all have to. It returns what keeps it from that.
+func begin(settings keeperSettings, again func(keeperSettings) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var err error
+	if settings.Groups, err = makeGroups(groupPrefix + filepath.Base(settings.Dir)); err != nil {
+		return err
+	}
+	if err = settings.Groups.enter(); err == nil {
+		err = again(settings)
+	}
+	return errors.Join(err, settings.Groups.remove(time.Now().Add(making)))
+}
+
+// hold keeps the open files from the programs that this one starts: the owner is the keeper alone.
+func (g *ownGroups) hold() {
+	for _, own := range g.Of {
+		if own.Lock >= 0 {
+			unix.CloseOnExec(own.Top)
+			unix.CloseOnExec(own.Lock)
+		}
+	}
+}
+
+// mount shows the groups in a directory, as if they were all that there is.
+func (g *ownGroups) mount(at string) error {
+	var below []ownGroup
+	for _, own := range g.Of {
+		if own.Hierarchy.At == cgroupRoot {
+			return bind(own.dir(g.Name), at)
+		}
+		below = append(below, own)
+	}
+	if err := syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_NOSUID, "mode=0755,size=1m"); err != nil {
+		return fmt.Errorf("mounting control groups: %w", err)
+	}
+	for _, own := range below {
+		dir := filepath.Join(at, strings.TrimPrefix(own.Hierarchy.At, cgroupRoot))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := bind(own.dir(g.Name), dir); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(cgroupRoot)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 {
+			continue
+		}
+		target, err := os.Readlink(filepath.Join(cgroupRoot, e.Name())) // cpu → cpu,cpuacct
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(target, filepath.Join(at, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bind(from, at string) error {
+	if err := syscall.Mount(from, at, "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting control groups: %s: %w", from, err)
+	}
+	return nil
+}
+
+// remove ends the processes that are left in the groups, and removes them. It waits for the kernel to let go of them; what is there all the same when
+// the time is over is an error, since nobody else would say so.
+func (g *ownGroups) remove(until time.Time) error {
+	var errs []error
+	for _, own := range g.Of {
+		if own.Lock < 0 {
+			continue
+		}
+		err := removeGroup(fmt.Sprintf("/proc/self/fd/%d/%s", own.Top, g.Name), until)
+		if err != nil {
+			err = fmt.Errorf("control groups are left in %s: %w", own.dir(g.Name), err)
+		}
+		errs = append(errs, err, unix.Close(own.Lock), unix.Close(own.Top))
+	}
+	g.Of = nil
+	return errors.Join(errs...)
+}
