@@ -190,9 +190,7 @@ func TestTheSameGuestsSideBySide(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ask := range [][]string{{"schedinfo", "guest"}, {"vcpuinfo", "guest"}} {
-			if _, err := s.Virsh(t.Context(), ask...); err != nil {
-				t.Errorf("after the restart: %v", err)
-			}
+			s.askUntilAnswered(t, ask...)
 		}
 		if _, err := s.Virsh(t.Context(), "schedinfo", "guest", "--set", fmt.Sprintf("cpu_shares=%d", 700+i)); err != nil {
 			t.Errorf("after the restart: %v", err)
@@ -218,6 +216,27 @@ func TestTheSameGuestsSideBySide(t *testing.T) {
 		}
 		if i == 0 && (len(sims[1].guests(t)) == 0 || gone(pids[1][0])) {
 			t.Error("the end of one was that of the other")
+		}
+	}
+}
+
+// askUntilAnswered asks a daemon that was started a moment ago: it looks for its running guests while it answers already.
+func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := s.Virsh(ctx, ask...)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Errorf("after the restart: %v", err)
+			return
 		}
 	}
 }

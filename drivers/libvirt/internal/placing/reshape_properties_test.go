@@ -204,7 +204,7 @@ func TestReshapeProperties(t *testing.T) {
 		}
 	})
 	t.Logf("%d moves, and %d reshapes without offenders", moved, clean)
-	if moved == 0 || clean == 0 {
+	if !testing.Short() && (moved == 0 || clean == 0) {
 		t.Error("too little ever moved")
 	}
 }
