@@ -74,7 +74,7 @@ func isNested(tree *providertree.Tree, root, node string) bool {
 // error leaves the tree as it was.
 func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
 	after := tree.Clone()
-	moved, err := d.reshaped(ctx, cfg, c, after, root, nested, allocations)
+	moved, err := d.reshaped(ctx, cfg, c, tree, after, root, nested, allocations)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *provider
 	return moved, nil
 }
 
-// reshaped is shape in a tree that may be left half edited.
-func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+// reshaped is shape in a copy of the tree before, which may be left half edited.
+func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
 	if err != nil {
 		return nil, err
@@ -101,7 +101,6 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 	if len(leaving) > 0 && allocations == nil {
 		return nil, &plugins.ReshapeNeeded{Reason: inWords(tree, leaving, nested)}
 	}
-	before := tree.Clone()
 	if err := wanted.Put(tree, root); err != nil {
 		return nil, err
 	}
@@ -120,7 +119,7 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, tree *provi
 		}
 	}
 	if behind := inventory.Behind(before, tree, root, allocations); len(behind) > 0 {
-		*tree = *before
+		*tree = *before.Clone()
 		if err := wanted.PutBeside(tree, root, behind); err != nil {
 			return nil, err
 		}
