@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/boundedxml"
 )
 
 // MaxVCPUs is how many virtual processors a domain may have here.
@@ -31,8 +33,7 @@ func Parse(text []byte) (Domain, error) {
 	if len(text) > maxBytes {
 		return Domain{}, fmt.Errorf("the XML of a domain has %d bytes, more than %d", len(text), maxBytes)
 	}
-	tokens := &bounded{from: xml.NewDecoder(bytes.NewReader(text))}
-	decoder := xml.NewTokenDecoder(tokens)
+	decoder := boundedxml.NewDecoder(bytes.NewReader(text), boundedxml.Bounds{Depth: maxDepth, Elements: maxElements}, idle())
 	var x domainXML
 	if err := decoder.Decode(&x); err != nil {
 		return Domain{}, fmt.Errorf("the XML of a domain: %w", err)
@@ -71,61 +72,19 @@ func rest(decoder *xml.Decoder) error {
 	}
 }
 
-// bounded is the raw tokens of a document that is neither too deep nor too large nor has definitions of its own. It leaves out elements that
-// are not looked at, which are most.
-type bounded struct {
-	from            *xml.Decoder
-	depth, elements int
-	inDevices       bool
-}
-
-// Token implements [xml.TokenReader].
-func (b *bounded) Token() (xml.Token, error) {
-	for {
-		token, err := b.next()
-		start, isStart := token.(xml.StartElement)
-		if err != nil || !isStart || !b.isIdle(start.Name) {
-			return token, err
+// idle tells the elements that are of no use: what nobody looks at of a domain, and of its devices.
+func idle() func(depth int, name xml.Name) bool {
+	inDevices := false
+	return func(depth int, name xml.Name) bool {
+		switch depth {
+		case 2:
+			inDevices = name.Local == "devices"
+			return name.Space != "" || !looked[name.Local]
+		case 3:
+			return inDevices && !lookedDevices[name.Local]
 		}
-		for outside := b.depth; b.depth >= outside; {
-			if _, err := b.next(); err != nil {
-				return nil, err
-			}
-		}
+		return false
 	}
-}
-
-// next is any token.
-func (b *bounded) next() (xml.Token, error) {
-	token, err := b.from.RawToken()
-	switch token.(type) {
-	case xml.StartElement:
-		b.depth++
-		b.elements++
-		if b.depth > maxDepth {
-			return nil, fmt.Errorf("elements are nested deeper than %d", maxDepth)
-		}
-		if b.elements > maxElements {
-			return nil, fmt.Errorf("there are more than %d elements", maxElements)
-		}
-	case xml.EndElement:
-		b.depth--
-	case xml.Directive:
-		return nil, errors.New("there is a document type declaration")
-	}
-	return token, err
-}
-
-// isIdle tells an element that is of no use: what nobody looks at of a domain, and of its devices.
-func (b *bounded) isIdle(name xml.Name) bool {
-	switch b.depth {
-	case 2:
-		b.inDevices = name.Local == "devices"
-		return name.Space != "" || !looked[name.Local]
-	case 3:
-		return b.inDevices && !lookedDevices[name.Local]
-	}
-	return false
 }
 
 var (

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/boundedxml"
 )
 
 // Bounds of what is read. A real document has some 20 KB, 500 elements, 6 levels.
@@ -25,7 +27,7 @@ func decode(text string, into any) error {
 	if len(text) > maxBytes {
 		return fmt.Errorf("the XML has %d bytes, more than %d", len(text), maxBytes)
 	}
-	decoder := xml.NewTokenDecoder(&bounded{from: xml.NewDecoder(strings.NewReader(text))})
+	decoder := boundedxml.NewDecoder(strings.NewReader(text), boundedxml.Bounds{Depth: maxDepth, Elements: maxElements}, idle)
 	if err := decoder.Decode(into); err != nil {
 		if errors.Is(err, io.EOF) {
 			return errors.New("the XML is empty")
@@ -51,47 +53,5 @@ func decode(text string, into any) error {
 	}
 }
 
-// bounded is the tokens of a document that is neither too deep nor too large and has no definitions of its own. It leaves out the CPU models,
-// which are most of a real one.
-type bounded struct {
-	from            *xml.Decoder
-	depth, elements int
-}
-
-// Token implements [xml.TokenReader].
-func (b *bounded) Token() (xml.Token, error) {
-	for {
-		token, err := b.next()
-		start, isStart := token.(xml.StartElement)
-		if err != nil || !isStart || b.depth != 2 || start.Name.Local != "cpu" {
-			return token, err
-		}
-		for b.depth >= 2 {
-			if _, err := b.next(); errors.Is(err, io.EOF) {
-				return nil, io.ErrUnexpectedEOF
-			} else if err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
-func (b *bounded) next() (xml.Token, error) {
-	token, err := b.from.RawToken()
-	switch token.(type) {
-	case xml.StartElement:
-		b.depth++
-		b.elements++
-		if b.depth > maxDepth {
-			return nil, fmt.Errorf("elements are nested deeper than %d", maxDepth)
-		}
-		if b.elements > maxElements {
-			return nil, fmt.Errorf("there are more than %d elements", maxElements)
-		}
-	case xml.EndElement:
-		b.depth--
-	case xml.Directive:
-		return nil, errors.New("there is a document type declaration")
-	}
-	return token, err
-}
+// idle tells the CPU models, which are most of a real document.
+func idle(depth int, name xml.Name) bool { return depth == 2 && name.Local == "cpu" }
