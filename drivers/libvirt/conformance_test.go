@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
@@ -45,7 +46,7 @@ func TestConformance(t *testing.T) {
 		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
 		return c
 	}
-	s := simulate(t, testhost.Sample(), sim.Options{})
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	t.Run("devices, flat", func(t *testing.T) { conform(t, path, nil, config(s, "flat", "refuse")) })
 	t.Run("devices, nested", func(t *testing.T) {
 		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
@@ -55,7 +56,7 @@ func TestConformance(t *testing.T) {
 		for i := range h.Cells {
 			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
 		}
-		s := simulate(t, h, sim.Options{})
+		s := simtest.Start(t, h, sim.Options{})
 		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)
 	})
 }

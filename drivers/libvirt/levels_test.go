@@ -6,45 +6,20 @@ package libvirt
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/providertree"
 )
-
-// simulate starts a real daemon on a made-up host.
-func simulate(t testing.TB, h testhost.Host, o sim.Options) *sim.Sim {
-	t.Helper()
-	s, err := sim.Start(t.Context(), h, o)
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %v", err)
-		}
-		t.Skipf("NOT TESTED: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 // simulated is a driver on a simulated host, with the real library between.
 func simulated(t *testing.T, s *sim.Sim, config map[string]any) *rig {
@@ -120,7 +95,7 @@ func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 		drawn++
 		w := rapid.Custom(func(rt *rapid.T) wish { return drawWish(rt, h) }).Example(seed)
 		w.taken = nil // there are no emulators, so no domains
-		s := simulate(t, h, sim.Options{})
+		s := simtest.Start(t, h, sim.Options{})
 		r := simulated(t, s, w.config())
 		tree := newTree(t)
 		for _, nested := range []bool{w.nested, !w.nested} {
@@ -150,7 +125,7 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
 	}
-	s := simulate(b, testhost.Sample(), sim.Options{Emulators: true})
+	s := simtest.Start(b, testhost.Sample(), sim.Options{Emulators: true})
 	c, err := binding.Open(hypervisor.Request{URI: s.URI(), Write: true})
 	if err != nil {
 		b.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -86,7 +87,7 @@ func emulatorCache(t *testing.T) string {
 func TestWhatHappensIsSeen(t *testing.T) {
 	h := testhost.Sample()
 	gpu := *h.Device("0000:82:00.0")
-	s := simulate(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
+	s := simtest.Start(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
 	r := simulated(t, s, map[string]any{
 		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
 		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
@@ -153,7 +154,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 // The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked meanwhile is answered with NotReady and a reason, the
 // tree stands, and the driver finds back by itself. Its connections leave nothing behind: Shutdown would tell.
 func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
-	s := simulate(t, testhost.Sample(), sim.Options{})
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
 	news := r.watched()
 	tree := newTree(t)

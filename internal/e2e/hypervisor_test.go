@@ -196,30 +196,13 @@ enabled_mdev_types = ["nvidia-222"]
 // configure writes the configuration of the agent, with these lines in the table of the libvirt driver.
 func (r *residence) configure(lines ...string) {
 	r.t.Helper()
-	check(r.t, os.WriteFile(r.config, []byte(fmt.Sprintf(`
-[agent]
-host = "cn1"
-state_dir = %q
-runtime_dir = %q
-[placement_client]
-url = %q
-retries = 0
-[tracker]
-update_resources_interval = "1h"
-retry_backoff_min = "10ms"
-retry_backoff_max = "50ms"
-[plugins]
-dir = %q
-backoff_min = "50ms"
-[log]
-format = "json"
-level = "debug"
+	check(r.t, os.WriteFile(r.config, []byte(hastyAgent(r.dir, r.url)+fmt.Sprintf(`
 [drivers.libvirt.config]
 uri = %q
 chroot = %q
 instances_path = %q
 %s
-`, r.state(), filepath.Join(r.dir, "run"), r.url, binaries, r.host.URI(), r.host.Root(), r.host.instances, strings.Join(append(r.host.possible([]string{withSEV}), lines...), "\n"))), 0o600))
+`, r.host.URI(), r.host.Root(), r.host.instances, strings.Join(append(r.host.possible([]string{withSEV}), lines...), "\n"))), 0o600))
 }
 
 // command runs the agent's program with the residence's configuration.

@@ -66,10 +66,9 @@ func placements(t *testing.T) map[string]func(*testing.T) string {
 	}
 }
 
-// write writes the agent's configuration: driver is what stands in the table of the fake driver, more are other tables.
-func (w *world) write(driver, more string) {
-	w.t.Helper()
-	check(w.t, os.WriteFile(w.config, []byte(fmt.Sprintf(`
+// hastyAgent is the configuration of an agent that keeps everything below a directory, tries again at once, and makes no pass by itself.
+func hastyAgent(dir, placement string) string {
+	return fmt.Sprintf(`
 [agent]
 host = "cn1"
 state_dir = %q
@@ -87,10 +86,13 @@ backoff_min = "50ms"
 [log]
 format = "json"
 level = "debug"
-%s
-[drivers.fake.config]
-%s
-`, filepath.Join(w.dir, "state"), filepath.Join(w.dir, "run"), w.url, binaries, more, driver)), 0o600))
+`, filepath.Join(dir, "state"), filepath.Join(dir, "run"), placement, binaries)
+}
+
+// write writes the agent's configuration: driver is what stands in the table of the fake driver, more are other tables.
+func (w *world) write(driver, more string) {
+	w.t.Helper()
+	check(w.t, os.WriteFile(w.config, []byte(hastyAgent(w.dir, w.url)+fmt.Sprintf("%s\n[drivers.fake.config]\n%s\n", more, driver)), 0o600))
 }
 
 // passDone is what an agent says, at log level debug, when Placement says what the driver says.

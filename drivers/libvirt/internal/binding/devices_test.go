@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 )
 
 const (
@@ -65,7 +66,7 @@ func TestDevicesOfTheTestDriver(t *testing.T) {
 
 func TestTheCallsForAListOfDevices(t *testing.T) {
 	h := testhost.Sample()
-	s := simulate(t, h, sim.Options{})
+	s := simtest.Start(t, h, sim.Options{})
 	counter := count(t, socketOf(t, s.URI()))
 	c := connect(t, hypervisor.Request{URI: counter.through(s.URI())})
 	counter.since()
@@ -90,7 +91,7 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 }
 
 func TestTheLifeOfAMediatedDevice(t *testing.T) {
-	s := simulate(t, testhost.Sample(), sim.Options{})
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	events := make(chan hypervisor.Event, 100)
 	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
 	before := names(t, c, hypervisor.Mdevs)
@@ -148,7 +149,7 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 
 // Devices that somebody else makes and takes are told of as well.
 func TestEventsOfDevices(t *testing.T) {
-	s := simulate(t, testhost.Sample(), sim.Options{})
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	events := make(chan hypervisor.Event, 100)
 	c := connect(t, hypervisor.Request{URI: s.URI(), Event: func(e hypervisor.Event) { events <- e }})
 	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {

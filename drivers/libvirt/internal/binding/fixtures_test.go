@@ -5,9 +5,7 @@
 package binding
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,13 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
 )
 
 // nodeFile is a URI of libvirt's test driver for a host with domains.
@@ -46,25 +41,6 @@ func domains(n int) (list []testhost.Domain) {
 		list = append(list, testhost.Domain{Name: fmt.Sprintf("instance-%08x", i), UUID: uuid(i), VCPUs: 2, MemoryMiB: 512, Off: i%10 == 9})
 	}
 	return list
-}
-
-func simulate(t testing.TB, h testhost.Host, o sim.Options) *sim.Sim {
-	t.Helper()
-	s, err := sim.Start(t.Context(), h, o)
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 // counter stands between a client and a daemon and counts the calls of libvirt's protocol, by their numbers.

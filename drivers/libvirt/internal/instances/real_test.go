@@ -6,7 +6,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -64,20 +64,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	if libvirtd.FindEmulator("x86_64") == "" {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
-	s, err := sim.Start(t.Context(), h, o)
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err.Error())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	s := simtest.Start(t, h, o)
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
 	news := hypervisor.NewNews()
 	for i := range 3 {

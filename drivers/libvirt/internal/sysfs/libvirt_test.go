@@ -5,7 +5,6 @@
 package sysfs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -21,10 +19,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 )
 
 func TestMain(m *testing.M) {
@@ -38,28 +36,6 @@ func TestMain(m *testing.M) {
 		}
 	}()
 	os.Exit(m.Run())
-}
-
-func simulate(t testing.TB, h testhost.Host, o sim.Options) *sim.Sim {
-	t.Helper()
-	s, err := sim.Start(t.Context(), h, o)
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %v", err)
-		}
-		t.Skipf("NOT TESTED: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 func connect(t testing.TB, s *sim.Sim) *libvirt.Connect {
@@ -256,7 +232,7 @@ func common(h Host) (s seen) {
 func TestLibvirtAndTheReaderAgree(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
-			s := simulate(t, host(), sim.Options{})
+			s := simtest.Start(t, host(), sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)
@@ -282,7 +258,7 @@ func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 	for seed := range 20 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			host := hostgen.Host().Example(seed)
-			s := simulate(t, host, sim.Options{})
+			s := simtest.Start(t, host, sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)
