@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
@@ -64,7 +65,7 @@ const (
 // Auth says how a service knows who sends a request.
 type Auth struct {
 	Strategy Strategy
-	// TokenFile is the file of the Token strategy; api.ReadTokens says how it looks.
+	// TokenFile is the file of the Token strategy; authn.ReadTokens says how it looks.
 	TokenFile string
 	// Keystone is the service of the Keystone strategy.
 	Keystone keystone.Config
@@ -92,7 +93,7 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (api.Authe
 	case a.Strategy == Token && a.TokenFile == "":
 		return nil, fmt.Errorf("%w: the auth strategy %s needs a token file", ErrConfig, Token)
 	case a.Strategy == Token:
-		tokens, err := api.OpenTokens(a.TokenFile, log)
+		tokens, err := authn.OpenTokens(a.TokenFile, log)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}

@@ -61,9 +61,9 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := cfg.TLS.config(cfg.Logger, cfg.Now)
+	tlsConfig, err := cfg.TLS.Config(cfg.Logger, cfg.Now)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if cfg.Listen != "" {
 		if err := cfg.Auth.checkListen(cfg.Listen); err != nil {

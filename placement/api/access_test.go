@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
@@ -143,7 +144,7 @@ func sum(token string) string {
 
 func TestTokens(t *testing.T) {
 	file := "# who may come in\n\n" + sum("s3cret") + " service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
-	auth, err := api.ReadTokens(strings.NewReader(file), "tokens")
+	auth, err := authn.ReadTokens(strings.NewReader(file), "tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestTokenFilesThatAreNotRight(t *testing.T) {
 		"too many":      strings.Repeat(sum("a")+" service me\n", 1001),
 		"endless line":  strings.Repeat("a", 1<<20),
 	} {
-		_, err := api.ReadTokens(strings.NewReader(file), "/etc/tokens")
+		_, err := authn.ReadTokens(strings.NewReader(file), "/etc/tokens")
 		if err == nil || !strings.Contains(err.Error(), "/etc/tokens") {
 			t.Errorf("%s: the error is %v", name, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
@@ -32,7 +33,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		file(t, path, sum("one")+" service me\n")
-		auth, err := api.OpenTokens(path, zerolog.New(&log))
+		auth, err := authn.OpenTokens(path, zerolog.New(&log))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 			}
 		}
 	})
-	if _, err := api.OpenTokens(path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := authn.OpenTokens(path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

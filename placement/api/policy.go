@@ -10,8 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/placement/api/internal/oslopolicy"
-	"github.com/compute-agent/compute-agent/placement/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/oslopolicy"
 )
 
 // Action is what a policy allows or not, by the name that Placement's policies have.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package authn
 
 import (
 	"bufio"
@@ -15,8 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/placement/internal/fresh"
-	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/internal/fresh"
 )
 
 // TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which keystoneauth's
@@ -75,8 +74,8 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 // Authenticate looks for the token of the request. The time it takes tells nothing of the tokens that are known: all are
 // compared, each in constant time. Cost: one SHA-256 and a few nanoseconds for each known token.
 func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
-	const challenge = `Bearer realm="placement"`
-	token := r.Header.Get(wire.HeaderAuthToken)
+	const challenge = `Bearer realm="openstack"`
+	token := r.Header.Get(HeaderToken)
 	if token == "" {
 		scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if strings.EqualFold(scheme, "bearer") {

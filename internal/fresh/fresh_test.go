@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/placement/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/fresh"
 )
 
 func write(t testing.TB, path, text string) {

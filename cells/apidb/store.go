@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Errors that callers decide on.
+var (
+	// ErrNotFound says that there is no such thing.
+	ErrNotFound = errors.New("not found")
+	// ErrExists says that there is one of that name or identifier already.
+	ErrExists = errors.New("exists already")
+	// ErrInUse says that something cannot be removed because other things need it.
+	ErrInUse = errors.New("in use")
+	// ErrGone says that the build request of a server was removed meanwhile: its owner deleted it.
+	ErrGone = errors.New("deleted meanwhile")
+	// ErrPlaced says that a server was placed elsewhere before.
+	ErrPlaced = errors.New("placed already")
+	// ErrSchema says that the database is of a newer program, or none of this program's.
+	ErrSchema = errors.New("schema cannot be used")
+	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
+	ErrUnavailable = errors.New("API database unavailable")
+)
+
+// Cell0UUID is the cell that has no hosts, for servers that could not be placed.
+const Cell0UUID = "00000000-0000-0000-0000-000000000000"
+
+// Cell is a row of cell_mappings.
+type Cell struct {
+	ID   int64
+	UUID string
+	Name string
+	// URL is where the cell's process answers: http://, https:// or unix:///PATH.
+	URL      string
+	Disabled bool // nothing new is placed there
+}
+
+// IsCell0 reports whether it is the cell without hosts.
+func (c Cell) IsCell0() bool { return c.UUID == Cell0UUID }
+
+// Node is a compute node that is mapped to a host and so to a cell.
+type Node struct {
+	UUID     string // of its root provider
+	Name     string // hypervisor_hostname
+	Host     string
+	CellUUID string
+}
+
+// HostMapping says in which cell a host is.
+type HostMapping struct {
+	Host     string
+	CellUUID string
+}
+
+// Mapping is a row of instance_mappings.
+type Mapping struct {
+	ID           int64
+	InstanceUUID string
+	CellUUID     string // "" while it is placed nowhere
+	ProjectID    string
+	UserID       string
+	// QueuedForDelete is nil in rows of before the column, until they are migrated: such a server counts as living.
+	QueuedForDelete *bool
+	CreatedAt       time.Time
+	UpdatedAt       *time.Time
+}
+
+// Queued reports whether the server is known to be deleted or about to be.
+func (m Mapping) Queued() bool { return m.QueuedForDelete != nil && *m.QueuedForDelete }
+
+// RequestSpec is what was asked for, kept for as long as the mapping.
+type RequestSpec struct {
+	InstanceUUID string      `json:"instance_uuid"`
+	ProjectID    string      `json:"project_id"`
+	UserID       string      `json:"user_id,omitempty"`
+	Flavor       wire.Flavor `json:"flavor"`
+	ImageRef     string      `json:"image_ref,omitempty"`
+	Zone         string      `json:"availability_zone,omitempty"` // "": none was asked for
+	// Host and Node are forced by an administrator; "": any.
+	Host string `json:"host,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Extra conditions of the flavor (resources:, trait:) are in Flavor.ExtraSpecs.
+}
+
+// BuildRequest is a server that is not in a cell yet, or not yet released there.
+type BuildRequest struct {
+	Server    wire.Server // what it is going to be
+	CreatedAt time.Time
+	// CellUUID is that of the mapping: not "" when it is placed and not released yet.
+	CellUUID string
+}
+
+// Claim says that allocations of a server may be in Placement although no cell accounts for them.
+type Claim struct {
+	InstanceUUID string
+	NodeUUID     string
+	CellUUID     string
+	CreatedAt    time.Time
+}
+
+// Flavor is one of the flavors that are offered.
+type Flavor struct {
+	wire.Flavor
+	Description *string
+	IsPublic    bool
+	Disabled    bool
+	RxTxFactor  float64
+}
+
+// QuotaSet has limits by resource ("instances", "cores", "ram", "metadata_items", "key_pairs", ...). -1 is none.
+type QuotaSet map[string]int64
+
+// MappingFilter chooses mappings.
+type MappingFilter struct {
+	ProjectID string   // "": all
+	CellUUIDs []string // nil: all with a cell
+	// Living leaves out those that are queued for delete.
+	Living bool
+	// Limit bounds them; 0 is no bound. Order is created_at, newest first, then uuid.
+	Limit int
+}
+
+// Counts is what a project has, counted in the API database alone.
+type Counts struct {
+	Instances, Cores, RAM int64
+	// Unmigrated are mappings without a queued_for_delete, or without a user.
+	Unmigrated int64
+}
+
+// Store is the API database. All methods are safe for concurrent use, also by several processes. Errors wrap those above; [ErrUnavailable] can
+// come from any. A method that returns an error has written nothing.
+type Store interface {
+	// Cells are all cells in the order of their making, disabled ones and cell0 among them.
+	Cells(ctx context.Context) ([]Cell, error)
+	// CreateCell makes one; its uuid is given or, if "", made. [ErrExists] for a uuid, name or URL that there is.
+	CreateCell(ctx context.Context, c Cell) (Cell, error)
+	// UpdateCell changes name, URL and Disabled of the cell with the uuid.
+	UpdateCell(ctx context.Context, c Cell) error
+	// DeleteCell removes a cell. [ErrInUse] if hosts or servers are mapped to it; with force only servers that are not queued for delete keep it.
+	DeleteCell(ctx context.Context, uuid string, force bool) error
+
+	// MapNodes maps nodes and their hosts to cells. [ErrExists], naming the host or node, for one that is mapped to another cell or host.
+	MapNodes(ctx context.Context, nodes []Node) error
+	// Nodes are all mapped nodes, Hosts all mapped hosts by name.
+	Nodes(ctx context.Context) ([]Node, error)
+	Hosts(ctx context.Context) ([]HostMapping, error)
+	// DeleteHost unmaps a host and its nodes.
+	DeleteHost(ctx context.Context, host string) error
+
+	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the build request of each server, all or none.
+	// check runs in the transaction with what the project has, these not counted; its error is returned and nothing written. It may be nil.
+	CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error
+	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
+	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
+	// BuildRequest is that of a server. [ErrNotFound].
+	BuildRequest(ctx context.Context, uuid string) (BuildRequest, error)
+	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build request, [ErrPlaced] if its mapping has a cell.
+	Claim(ctx context.Context, c Claim) error
+	// Claims are those older than a moment: t.
+	Claims(ctx context.Context, before time.Time) ([]Claim, error)
+	// Unclaim forgets the claim of a server: its allocations are removed, or accounted for by a cell. Nothing happens without one.
+	Unclaim(ctx context.Context, uuid string) error
+	// Place gives the mapping of a server its cell, once and for all: this decides where the server is. [ErrGone] if the build request is gone,
+	// [ErrPlaced] if another cell won. Repeating it is no error.
+	Place(ctx context.Context, uuid, cellUUID string) error
+	// Built removes the build request and the claim of a server that is placed and released, or in cell0.
+	Built(ctx context.Context, uuid string) error
+	// AbandonBuild is the deletion of a server by its owner while it is placed nowhere: the build request goes, the mapping stays and is queued for
+	// delete; a claim stays. [ErrNotFound] without a build request; [ErrPlaced] if it is placed meanwhile: then the cell has to be asked.
+	AbandonBuild(ctx context.Context, uuid string) error
+
+	// Mapping is that of a server. [ErrNotFound].
+	Mapping(ctx context.Context, uuid string) (Mapping, error)
+	// Mappings chooses some.
+	Mappings(ctx context.Context, f MappingFilter) ([]Mapping, error)
+	// MappingsOf are those of the servers named, by uuid; who has none is missing.
+	MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error)
+	// MappingsAfter pages through the mappings of a cell with a known queued_for_delete by ID, for the reconciler.
+	MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]Mapping, error)
+	// SetQueued sets queued_for_delete of servers. Servers without a mapping are left out.
+	SetQueued(ctx context.Context, queued map[string]bool) error
+	// ProjectCells are the cells that a project has mappings in, by uuid.
+	ProjectCells(ctx context.Context, projectID string) ([]string, error)
+	// Unmigrated are mappings of a cell with a NULL queued_for_delete, at most limit; UnmigratedCells the cells with such mappings.
+	Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error)
+	UnmigratedCells(ctx context.Context) ([]string, error)
+
+	// RequestSpec is that of a server. [ErrNotFound]. RequestSpecs are those that there are.
+	RequestSpec(ctx context.Context, uuid string) (RequestSpec, error)
+	RequestSpecs(ctx context.Context, uuids []string) (map[string]RequestSpec, error)
+
+	// CountProject counts what a project has: instances from mappings that are living and in one of the cells (nil: in any, or placed nowhere),
+	// cores and RAM from their specifications.
+	CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error)
+	// Quotas are the limits set for a project; SetQuotas sets some of them, DeleteQuotas all back to the defaults.
+	Quotas(ctx context.Context, projectID string) (QuotaSet, error)
+	SetQuotas(ctx context.Context, projectID string, q QuotaSet) error
+	DeleteQuotas(ctx context.Context, projectID string) error
+
+	// Flavors are all, by flavorid; Flavor is one by its flavorid. [ErrNotFound].
+	Flavors(ctx context.Context) ([]Flavor, error)
+	Flavor(ctx context.Context, id string) (Flavor, error)
+	// CreateFlavor makes one. [ErrExists] for a flavorid or name that there is.
+	CreateFlavor(ctx context.Context, f Flavor) error
+	// UpdateFlavor sets description and extra specs.
+	UpdateFlavor(ctx context.Context, f Flavor) error
+	DeleteFlavor(ctx context.Context, id string) error
+
+	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
+	SchemaVersion(ctx context.Context) (has, knows int, err error)
+	Close() error
+}
+
+// NewServer is a server that was asked for.
+type NewServer struct {
+	Server wire.Server
+	Spec   RequestSpec
+}

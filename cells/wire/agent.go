@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// HostReport is what an agent says of itself, every ReportInterval seconds.
+type HostReport struct {
+	Version string `json:"version"`
+	// Nodes are all nodes that the agent reports to Placement, and that its drivers can make guests on.
+	Nodes []ReportedNode `json:"nodes"`
+	// Stopping says that this is the agent's last word for now: the service is down from here on, and no time has to pass.
+	Stopping bool `json:"stopping,omitempty"`
+}
+
+// ReportedNode is a node of the agent's.
+type ReportedNode struct {
+	UUID string `json:"uuid"` // of the root provider
+	Name string `json:"name"`
+}
+
+// HostState is the answer to a HostReport.
+type HostState struct {
+	Service Service `json:"service"`
+	Epoch   string  `json:"epoch"`
+	// ReportInterval is how many seconds may pass to the next report.
+	ReportInterval int `json:"report_interval"`
+	// Refused are nodes that the cell does not take, because another host has them.
+	Refused []string `json:"refused,omitempty"`
+}
+
+// Want is what shall be so with a server on its host.
+type Want string
+
+// The wants.
+const (
+	// WantPresent: there is a guest; if it was never made (vm_state building), it is made and started.
+	WantPresent Want = "present"
+	// WantRunning: it was shut down by a soft delete and shall run again.
+	WantRunning Want = "running"
+	// WantShutdown: there is a guest, shut down.
+	WantShutdown Want = "shutdown"
+	// WantGone: there is none, and its allocations are gone. Its host reports ReportGone then.
+	WantGone Want = "gone"
+)
+
+// Work is what is new for a host.
+type Work struct {
+	Epoch string `json:"epoch"`
+	// Revision is what to ask after next.
+	Revision int64 `json:"revision"`
+	// Complete says that Items are all of the host's: an agent that asked after 0, or after another epoch's or a future revision.
+	Complete bool       `json:"complete,omitempty"`
+	Items    []WorkItem `json:"items,omitempty"`
+	Service  Service    `json:"service"`
+}
+
+// WorkItem is one server and what shall be so with it.
+type WorkItem struct {
+	Want   Want   `json:"want"`
+	Server Server `json:"server"`
+}
+
+// ReportKind says what a report is about.
+type ReportKind string
+
+// The kinds of reports.
+const (
+	ReportSpawned ReportKind = "spawned" // the guest was made: active (unless it is being deleted)
+	ReportFailed  ReportKind = "failed"  // it cannot be made here; nothing is left of it, its allocations are removed: error, with the fault
+	ReportPower   ReportKind = "power"   // its power state changed; "" of a guest that is not there any more is PowerNoState
+	ReportGone    ReportKind = "gone"    // WantGone holds: the row is deleted
+	ReportSettled ReportKind = "settled" // WantRunning or WantShutdown holds
+)
+
+// Report is what an agent found, or did.
+type Report struct {
+	UUID       string     `json:"uuid"`
+	Kind       ReportKind `json:"kind"`
+	PowerState int        `json:"power_state"`
+	Fault      *Fault     `json:"fault,omitempty"`
+	// Revision is that of the WorkItem acted upon: a settled of an older one says nothing about the newer.
+	Revision int64 `json:"revision,omitempty"`
+}
+
+// Reports are some of them.
+type Reports struct {
+	Reports []Report `json:"reports"` // at most MaxReports
+}
+
+// MaxReports is how many reports are taken at once.
+const MaxReports = 1000
+
+// ReportsAnswer says what became of each report, in their order: "" for those that were taken, and otherwise why not. None is to be repeated.
+type ReportsAnswer struct {
+	Refused []string `json:"refused"`
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "time"
+
+// DeleteKind is how a server is to be deleted.
+type DeleteKind string
+
+// The kinds.
+const (
+	// DeleteNormal deletes. If the host shows life it is asked to (task_state deleting) and the row is deleted when it reports; otherwise the row
+	// is deleted at once, and the host cleans up when it is back.
+	DeleteNormal DeleteKind = "normal"
+	// DeleteSoft shuts the guest down and keeps all of it until it is restored or reclaimed.
+	DeleteSoft DeleteKind = "soft"
+)
+
+// DeleteRequest asks a cell to delete a server, whatever state it is in. Repeating it changes nothing.
+type DeleteRequest struct {
+	Kind DeleteKind `json:"kind"`
+}
+
+// DeleteAnswer says what has become of it.
+type DeleteAnswer struct {
+	Server Server `json:"server"`
+	// Local says that the row is deleted without the host having done anything: whoever asked removes the allocations and then says so (freed).
+	Local bool `json:"local,omitempty"`
+}
+
+// Unfinished is what the compute API has to see to the end.
+type Unfinished struct {
+	// Hidden are inserted and not released, longer than a moment.
+	Hidden []UnfinishedServer `json:"hidden,omitempty"`
+	// Unfreed are deleted by the cell, with allocations that the compute API has to remove.
+	Unfreed []UnfinishedServer `json:"unfreed,omitempty"`
+	// Reclaimable are softly deleted since longer than the time asked for.
+	Reclaimable []UnfinishedServer `json:"reclaimable,omitempty"`
+}
+
+// UnfinishedServer is one of them.
+type UnfinishedServer struct {
+	UUID      string    `json:"uuid"`
+	ProjectID string    `json:"project_id"`
+	Since     time.Time `json:"since"`
+}
+
+// CellInfo is who a cell is.
+type CellInfo struct {
+	Name string `json:"name"`
+	// Epoch is made with the database: another epoch is another database, whose revisions mean nothing here.
+	Epoch   string    `json:"epoch"`
+	Version string    `json:"version"`
+	Now     time.Time `json:"now"`
+}
+
+// Survey is all that a boot asks of a cell.
+type Survey struct {
+	Usage    Usage         `json:"usage"`
+	Services []Service     `json:"services"` // of hosts
+	Nodes    []ComputeNode `json:"nodes"`
+}
+
+// Usage is what a project has in a cell: servers that are neither deleted nor softly deleted nor hidden.
+type Usage struct {
+	Instances int64 `json:"instances"`
+	Cores     int64 `json:"cores"`
+	RAM       int64 `json:"ram"` // MiB
+}
+
+// Service is a service of a host, by its last word.
+type Service struct {
+	UUID           string     `json:"uuid"`
+	ID             int64      `json:"id"`
+	Host           string     `json:"host"`
+	Binary         string     `json:"binary"`
+	Zone           string     `json:"zone"`
+	Disabled       bool       `json:"disabled"`
+	DisabledReason string     `json:"disabled_reason,omitempty"`
+	ForcedDown     bool       `json:"forced_down"`
+	Up             bool       `json:"up"` // it showed life within the time, and is not forced down; by the cell's clock
+	LastSeenUp     *time.Time `json:"last_seen_up,omitempty"`
+	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
+	Version        string     `json:"version,omitempty"`
+	// UpdatedAt is when somebody last changed the service; reports of life do so too.
+}
+
+// ServicePatch changes a service; nil changes nothing.
+type ServicePatch struct {
+	Disabled       *bool   `json:"disabled,omitempty"`
+	DisabledReason *string `json:"disabled_reason,omitempty"` // "" removes it
+	ForcedDown     *bool   `json:"forced_down,omitempty"`
+}
+
+// ComputeNode is a node of a host: a root provider.
+type ComputeNode struct {
+	UUID   string `json:"uuid"`
+	Host   string `json:"host"`
+	Name   string `json:"hypervisor_hostname"`
+	Mapped bool   `json:"mapped"`
+}
+
+// MappedRequest says that compute nodes are in the API database.
+type MappedRequest struct {
+	UUIDs []string `json:"uuids"`
+}

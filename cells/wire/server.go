@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "time"
+
+// The states of a server, in Nova's words (nova.compute.vm_states).
+const (
+	VMBuilding    = "building"
+	VMActive      = "active"
+	VMStopped     = "stopped"
+	VMError       = "error"
+	VMSoftDeleted = "soft-delete"
+	VMDeleted     = "deleted"
+)
+
+// The tasks under way on a server (nova.compute.task_states); "" is none.
+const (
+	TaskScheduling   = "scheduling"
+	TaskSpawning     = "spawning"
+	TaskDeleting     = "deleting"
+	TaskSoftDeleting = "soft-deleting"
+	TaskRestoring    = "restoring"
+)
+
+// Power states, with Nova's numbers.
+const (
+	PowerNoState   = 0
+	PowerRunning   = 1
+	PowerPaused    = 3
+	PowerShutdown  = 4
+	PowerCrashed   = 6
+	PowerSuspended = 7
+)
+
+// Server is a server as its cell keeps it: a row of instances. In a build request it is what the server is going to be.
+type Server struct {
+	UUID      string `json:"uuid"`
+	ProjectID string `json:"project_id"`
+	UserID    string `json:"user_id"`
+
+	Name         string            `json:"name"` // display_name
+	Description  *string           `json:"description,omitempty"`
+	Hostname     string            `json:"hostname,omitempty"`
+	ImageRef     string            `json:"image_ref,omitempty"` // "": none
+	Flavor       Flavor            `json:"flavor"`
+	Zone         string            `json:"availability_zone,omitempty"` // asked for, or that of its host
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	Tags         []string          `json:"tags,omitempty"`
+	UserData     string            `json:"user_data,omitempty"` // base64, as given
+	ConfigDrive  bool              `json:"config_drive,omitempty"`
+	DiskConfig   string            `json:"disk_config,omitempty"` // MANUAL or AUTO
+	AccessIPv4   string            `json:"access_ip_v4,omitempty"`
+	AccessIPv6   string            `json:"access_ip_v6,omitempty"`
+	Locked       bool              `json:"locked,omitempty"`
+	Reservation  string            `json:"reservation_id,omitempty"`
+	LaunchIndex  int               `json:"launch_index,omitempty"`
+	TrustedCerts []string          `json:"trusted_image_certificates,omitempty"`
+
+	Host     string `json:"host,omitempty"`      // "": none, as in cell0
+	Node     string `json:"node,omitempty"`      // hypervisor_hostname
+	NodeUUID string `json:"node_uuid,omitempty"` // the compute node's, which is its root provider's
+
+	VMState    string `json:"vm_state"`
+	TaskState  string `json:"task_state,omitempty"`
+	PowerState int    `json:"power_state"`
+	Fault      *Fault `json:"fault,omitempty"`
+
+	CreatedAt    time.Time  `json:"created_at"`
+	UpdatedAt    *time.Time `json:"updated_at,omitempty"`
+	LaunchedAt   *time.Time `json:"launched_at,omitempty"`
+	TerminatedAt *time.Time `json:"terminated_at,omitempty"`
+	DeletedAt    *time.Time `json:"deleted_at,omitempty"`
+	Deleted      bool       `json:"deleted,omitempty"`
+
+	// ID counts the rows of the cell: instance-%08x is made of it.
+	ID int64 `json:"id,omitempty"`
+	// Hidden: inserted, and not released yet.
+	Hidden bool `json:"hidden,omitempty"`
+	// Revision is that of the last change.
+	Revision int64 `json:"revision,omitempty"`
+	// HostUp says whether the host's service showed life lately and is not forced down, HostDisabled whether it takes no new servers. Both are the
+	// cell's word at the time of the answer.
+	HostUp       bool `json:"host_up,omitempty"`
+	HostDisabled bool `json:"host_disabled,omitempty"`
+}
+
+// Flavor is the flavor that a server was made with, whole: flavors may be deleted.
+type Flavor struct {
+	ID          string            `json:"flavorid"`
+	Name        string            `json:"name"`
+	VCPUs       int64             `json:"vcpus"`
+	MemoryMB    int64             `json:"memory_mb"`
+	RootGB      int64             `json:"root_gb"`
+	EphemeralGB int64             `json:"ephemeral_gb,omitempty"`
+	SwapMB      int64             `json:"swap,omitempty"`
+	ExtraSpecs  map[string]string `json:"extra_specs,omitempty"`
+}
+
+// Fault is why a server is in error.
+type Fault struct {
+	Code    int       `json:"code"`
+	Message string    `json:"message"`           // for the owner of the server
+	Details string    `json:"details,omitempty"` // for administrators
+	Created time.Time `json:"created"`
+}
+
+// ServerState is what became of a server.
+type ServerState struct {
+	UUID      string `json:"uuid"`
+	VMState   string `json:"vm_state"`
+	TaskState string `json:"task_state,omitempty"`
+	Deleted   bool   `json:"deleted,omitempty"`
+	Hidden    bool   `json:"hidden,omitempty"`
+}
+
+// Gone says whether the server is deleted, being deleted or softly deleted: whether its mapping is queued for delete.
+func (s ServerState) Gone() bool {
+	return s.Deleted || s.VMState == VMSoftDeleted || s.VMState == VMDeleted || s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authn finds out who sends a request to one of the services: by believing it (for one machine), or by a file of tokens. Keystone's
+// way is placement/keystone.
+package authn
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The headers by which a request says who sends it.
+const (
+	HeaderToken       = "X-Auth-Token" //nolint:gosec // a header's name
+	HeaderProjectID   = "X-Project-Id"
+	HeaderRoles       = "X-Roles"
+	HeaderSystemScope = "Openstack-System-Scope"
+)
+
+// Principal is who sends a request.
+type Principal struct {
+	User, Project string
+	// Roles are in lower case.
+	Roles []string
+	// SystemScope is set when the token is good for the whole system and for no project, DomainScope when it is good for a
+	// domain and for no project.
+	SystemScope, DomainScope bool
+}
+
+// HasRole says whether the principal has the role, which is given in lower case.
+func (p *Principal) HasRole(role string) bool { return slices.Contains(p.Roles, role) }
+
+// Authenticator finds out who sends a request.
+//
+// It returns an error that wraps ErrUnauthenticated when the request does not prove who sends it (status 401); any other
+// error means that this could not be found out now (status 503). It must be safe for concurrent use.
+type Authenticator interface {
+	Authenticate(r *http.Request) (Principal, error)
+}
+
+// ErrUnauthenticated is wrapped by the errors of an Authenticator for requests that prove nothing.
+var ErrUnauthenticated = errors.New("the request is not authenticated")
+
+// Unauthenticated is an ErrUnauthenticated that tells the client how to do better.
+type Unauthenticated struct {
+	// Reason is a sentence for people.
+	Reason string
+	// Challenge is the value of the WWW-Authenticate header; "" for none.
+	Challenge string
+}
+
+// Error is the reason.
+func (u *Unauthenticated) Error() string { return u.Reason }
+
+// Is makes it an ErrUnauthenticated.
+func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenticated }
+
+// NoAuth believes what a request says of itself, as the noauth2 strategies of Placement and Nova do. It is for tests and for machines
+// that are their own only client: whoever assembles a server binds it to the loopback interface.
+//
+// The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left out, and an X-Project-Id
+// header goes before it. X-Roles gives the roles, separated by commas; without it the user "admin" has the role admin and
+// all others have none. With an OpenStack-System-Scope header that is not empty the request is system-scoped.
+//
+// The user "notused", which keystoneauth's plugin none sends ("openstack --os-auth-type none"), has the role admin as well:
+// it is what a command line sends that was told that there is nobody to ask. Placement gives it no role, and so refuses it.
+type NoAuth struct{}
+
+// Authenticate refuses only requests without a token.
+func (NoAuth) Authenticate(r *http.Request) (Principal, error) {
+	tokens := r.Header[HeaderToken]
+	if len(tokens) == 0 {
+		return Principal{}, &Unauthenticated{Reason: "The request has no X-Auth-Token header."}
+	}
+	var p Principal
+	p.User, p.Project, _ = strings.Cut(tokens[0], ":")
+	if p.Project == "" {
+		p.Project = p.User
+	}
+	if project := r.Header.Get(HeaderProjectID); project != "" {
+		p.Project = project
+	}
+	switch roles := r.Header[HeaderRoles]; {
+	case len(roles) > 0:
+		p.Roles = readRoles(strings.Join(roles, ","))
+	case p.User == "admin", p.User == keystoneauthNone:
+		p.Roles = adminRoles
+	}
+	if r.Header.Get(HeaderSystemScope) != "" {
+		p.SystemScope, p.Project = true, ""
+	}
+	return p, nil
+}
+
+// keystoneauthNone is the token of keystoneauth's plugin none.
+const keystoneauthNone = "notused"
+
+var adminRoles = []string{"admin"}
+
+// readRoles reads roles that are separated by commas.
+func readRoles(list string) []string {
+	roles := strings.Split(list, ",")
+	for i, role := range roles {
+		roles[i] = strings.ToLower(strings.TrimSpace(role))
+	}
+	return roles
+}
+
+// Fixed takes every request for one of the same principal. It is for callers within the process.
+type Fixed struct{ Principal Principal }
+
+// Authenticate gives the principal.
+func (f Fixed) Authenticate(*http.Request) (Principal, error) { return f.Principal, nil }

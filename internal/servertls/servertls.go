@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servertls is how a server is reached by TLS: from files that are read again when they change.
+package servertls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/fresh"
+)
+
+// Files says how a service is reached by TLS, of version 1.2 at least. The zero Files are plain HTTP. The files are looked at
+// again while connections come, at most once a second, and new connections use what they say then; files that cannot be
+// used leave in force what was, and the log says so.
+type Files struct {
+	// CertFile has the certificate of the service, in PEM, and those between it and its CA. KeyFile has its key; it must not
+	// be readable for everybody.
+	CertFile, KeyFile string
+	// ClientCAFile has the certificates of CAs. With it clients must show a certificate that one of them has signed, beside
+	// what Auth asks of them: it says who may connect, not who they are.
+	ClientCAFile string
+}
+
+// Config is nil for the zero Files. now is the clock; time.Now when nil.
+func (t Files) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, error) {
+	switch {
+	case t == Files{}:
+		return nil, nil
+	case t.CertFile == "" || t.KeyFile == "":
+		return nil, errors.New("TLS needs a certificate and its key")
+	}
+	if now == nil {
+		now = time.Now
+	}
+	paths := []string{t.CertFile, t.KeyFile}
+	if t.ClientCAFile != "" {
+		paths = append(paths, t.ClientCAFile)
+	}
+	current, err := fresh.New(paths, log, now, func(files []fresh.Content) (*tls.Config, error) {
+		return t.read(files, log, now())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Get(), nil },
+	}, nil
+}
+
+// read makes the configuration of one connection from the files.
+func (t Files) read(files []fresh.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
+	if mode := files[1].Mode.Perm(); mode&0o027 != 0 {
+		return nil, fmt.Errorf("the key %s has mode %04o, so that others may read or change it; run: chmod 0600 %[1]s", t.KeyFile, mode)
+	}
+	pair, err := tls.X509KeyPair(files[0].Data, files[1].Data)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate %s with the key %s: %w", t.CertFile, t.KeyFile, err)
+	}
+	warnOfTime(log, t.CertFile, pair.Leaf, now, "Clients will refuse to connect")
+	config := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair},
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+	if t.ClientCAFile == "" {
+		return config, nil
+	}
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	cas, err := certificates(files[2])
+	if err != nil {
+		return nil, err
+	}
+	for _, ca := range cas {
+		config.ClientCAs.AddCert(ca)
+		warnOfTime(log, t.ClientCAFile, ca, now, "Clients with certificates of this CA are refused")
+	}
+	return config, nil
+}
+
+// certificates reads a file of certificates in PEM; all of them must be some.
+func certificates(file fresh.Content) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for rest := file.Data; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d of %s: %w", len(all)+1, file.Path, err)
+		}
+		all = append(all, certificate)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no certificates in PEM", file.Path)
+	}
+	return all, nil
+}
+
+// soon is how long before its end a certificate is warned of.
+const soon = 7 * 24 * time.Hour
+
+// warnOfTime logs that a certificate is not valid now, or not for long.
+func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.Time, consequence string) {
+	log = log.With().Str("file", path).Stringer("subject", c.Subject).Time("not_before", c.NotBefore).Time("not_after", c.NotAfter).Logger()
+	switch {
+	case now.After(c.NotAfter):
+		log.Error().Msg("A certificate has expired. " + consequence + ". Replace the file; it is read again when it changes.")
+	case now.Before(c.NotBefore):
+		log.Error().Msg("A certificate is not valid yet. " + consequence + ". Replace the file, or look at this machine's clock.")
+	case now.Add(soon).After(c.NotAfter):
+		log.Warn().Msg("A certificate expires within a week. Replace the file in time; it is read again when it changes.")
+	}
+}
