@@ -33,6 +33,10 @@ type Config struct {
 	Keystone         Keystone
 	CORS             CORS
 	Policy           Policy
+	CellClient       CellClient
+	Cell             Cell
+	ComputeAPI       ComputeAPI
+	Quota            Quota
 
 	file    string
 	files   []string

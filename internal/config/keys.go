@@ -40,7 +40,10 @@ var (
 
 // sections declares every section but [drivers.NAME], in the order in which
 // Defaults writes them.
-var sections = []section{
+var sections = slices.Concat(agentSections, cellSections)
+
+// agentSections declares those of the agent and of the bundled Placement.
+var agentSections = []section{
 	{"agent", "Who and where this agent is.", []key[Config]{
 		{"host", restart, "Name of this host and, unless the driver knows better, of its compute node in\nPlacement. Empty means the host name of the machine.",
 			text[Config]{at: func(c *Config) *string { return &c.Agent.Host }, words: "a name of 1 to 200 characters without spaces", check: hostName}},

@@ -49,6 +49,7 @@ func (l *loader) resolve() {
 	l.resolveCredential("keystone.password_file", &c.Keystone.PasswordFile)
 	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)
+	l.resolveCells()
 }
 
 func (l *loader) resolveHost() {

@@ -26,6 +26,7 @@ func (c *Config) Validate() error {
 		v.bad("placement_tls.client_ca_file", "has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS", "set cert_file and key_file, or remove client_ca_file")
 	}
 	v.keystone()
+	v.cells()
 	return v.problems.err()
 }
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import "time"
+
+// ComputeAPI is the section [compute_api]: the Nova-compatible API over cells.
+type ComputeAPI struct {
+	Listen       string // HOST:PORT.
+	Database     string // A DSN; empty is compute_api.db below agent.state_dir.
+	Auth         string // AuthNoauth, AuthToken or AuthKeystone ([keystone]).
+	TokenFile    string
+	CertFile     string // Empty is plain HTTP.
+	KeyFile      string
+	ClientCAFile string
+	PolicyFile   string
+	Endpoint     string // What links begin with; empty is what the request says.
+
+	// How it proves to a cell who it is, and which authorities it trusts there.
+	CellTokenFile string
+	CellCAFile    string
+	CellCertFile  string
+	CellKeyFile   string
+	CellTimeout   time.Duration
+	CellFastFail  time.Duration // Zero: a cell that hung is asked by each request.
+
+	MaxLimit                       int
+	ListRecordsBySkippingDownCells bool
+	InstanceListPerProjectCells    bool
+	ReclaimInstanceInterval        time.Duration // Zero: servers are deleted at once.
+	DiscoverHostsInterval          time.Duration // Zero: only `cells manage discover-hosts`.
+	DefaultAvailabilityZone        string
+}
+
+// Quota is the section [quota]: limits of projects for which none are set, with Nova's names; -1 is no limit.
+type Quota struct {
+	Instances               int
+	Cores                   int
+	RAM                     int // MiB.
+	MetadataItems           int
+	KeyPairs                int
+	ServerGroups            int
+	ServerGroupMembers      int
+	CountUsageFromPlacement bool
+	RecheckQuota            bool
+}
+
+// Cell is the section [cell]: the process of one cell.
+type Cell struct {
+	Listen          string // HOST:PORT or unix:///PATH.
+	Auth            string // AuthNoauth, AuthToken or AuthMTLS.
+	TokenFile       string
+	CertFile        string
+	KeyFile         string
+	PeerCAFile      string
+	APINames        []string // Names in certificates of the compute API, with AuthMTLS.
+	ReportInterval  time.Duration
+	ServiceDownTime time.Duration
+}
+
+// AuthMTLS is the value of Cell.Auth that knows clients by their certificates.
+const AuthMTLS = "mtls"
+
+// CellClient is the section [cell_client]: the cell that this agent's host belongs to.
+type CellClient struct {
+	URL       string // Empty: none, and the agent makes no guests.
+	TokenFile string
+	CAFile    string
+	CertFile  string
+	KeyFile   string
+	Timeout   time.Duration
+}
+
+// cellSections declares the sections of cells.
+var cellSections = []section{
+	{"cell_client", "The cell that this host belongs to: there the agent learns which guests to make and to end, and\nreports how they are.", []key[Config]{
+		{"url", restart, "Address of the cell, unix:///PATH on the same machine. Empty means none: the agent\nreports to Placement, and guests are somebody else's.",
+			text[Config]{at: func(c *Config) *string { return &c.CellClient.URL }, words: "a URL such as \"https://cell1.example:8780\"", check: cellURL}},
+		{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
+			text[Config]{at: func(c *Config) *string { return &c.CellClient.TokenFile }, words: secretWords, check: secretPath}},
+		{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.CellClient.CAFile }, words: secretWords, check: secretPath}},
+		{"cert_file", restart, "File of the agent's own TLS certificate, in PEM, or the name of a credential. Its name is\nthe host's.",
+			text[Config]{at: func(c *Config) *string { return &c.CellClient.CertFile }, words: secretWords, check: secretPath}},
+		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.CellClient.KeyFile }, words: secretWords, check: secretPath}},
+		{"timeout", restart, "How long one request may take, beside the time that the cell may wait for work.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.CellClient.Timeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+	}},
+	{"cell", "The process of one cell (`compute-agent cells serve`).", []key[Config]{
+		{"listen", restart, "Address of the cell, for the compute API and the agents of its hosts: HOST:PORT, or\nunix:///PATH.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.Listen }, def: "127.0.0.1:8780", words: "\"HOST:PORT\" or \"unix:///PATH\"", check: cellListen}},
+		{"auth", restart, "How clients prove who they are: \"noauth\" (believed; loopback and unix sockets only),\n\"token\" (token_file: the role compute-api for the compute API, the role agent with the\nhost's name as user for an agent) or \"mtls\" (the name in their certificates).",
+			choice[Config]{func(c *Config) *string { return &c.Cell.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthMTLS}}},
+		{"token_file", restart, "File of the tokens' digests: lines of SHA256 ROLE USER; or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.TokenFile }, words: secretWords, check: secretPath}},
+		{"cert_file", restart, "File of the cell's certificate and those between it and its CA, in PEM, or the name of a\ncredential. Empty means plain HTTP.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.CertFile }, words: secretWords, check: secretPath}},
+		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.KeyFile }, words: secretWords, check: secretPath}},
+		{"peer_ca_file", restart, "File of the PEM certificates of CAs that clients' certificates must be signed by, or the\nname of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.PeerCAFile }, words: secretWords, check: secretPath}},
+		{"api_names", restart, "Names in certificates (CN or DNS name) that are the compute API's, with auth = \"mtls\".\nEvery other one is the name of a host.",
+			list[Config]{at: func(c *Config) *[]string { return &c.Cell.APINames }, def: []string{"compute-api"}, words: "an array of names"}},
+		{"report_interval", restart, "How often an agent shows life.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ReportInterval }, def: 10 * time.Second, min: 100 * time.Millisecond, max: time.Hour}},
+		{"service_down_time", restart, "After which silence a host is taken for down: nothing is placed there, and what is deleted\nthere is deleted without it.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ServiceDownTime }, def: time.Minute, min: 200 * time.Millisecond, max: 24 * time.Hour}},
+	}},
+	{"compute_api", "The Nova-compatible compute API over cells (`compute-agent cells api`). It reaches Placement as\n[placement_client] says.", []key[Config]{
+		{"listen", restart, "Address of the API.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.Listen }, def: "127.0.0.1:8774", words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
+		{"database", restart, "The API database. Empty means compute_api.db in agent.state_dir.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.Database }, words: "a DSN such as \"sqlite:///var/lib/compute-agent/compute_api.db\"", check: sqliteDSN}},
+		{"auth", restart, "How requests are authenticated: \"noauth\" (loopback only), \"token\" (token_file) or\n\"keystone\" (the service of [keystone]).",
+			choice[Config]{func(c *Config) *string { return &c.ComputeAPI.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthKeystone}}},
+		{"token_file", restart, "File of the tokens' digests, as for Placement, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.TokenFile }, words: secretWords, check: secretPath}},
+		{"cert_file", restart, "File of the server's certificate and those between it and its CA, in PEM, or the name of\na credential. Empty means plain HTTP.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CertFile }, words: secretWords, check: secretPath}},
+		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.KeyFile }, words: secretWords, check: secretPath}},
+		{"client_ca_file", restart, "File of the PEM certificates of CAs, or the name of a credential. When it is set, clients\nmust show a certificate of one of them.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.ClientCAFile }, words: secretWords, check: secretPath}},
+		{"policy_file", restart, "File of rules, in oslo.policy's YAML, that go before the defaults, which are Nova's. It is\nread again when it changes. Empty means none.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.PolicyFile }, words: "an absolute path", check: absolutePath}},
+		{"endpoint", restart, "What the links in answers begin with, for a server behind a proxy. Empty means what the\nrequest was sent to.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.Endpoint }, words: "a URL", check: optionalURL}},
+		{"cell_token_file", restart, "File that holds the token for the cells, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CellTokenFile }, words: secretWords, check: secretPath}},
+		{"cell_ca_file", restart, "File of PEM certificates to trust at cells instead of the system's, or the name of a\ncredential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CellCAFile }, words: secretWords, check: secretPath}},
+		{"cell_cert_file", restart, "File of the certificate to show to cells, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CellCertFile }, words: secretWords, check: secretPath}},
+		{"cell_key_file", restart, "File of the key of cell_cert_file, in PEM, or the name of a credential.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CellKeyFile }, words: secretWords, check: secretPath}},
+		{"cell_timeout", restart, "How long a cell may take to answer one request. A cell that takes longer counts as down.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.CellTimeout }, def: 10 * time.Second, min: 50 * time.Millisecond, max: 10 * time.Minute}},
+		{"cell_fast_fail", restart, "How long a cell that did not answer in time counts as down without being asked, so that\nnot each request waits for it. It is asked in the background meanwhile.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.CellFastFail }, def: 5 * time.Second, min: 100 * time.Millisecond, max: time.Hour, zero: "each request waits"}},
+		{"max_limit", restart, "The most records in one answer.",
+			number[Config]{at: func(c *Config) *int { return &c.ComputeAPI.MaxLimit }, def: 1000, min: 1, max: 100_000}},
+		{"list_records_by_skipping_down_cells", restart, "Whether lists leave out cells that are down where no minimal records can stand for them.\nOtherwise such a list is an error 500.",
+			toggle[Config]{func(c *Config) *bool { return &c.ComputeAPI.ListRecordsBySkippingDownCells }, true}},
+		{"instance_list_per_project_cells", restart, "Whether only the cells that a project has servers in are asked for its lists.",
+			toggle[Config]{func(c *Config) *bool { return &c.ComputeAPI.InstanceListPerProjectCells }, false}},
+		{"reclaim_instance_interval", restart, "How long deleted servers can be restored before they are deleted for good.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.ReclaimInstanceInterval }, min: time.Second, max: 365 * 24 * time.Hour, zero: "they are deleted at once"}},
+		{"discover_hosts_interval", restart, "How often cells are asked for hosts that are not mapped yet.",
+			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.DiscoverHostsInterval }, def: 30 * time.Second, min: 100 * time.Millisecond, max: 24 * time.Hour, zero: "never; `compute-agent cells manage discover-hosts` does it"}},
+		{"default_availability_zone", restart, "The availability zone of all hosts.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.DefaultAvailabilityZone }, def: "nova", words: "a name", check: zoneName}},
+	}},
+	{"quota", "Limits of projects that have none of their own (os-quota-sets); -1 is no limit.", []key[Config]{
+		{"instances", restart, "Servers.", quotaOf(func(c *Config) *int { return &c.Quota.Instances }, 10)},
+		{"cores", restart, "Virtual CPUs.", quotaOf(func(c *Config) *int { return &c.Quota.Cores }, 20)},
+		{"ram", restart, "Memory, in MiB.", quotaOf(func(c *Config) *int { return &c.Quota.RAM }, 50*1024)},
+		{"metadata_items", restart, "Metadata items of a server.", quotaOf(func(c *Config) *int { return &c.Quota.MetadataItems }, 128)},
+		{"key_pairs", restart, "Key pairs of a user; there are none here, and the number is for clients.", quotaOf(func(c *Config) *int { return &c.Quota.KeyPairs }, 100)},
+		{"server_groups", restart, "Server groups; likewise.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroups }, 10)},
+		{"server_group_members", restart, "Servers in a server group; likewise.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroupMembers }, 10)},
+		{"count_usage_from_placement", restart, "Whether cores and memory in use are what Placement has, and servers what the API database\nhas: no cell is asked then, and a cell that is down keeps nobody from making servers.",
+			toggle[Config]{func(c *Config) *bool { return &c.Quota.CountUsageFromPlacement }, false}},
+		{"recheck_quota", restart, "Whether quotas are checked again when a server has its resources, so that requests at the\nsame time do not exceed them together.",
+			toggle[Config]{func(c *Config) *bool { return &c.Quota.RecheckQuota }, true}},
+	}},
+}
+
+func quotaOf(at func(*Config) *int, def int) number[Config] {
+	return number[Config]{at: at, def: def, min: -1, max: 1<<31 - 1}
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// unixURL begins the address of a unix socket.
+const unixURL = "unix://"
+
+// cellURL accepts the address of a cell, and nothing.
+func cellURL(s string) *fault {
+	path, unix := strings.CutPrefix(s, unixURL)
+	if !unix {
+		return optionalURL(s)
+	}
+	return socketPath(path)
+}
+
+// cellListen accepts where a cell may listen.
+func cellListen(s string) *fault {
+	path, unix := strings.CutPrefix(s, unixURL)
+	switch {
+	case unix:
+		return socketPath(path)
+	case s == "":
+		return faultf("write an address such as \"192.0.2.1:8780\" or \"unix:///run/compute-agent/cell1.sock\"", "it is empty")
+	}
+	return listenAddress(s)
+}
+
+func socketPath(path string) *fault {
+	switch {
+	case !filepath.IsAbs(path):
+		return faultf("write the whole path, as in unix:///run/compute-agent/cell1.sock", "%s is not an absolute path", shown(path))
+	case len(path) > maxSocketPath:
+		return faultf("use a shorter path", "the path is %d bytes long, and Linux allows %d for the path of a socket", len(path), maxSocketPath)
+	}
+	return nil
+}
+
+// sqliteDSN accepts the DSN of a database file, and nothing.
+func sqliteDSN(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	const like = "write sqlite:///PATH, with the whole path"
+	path, ok := strings.CutPrefix(s, "sqlite://")
+	if !ok {
+		return faultf(like, "%s is not the address of a database that is supported", shown(s))
+	}
+	if bad := absolutePathRequired(path); bad != nil {
+		bad.remedy = like
+		return bad
+	}
+	return nil
+}
+
+// zoneName accepts the name of an availability zone.
+func zoneName(s string) *fault {
+	if s == "" || len(s) > 255 || strings.ContainsAny(s, ": ") {
+		return faultf("write a name without colons and spaces", "%s cannot name an availability zone", shown(s))
+	}
+	return nil
+}
+
+// cells reports what cannot work about cells and the compute API.
+func (v *validator) cells() {
+	cell, api, client := v.cfg.Cell, v.cfg.ComputeAPI, v.cfg.CellClient
+	v.keyPair("cell.cert_file", cell.CertFile, "cell.key_file", cell.KeyFile)
+	v.keyPair("cell_client.cert_file", client.CertFile, "cell_client.key_file", client.KeyFile)
+	v.keyPair("compute_api.cert_file", api.CertFile, "compute_api.key_file", api.KeyFile)
+	v.keyPair("compute_api.cell_cert_file", api.CellCertFile, "compute_api.cell_key_file", api.CellKeyFile)
+	v.clientCA("cell", "peer_ca_file", cell.CertFile, cell.PeerCAFile)
+	v.clientCA("compute_api", "client_ca_file", api.CertFile, api.ClientCAFile)
+	v.tokenAuth("cell", cell.Auth, cell.TokenFile)
+	v.tokenAuth("compute_api", api.Auth, api.TokenFile)
+	if cell.Auth == AuthMTLS && cell.PeerCAFile == "" {
+		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked", "set cert_file, key_file and peer_ca_file")
+	}
+	v.order("cell.report_interval", 2*cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime)
+}
+
+func (v *validator) clientCA(section, key, cert, ca string) {
+	if ca != "" && cert == "" {
+		v.bad(section+"."+key, "has no effect while "+section+".cert_file is empty: clients cannot show certificates without TLS", "set cert_file and key_file, or remove "+key)
+	}
+}
+
+func (v *validator) tokenAuth(section, auth, file string) {
+	switch {
+	case auth == AuthToken && file == "":
+		v.bad(section+".auth", "is \"token\", but "+section+".token_file is empty", "set token_file to the file of the tokens' digests")
+	case auth != AuthToken && file != "":
+		v.bad(section+".token_file", "has no effect with auth = \""+auth+"\"", "set auth = \"token\", or remove token_file")
+	}
+}
+
+// resolveCells turns the names of credentials into paths.
+func (l *loader) resolveCells() {
+	c := l.cfg
+	for _, one := range []struct {
+		key  string
+		path *string
+	}{
+		{"cell_client.token_file", &c.CellClient.TokenFile},
+		{"cell_client.ca_file", &c.CellClient.CAFile},
+		{"cell_client.cert_file", &c.CellClient.CertFile},
+		{"cell_client.key_file", &c.CellClient.KeyFile},
+		{"cell.token_file", &c.Cell.TokenFile},
+		{"cell.cert_file", &c.Cell.CertFile},
+		{"cell.key_file", &c.Cell.KeyFile},
+		{"cell.peer_ca_file", &c.Cell.PeerCAFile},
+		{"compute_api.token_file", &c.ComputeAPI.TokenFile},
+		{"compute_api.cert_file", &c.ComputeAPI.CertFile},
+		{"compute_api.key_file", &c.ComputeAPI.KeyFile},
+		{"compute_api.client_ca_file", &c.ComputeAPI.ClientCAFile},
+		{"compute_api.cell_token_file", &c.ComputeAPI.CellTokenFile},
+		{"compute_api.cell_ca_file", &c.ComputeAPI.CellCAFile},
+		{"compute_api.cell_cert_file", &c.ComputeAPI.CellCertFile},
+		{"compute_api.cell_key_file", &c.ComputeAPI.CellKeyFile},
+	} {
+		l.resolveCredential(one.key, one.path)
+	}
+}
