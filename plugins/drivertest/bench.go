@@ -148,6 +148,13 @@ func (b *bench) discard() {
 	}
 }
 
+// catchUp waits until the log has all that the shared process has written, which is to be told of the check that ran.
+func (b *bench) catchUp(ctx context.Context) {
+	if b.common != nil {
+		_ = b.common.CatchUp(ctx) // else nothing is examined any more
+	}
+}
+
 func (b *bench) endFresh() {
 	for _, p := range b.fresh {
 		p.Kill()

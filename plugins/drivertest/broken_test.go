@@ -56,7 +56,7 @@ func (b brokenPlugin) options(path, name string) Options {
 	return Options{
 		Path: path, Instances: &InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
 		Limits: host.Timeouts{
-			Handshake: 5 * time.Second, Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Configure: 2 * time.Second, Stop: 2 * time.Second,
+			Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Stop: 2 * time.Second,
 		},
 	}
 }

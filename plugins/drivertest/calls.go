@@ -30,7 +30,7 @@ func within[T any](ctx context.Context, limit time.Duration, call func(context.C
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := call(limited)
-	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil && limited.Err() != nil {
+	if status.Code(err) == codes.DeadlineExceeded && !wire.Expired(ctx) && wire.Expired(limited) {
 		err = &late{error: err, limit: limit}
 	}
 	return reply, err

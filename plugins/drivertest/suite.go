@@ -93,12 +93,13 @@ func (b *bench) examine(parent context.Context, c Check) Result {
 	b.endFresh()
 	r := c.result(err)
 	if r.Outcome == Failed {
-		r.Output = b.log.tail(c.ID)
 		b.discard() // whatever went wrong is not to spoil the next check
+		r.Output = b.log.tail(c.ID)
 	}
 	if left := b.tidy(context.WithoutCancel(parent)); left != nil && r.Outcome == Passed {
 		r = c.result(left)
 	}
+	b.catchUp(parent)
 	r.Took = time.Since(began)
 	return r
 }

@@ -216,8 +216,9 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	switch code := status.Code(err); {
 	case code == codes.Canceled && ctx.Err() != nil:
 		return p.failed(call, context.Cause(ctx))
-	case code == codes.DeadlineExceeded && over(ctx): // else the driver says so, of something else
-		return p.failed(call, &tooLate{limit: limit, words: clip(f.Message, 2000)})
+	case code == codes.DeadlineExceeded && wire.Expired(ctx): // else the driver says so, of something else
+		deadline, _ := ctx.Deadline()
+		return p.failed(call, &tooLate{limit: limit, deadline: deadline, words: clip(f.Message, 2000)})
 	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
 	case code == codes.ResourceExhausted:
@@ -229,12 +230,6 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	default:
 		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
 	}
-}
-
-// over tells whether the deadline of a call has passed. The context may say so a moment later than the other side's answer to it arrives.
-func over(ctx context.Context) bool {
-	deadline, has := ctx.Deadline()
-	return ctx.Err() != nil || has && !time.Now().Before(deadline)
 }
 
 // driverError is the typed answer as the driver gave it, with what it wrapped around it.

@@ -181,5 +181,5 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 // not answered with words to that effect.
 func reachedLimit(err error, begun time.Time) bool {
 	var late *tooLate
-	return errors.As(err, &late) && time.Since(begun) >= late.limit
+	return errors.As(err, &late) && time.Since(begun) >= late.limit-wire.DeadlineSkew
 }

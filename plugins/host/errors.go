@@ -143,8 +143,9 @@ func (e *CallError) Unwrap() error { return e.Err }
 
 // tooLate is [ErrNoAnswer] of a call, with what the other side or the transport said last.
 type tooLate struct {
-	limit time.Duration
-	words string
+	limit    time.Duration
+	deadline time.Time // that passed: the limit's, or an earlier one of whoever asked
+	words    string
 }
 
 func (e *tooLate) Error() string {
@@ -157,6 +158,17 @@ func (e *tooLate) Error() string {
 
 // Unwrap makes errors.Is hold for both.
 func (e *tooLate) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
+
+// gaveUp reports whether a call ended because whoever asked with ctx did not want to wait longer, which says nothing about the plugin. ctx
+// may learn of its own deadline a moment later than the answer to it arrives.
+func gaveUp(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	var late *tooLate
+	theirs, has := ctx.Deadline()
+	return has && errors.As(err, &late) && late.deadline.Equal(theirs)
+}
 
 // unwell is a health check that was answered, with a problem.
 type unwell struct{ problem string }

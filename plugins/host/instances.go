@@ -115,7 +115,7 @@ func (p *Plugin) manage(ctx context.Context, call, id string, ask func(*seat) er
 	p.managing.begin(s)
 	err = ask(s)
 	silent := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
-	missed := p.managing.end(s, uuid, begun, silent, ctx.Err() == nil && reachedLimit(err, begun))
+	missed := p.managing.end(s, uuid, begun, silent, !gaveUp(ctx, err) && reachedLimit(err, begun))
 	err = p.heardOfInstance(s, missed, err)
 	if err == nil || nothingBegun(call, err) {
 		return err

@@ -308,7 +308,7 @@ func TestCrashInASpawn(t *testing.T) {
 
 // TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process, but not for the impatience of a caller.
 func TestSpawnsWithoutAnAnswer(t *testing.T) {
-	k := keep(t, func(s *Spec) { s.Timeouts.Instance = 200 * time.Millisecond })
+	k := keep(t, nil)
 	pid := k.Status().PID
 	for range 4 {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -319,6 +319,10 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 		if _, err := k.spawn(context.Background(), otherInstance, "own-deadline"); !errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("a deadline of the driver's own: %v", err)
 		}
+	}
+	k.spec.Timeouts.Instance = 200 * time.Millisecond // of what is answered nothing is to meet it
+	if err := k.Reconfigure(context.Background(), k.spec); err != nil {
+		t.Fatal(err)
 	}
 	spawn := func() {
 		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, ErrOutcomeUnknown) {

@@ -297,11 +297,12 @@ func (p *Plugin) unavailableFor(cause error) error {
 func (p *Plugin) heard(ctx context.Context, s *seat, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	silent := errors.Is(err, ErrNoAnswer) && ctx.Err() == nil // else the caller's own deadline was the shorter one
+	gaveUp := gaveUp(ctx, err)
+	silent := errors.Is(err, ErrNoAnswer) && !gaveUp
 	switch {
 	case p.seat != s, errors.As(err, new(*excused)): // replaced meanwhile
 	case !silent:
-		if ctx.Err() == nil {
+		if !gaveUp {
 			p.mute.answered(call)
 			p.broken.heard(call, err, time.Now())
 		}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long the output of a dead process is still read. Only something that left the process' group can keep
-// its pipes open longer, and we do not wait for that.
+// drainTime is how long we wait for the end of a dead process' output. Only something that left the process' group can keep
+// its pipes open longer, and we do not wait for that; what is in them then is still read.
 const drainTime = 250 * time.Millisecond
 
 // runner is one plugin process: the part of go-plugin that starts, reads and ends it, done so that nothing that the
@@ -48,6 +48,7 @@ type runner struct {
 	killed  bool
 	exit    error         // why it ended; valid after done
 	done    chan struct{} // closed when the process is reaped and its output read
+	pipes   []*pipe       // its standard output and standard error; valid after Start
 }
 
 func newRunner(exe *executable, args []string, spawn *spawner, log zerolog.Logger) *runner {
@@ -66,30 +67,29 @@ func (r *runner) Start(context.Context) error {
 		return fmt.Errorf("opening %s: %w", os.DevNull, err)
 	}
 	files.add(devnull)
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("making a pipe: %w", err)
+	var pipes [2]*pipe
+	var ends [2]*os.File // the process'
+	for i := range pipes {
+		if pipes[i], ends[i], err = openPipe(); err != nil {
+			closePipes(pipes[:i])
+			return err
+		}
+		files.add(ends[i])
 	}
-	files.add(outW)
-	errR, errW, err := os.Pipe()
-	if err != nil {
-		_ = outR.Close()
-		return fmt.Errorf("making a pipe: %w", err)
-	}
-	files.add(errW)
 
 	attr := &os.ProcAttr{
 		Dir: "/", Env: r.env,
-		Files: []*os.File{devnull, outW, errW, r.exe.file}, // the last one becomes descriptor 3
+		Files: []*os.File{devnull, ends[0], ends[1], r.exe.file}, // the last one becomes descriptor 3
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	p, err := r.start(attr)
 	if err != nil {
-		_, _ = outR.Close(), errR.Close()
+		closePipes(pipes[:])
 		return fmt.Errorf("executing %s: %w", r.exe.path, err)
 	}
 	r.out.setPID(p.Pid)
-	go r.attend(p, outR, errR)
+	r.pipes = pipes[:]
+	go r.attend(p)
 	return nil
 }
 
@@ -105,10 +105,11 @@ func (r *runner) start(attr *os.ProcAttr) (*os.Process, error) {
 }
 
 // attend reads the output of the process until it ends, and reaps it.
-func (r *runner) attend(p *os.Process, outR, errR *os.File) {
+func (r *runner) attend(p *os.Process) {
 	var pumps sync.WaitGroup
-	pumps.Go(func() { r.out.readHandshake(outR, r.handshakeW) })
-	pumps.Go(func() { r.out.readLog(errR) })
+	stdout, stderr := r.pipes[0], r.pipes[1]
+	pumps.Go(func() { defer stdout.end(); r.out.readHandshake(stdout, r.handshakeW) })
+	pumps.Go(func() { defer stderr.end(); r.out.readLog(stderr) })
 
 	waitForExit(p.Pid)
 	r.mu.Lock()
@@ -118,9 +119,10 @@ func (r *runner) attend(p *os.Process, outR, errR *os.File) {
 	r.mu.Unlock()
 
 	deadline := time.Now().Add(drainTime)
-	_, _ = outR.SetReadDeadline(deadline), errR.SetReadDeadline(deadline)
+	stdout.stopAt(deadline)
+	stderr.stopAt(deadline)
 	pumps.Wait()
-	_, _ = outR.Close(), errR.Close()
+	closePipes(r.pipes)
 	switch {
 	case err != nil:
 		r.exit = fmt.Errorf("waiting for the process: %w", err)

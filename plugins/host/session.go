@@ -112,6 +112,19 @@ func (s *Session) Exit() error { return s.p.Exit() }
 // Output is the end of what the process wrote, line by line.
 func (s *Session) Output() []string { return s.p.runner.out.tail() }
 
+// CatchUp waits until every line that the process has written so far is in the log: an answer of the process may arrive before the lines that
+// it wrote while it made it. After the end of a process that holds without a wait.
+//
+// Errors: ctx ended.
+func (s *Session) CatchUp(ctx context.Context) error {
+	for _, p := range s.p.runner.pipes {
+		if err := p.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // End closes the connection, on which a plugin exits by itself within two seconds. It does not ask for Shutdown: that is the caller's.
 //
 // Errors: [ErrKilled]. Nothing of the process is left in any case.

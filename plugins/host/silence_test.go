@@ -7,7 +7,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -63,6 +67,54 @@ func TestAnAnswerOfTheSameCallForgives(t *testing.T) {
 		for range 20 {
 			s.pass()
 			s.wait(time.Minute)
+		}
+	})
+}
+
+// TestACallerWhoGaveUpIsNoMiss, nor an answer: also when the answer that the deadline has passed, which was the caller's, comes a moment
+// before the caller's own clock says so.
+func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
+	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s healthy"}, func(s *stage) {
+		var of func() time.Time
+		s.process(0).update = func(string) error {
+			return &CallError{Driver: "puppet", Call: "UpdateProviderTree", Err: &tooLate{limit: time.Minute, deadline: of()}}
+		}
+		ask := func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			_, _, _ = s.UpdateProviderTree(ctx, &providertree.Tree{}, "cn1", nil)
+		}
+		theirs := func() time.Time { return time.Now().Add(time.Hour) }
+		ours := func() time.Time { return time.Now().Add(time.Minute) }
+		for _, of = range []func() time.Time{ours, ours, theirs, theirs, theirs, theirs} {
+			ask()
+		}
+		s.wait(0)
+		if how := s.process(0).how(); how != "" {
+			t.Errorf("callers gave up, and the process was %q", how)
+		}
+		of = ours
+		ask()
+		s.wait(time.Second)
+		if how := s.process(0).how(); how != "killed" {
+			t.Errorf("the third miss in a row, and the process was %q", how)
+		}
+	})
+}
+
+// TestADeadlineThatTheServerSeesFirst: it counts its time in whole milliseconds, and may say that the deadline has passed before we do.
+func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		p := &process{name: "puppet"}
+		said := status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+		if err := p.callError(ctx, "AvailableNodes", time.Minute, said); errors.Is(err, ErrNoAnswer) {
+			t.Errorf("of something else, since there is a minute left: %v", err)
+		}
+		time.Sleep(time.Minute - time.Millisecond)
+		if err := p.callError(ctx, "AvailableNodes", time.Minute, said); !errors.Is(err, ErrNoAnswer) || ctx.Err() != nil {
+			t.Errorf("a millisecond early: %v", err)
 		}
 	})
 }
