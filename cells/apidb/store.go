@@ -22,7 +22,9 @@ var (
 	ErrGone = errors.New("deleted meanwhile")
 	// ErrPlaced says that a server was placed elsewhere before.
 	ErrPlaced = errors.New("placed already")
-	// ErrSchema says that the database is of a newer program, or none of this program's.
+	// ErrInvalid says that what was asked for makes no sense, whatever is in the database.
+	ErrInvalid = errors.New("not valid")
+	// ErrSchema says that the database is of a newer program, of an older one and not upgraded, or none of this program's.
 	ErrSchema = errors.New("schema cannot be used")
 	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
 	ErrUnavailable = errors.New("API database unavailable")
@@ -129,6 +131,9 @@ type MappingFilter struct {
 // Counts is what a project has, counted in the API database alone.
 type Counts struct {
 	Instances, Cores, RAM int64
+	// Known are those of Instances that are known to be living: the count of instances when usage comes from Placement, as long as nothing is
+	// Unmigrated.
+	Known int64
 	// Unmigrated are mappings without a queued_for_delete, or without a user.
 	Unmigrated int64
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/reaper"
@@ -104,7 +105,7 @@ func exitCode(err error) int {
 		return exitProtect
 	case errors.Is(err, store.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
-	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig):
+	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig), errors.Is(err, cells.ErrConfig):
 		return exitUsage
 	}
 	return exitFailed
@@ -124,7 +125,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newRefresh(), newReshape(), newAdopt(), newDisable(), newEnable(), newNode(), newAllocations(), newConfig(), newDoctor(), newPlugin(), newPlacement(), newVersion())
+	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newRefresh(), newReshape(), newAdopt(), newDisable(), newEnable(), newNode(), newAllocations(), newConfig(), newDoctor(), newPlugin(), newPlacement(), newCells(), newVersion())
 	for _, c := range allCommands(root) {
 		if c.Args != nil {
 			c.Args = usageErrors(c.Args)

@@ -26,6 +26,8 @@ type options struct {
 	runtimeDir string
 	output     outputFormat
 	extra      []config.Override
+	// guests: a driver that nobody configured makes guests where it may.
+	guests bool
 	// adjust, if set, changes a valid configuration after it was read, also at a reload.
 	adjust func(*config.Config)
 }

@@ -25,11 +25,12 @@ import (
 // newStandalone is everything in one: a Placement with an embedded database, the agent, and libvirt if none is running.
 func newStandalone() *cobra.Command {
 	var opts options
-	var listen, pluginDir string
+	var listen, computeListen, pluginDir string
+	var withoutCells bool
 	cmd := &cobra.Command{
-		Use: "standalone", Short: "Run the agent with a Placement of its own on this machine", Args: cobra.NoArgs,
-		Long: "Run the agent together with a Placement service on an embedded database: the quickest way to see this machine's provider\n" +
-			"tree. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
+		Use: "standalone", Short: "Run the agent with a Placement and a compute API of its own on this machine", Args: cobra.NoArgs,
+		Long: "Run the agent together with a Placement service, a Nova-compatible compute API and a cell on embedded databases: the quickest\n" +
+			"way to see this machine's provider tree, and to make a server on it. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
 			"answers, with a private one that ends with the agent.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -46,6 +47,9 @@ func newStandalone() *cobra.Command {
 				scheme = "https://"
 			}
 			opts.extra = []config.Override{{Key: "placement_client.url", Value: scheme + listener.Addr().String(), Flag: "--listen"}}
+			if !withoutCells {
+				opts.extra = append(opts.extra, config.Override{Key: "cell_client.url", Value: cellSocket(cfg, "cell1"), Flag: "standalone's own cell"})
+			}
 			if pluginDir != "" {
 				dir, err := filepath.Abs(pluginDir)
 				if err != nil {
@@ -53,16 +57,23 @@ func newStandalone() *cobra.Command {
 				}
 				opts.extra = append(opts.extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
 			}
-			return standalone(cmd.Context(), &opts, listener, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			compute := computeAddress(computeListen, listener.Addr())
+			if withoutCells {
+				compute = ""
+			}
+			return standalone(cmd.Context(), &opts, listener, compute, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
+	cmd.Flags().StringVar(&computeListen, "compute-listen", "", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement is at port 8778, else any port)")
+	cmd.Flags().BoolVar(&withoutCells, "without-cells", false, "run no compute API and no cell: the agent makes no guests")
 	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "`DIR` of the driver plugins (plugins.dir)")
 	return cmd
 }
 
-func standalone(ctx context.Context, opts *options, listener net.Listener, stdout, stderr io.Writer) error {
+// standalone runs all of it; compute is the address of the compute API, "" for none.
+func standalone(ctx context.Context, opts *options, listener net.Listener, compute string, stdout, stderr io.Writer) error {
 	cfg, err := opts.load()
 	if err != nil {
 		return err
@@ -70,6 +81,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 	log := newLogger(cfg, stderr)
 	if len(cfg.Drivers) == 0 {
 		opts.extra = append(opts.extra, config.Override{Key: "drivers.libvirt.enabled", Value: "true", Flag: "standalone's default driver"})
+		opts.guests = compute != ""
 	}
 	daemon, err := ensureLibvirt(ctx, cfg, opts, log)
 	if err != nil {
@@ -100,8 +112,18 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 		return err
 	}
 	defer stopBeside()
+	var made *standaloneCompute
+	if compute != "" {
+		if made, err = newStandaloneCompute(ctx, cfg, compute, log.Level(zerolog.WarnLevel)); err != nil {
+			return err
+		}
+		defer made.Close()
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(serving, listener) })
+	if made != nil {
+		group.Go(func() error { return made.Serve(serving) })
+	}
 	if daemon != nil {
 		kept = true
 		group.Go(func() error { return keepLibvirt(serving, daemon, privateLibvirt(cfg, log)) })
@@ -110,7 +132,13 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, stdou
 		defer stopServing()
 		return runAgent(ctx, cfg, agent.Options{
 			Load: opts.load, Logger: log, Bundled: true,
-			OnReady: func(ctx context.Context, a *agent.Agent) { showTree(ctx, a, cfg, stdout) },
+			OnReady: func(ctx context.Context, a *agent.Agent) {
+				showTree(ctx, a, cfg, stdout)
+				if made != nil {
+					showCompute(stdout, made.URL())
+				}
+				_, _ = fmt.Fprint(stdout, "The agent keeps it true from now on. Ctrl-C ends everything.\n\n")
+			},
 		})
 	})
 	return group.Wait()
@@ -148,6 +176,9 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 			d.Config = map[string]any{}
 		}
 		d.Config["uri"] = uri
+		if opts.guests {
+			manageGuests(cfg, daemon != nil)
+		}
 	}
 	return daemon, nil
 }
@@ -200,7 +231,6 @@ Placement listens at %[1]s. To look:
   %[3]s tree --runtime-dir %[2]s
   curl -H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement latest' %[1]s/resource_providers
   openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin resource provider list
-The agent keeps it true from now on. Ctrl-C ends everything.
 
 `, url, cfg.Agent.RuntimeDir, os.Args[0])
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/servertls"
+)
+
+// APIDatabase is the name of the API database in a state directory.
+const APIDatabase = "compute_api.db"
+
+// APIConfig is what a compute API is made of. Database, Auth, CellClient and Placement are needed.
+type APIConfig struct {
+	// Database is the file of the API database.
+	Database string
+	// Upgrade runs schema steps that the database lacks, instead of refusing it: for a process that is alone on it.
+	Upgrade bool
+	// Auth finds out who sends a request. Open says that it believes everybody: such an API serves on loopback only.
+	Auth authn.Authenticator
+	Open bool
+	TLS  servertls.Files
+	// PolicyFile has rules that go before Nova's defaults; "" is none.
+	PolicyFile string
+	Options    compute.Options
+
+	// CellClient makes the client of a cell. CellTimeout is how long a cell may take for a request, CellFastFail how long one that hung is not
+	// waited for (0: each request waits).
+	CellClient                func(apidb.Cell) (*cellclient.Client, error)
+	CellTimeout, CellFastFail time.Duration
+	Placement                 placing.Config
+
+	// Quotas are the limits of projects that have none of their own.
+	Quotas                  apidb.QuotaSet
+	CountUsageFromPlacement bool
+	RecheckQuota            bool
+	DiscoverHosts           time.Duration // 0: never
+
+	Logger zerolog.Logger
+}
+
+// API is the process of the compute API. Make one with NewAPI, and Close it.
+type API struct {
+	store    *sqlite.Store
+	gatherer *gather.Gatherer
+	boot     *boot.Service
+	handler  *compute.API
+	tls      *tls.Config
+	cfg      APIConfig
+}
+
+// NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or Placement yet. Errors wrap [ErrConfig], or say
+// what is wrong with the database.
+func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
+	a := &API{cfg: cfg}
+	var err error
+	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	policy := compute.DefaultPolicy()
+	if cfg.PolicyFile != "" {
+		if policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	placement, err := placing.New(cfg.Placement)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	open := sqlite.Open
+	if cfg.Upgrade {
+		open = sqlite.OpenAndUpgrade
+	}
+	if a.store, err = open(ctx, cfg.Database, sqlite.Options{}); err != nil {
+		return nil, err
+	}
+	a.gatherer = gather.New(gather.Options{Client: cfg.CellClient, Timeout: cfg.CellTimeout, FastFail: cfg.CellFastFail, Logger: cfg.Logger})
+	quotas, err := quota.New(quota.Options{
+		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas, CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
+	}
+	a.boot, err = boot.New(boot.Options{
+		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
+		LockFile: cfg.Database + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
+	}
+	a.handler = compute.New(compute.Config{
+		Store: a.store, Gatherer: a.gatherer, Boot: a.boot, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Logger: cfg.Logger,
+	})
+	return a, nil
+}
+
+// Store is the API database.
+func (a *API) Store() apidb.Store { return a.store }
+
+// States are the cells as requests found them.
+func (a *API) States() []gather.CellState { return a.gatherer.States() }
+
+// Serve answers requests on the listener, schedules and reconciles, until the context ends. It closes the listener in any case.
+func (a *API) Serve(ctx context.Context, l net.Listener) error {
+	if a.cfg.Open && !isPrivate(l.Addr()) {
+		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is none", ErrConfig, l.Addr()), l.Close())
+	}
+	// Those who write come to their end after those who may ask them to.
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.gatherer.Run(behind) })
+	group.Go(func() error { return a.boot.Run(behind) })
+	group.Go(func() error {
+		defer stop()
+		return serveHTTP(ctx, l, a.Handler(), a.tls, a.cfg.Logger)
+	})
+	return group.Wait()
+}
+
+// Handler is the HTTP side.
+func (a *API) Handler() http.Handler { return a.handler }
+
+// Close closes the API database. Stop serving first.
+func (a *API) Close() error { return a.store.Close() }
+
+// DatabaseFile is the file of a DSN, or the one in a state directory if there is no DSN.
+func DatabaseFile(dsn, stateDir, name string) (string, error) {
+	if dsn == "" {
+		return filepath.Join(stateDir, name), nil
+	}
+	path, ok := strings.CutPrefix(dsn, "sqlite://")
+	if !ok || !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%w: %q is not the DSN of a database file; write sqlite:///PATH", ErrConfig, dsn)
+	}
+	return path, nil
+}

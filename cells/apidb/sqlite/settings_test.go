@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+func TestQuotas(t *testing.T) {
+	s := fresh(t)
+	wants[apidb.QuotaSet](t, "no quotas")(s.Quotas(ctx, "p"))(apidb.QuotaSet{})
+	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 8, "cores": -1}))
+	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 0, "ram": 1024}))
+	must(t, s.SetQuotas(ctx, "q", apidb.QuotaSet{"instances": 1}))
+	wantError(t, "a limit below none", s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 5, "ram": -2}), apidb.ErrInvalid)
+	wants[apidb.QuotaSet](t, "quotas")(s.Quotas(ctx, "p"))(apidb.QuotaSet{"instances": 0, "cores": -1, "ram": 1024})
+	must(t, s.DeleteQuotas(ctx, "p"))
+	must(t, s.DeleteQuotas(ctx, "p"))
+	wants[apidb.QuotaSet](t, "quotas that were removed")(s.Quotas(ctx, "p"))(apidb.QuotaSet{})
+	wants[apidb.QuotaSet](t, "another project's quotas")(s.Quotas(ctx, "q"))(apidb.QuotaSet{"instances": 1})
+}
+
+func TestFlavors(t *testing.T) {
+	s := fresh(t)
+	text := "for small things"
+	small := apidb.Flavor{Flavor: wire.Flavor{ID: "2", Name: "small", VCPUs: 1, MemoryMB: 64, RootGB: 3, EphemeralGB: 4, SwapMB: 5,
+		ExtraSpecs: map[string]string{"resources:CUSTOM_A": "1"}}, Description: &text, IsPublic: true, RxTxFactor: 1.5}
+	large := apidb.Flavor{Flavor: wire.Flavor{ID: "1", Name: "large", VCPUs: 8, MemoryMB: 4096}, Disabled: true, RxTxFactor: 1}
+	must(t, s.CreateFlavor(ctx, small))
+	must(t, s.CreateFlavor(ctx, large))
+	wants[[]apidb.Flavor](t, "flavors by flavorid")(s.Flavors(ctx))([]apidb.Flavor{large, small})
+	wants[apidb.Flavor](t, "flavor")(s.Flavor(ctx, "2"))(small)
+	wantError(t, "the same flavorid", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "2", Name: "other"}}), apidb.ErrExists)
+	wantError(t, "the same name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3", Name: "small"}}), apidb.ErrExists)
+	wantError(t, "no name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3"}}), apidb.ErrInvalid)
+
+	changed := small
+	changed.VCPUs, changed.Name, changed.Description, changed.ExtraSpecs = 99, "renamed", nil, nil
+	must(t, s.UpdateFlavor(ctx, changed))
+	small.Description, small.ExtraSpecs = nil, nil
+	wants[apidb.Flavor](t, "only description and extra specs change")(s.Flavor(ctx, "2"))(small)
+
+	must(t, s.DeleteFlavor(ctx, "2"))
+	wantError(t, "deleting again", s.DeleteFlavor(ctx, "2"), apidb.ErrNotFound)
+	wantError(t, "updating what is deleted", s.UpdateFlavor(ctx, small), apidb.ErrNotFound)
+	_, err := s.Flavor(ctx, "2")
+	wantError(t, "reading what is deleted", err, apidb.ErrNotFound)
+}

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+func begin(t *testing.T, hosts []int, options ...func(*boot.Options, *quota.Options)) *world {
+	t.Helper()
+	w := newWorld(t, t.TempDir(), hosts, func(b *boot.Options, q *quota.Options) {
+		for _, o := range options {
+			o(b, q)
+		}
+	})
+	t.Cleanup(w.close)
+	return w
+}
+
+func diff(t *testing.T, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestBoot: a server goes all the way to its host, and costs what it may cost.
+func TestBoot(t *testing.T) {
+	w := begin(t, []int{1, 0})
+	w.sites[0].link.counted()
+	w.sites[1].link.counted()
+	w.sites[2].link.counted()
+	uuid := w.created(func(r *boot.Request) { r.Server.Hostname = "vm" })
+	for _, s := range w.sites {
+		diff(t, map[string]int{"GET /v1/survey": 1}, s.link.counted())
+	}
+	diff(t, map[string]int{}, w.plink.counted())
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	if m.CellUUID != "" || m.QueuedForDelete == nil || *m.QueuedForDelete {
+		t.Errorf("before it is scheduled the mapping is %+v", m)
+	}
+	w.schedule()
+	// Without a limit there is nothing to look at once more.
+	diff(t, map[string]int{}, w.sites[0].link.counted())
+	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1}, w.sites[1].link.counted())
+	diff(t, map[string]int{"GET /v1/services": 1}, w.sites[2].link.counted())
+	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
+	row := w.row(uuid)
+	if row.Host != "cell1-host1" || row.Hidden || row.VMState != wire.VMBuilding || row.TaskState != wire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
+		t.Errorf("the row is %+v", row)
+	}
+	w.work()
+	if row := w.row(uuid); row.VMState != wire.VMActive {
+		t.Errorf("the row is %+v", row)
+	}
+	w.consistent(map[string]bool{uuid: true})
+}
+
+// TestRecheckCosts: with limits each boot looks at the cells once more; those of one project that are scheduled together see the hosts once.
+func TestRecheckCosts(t *testing.T) {
+	w := begin(t, []int{2}, limits(10, 20, 51200))
+	_, err := w.create(func(r *boot.Request) { r.Min = 3 })
+	w.must(err)
+	w.sites[1].link.counted()
+	w.plink.counted()
+	w.schedule()
+	diff(t, map[string]int{"GET /v1/services": 1, "GET /v1/survey": 3, "PUT /v1/servers/{uuid}": 3, "POST /v1/servers/{uuid}/release": 3}, w.sites[1].link.counted())
+	counts := w.plink.counted()
+	if counts["GET /allocation_candidates"] != 3 || counts["PUT /allocations/{uuid}"] < 3 {
+		t.Errorf("Placement was asked %v", counts)
+	}
+	w.work()
+	names := map[string]bool{}
+	for uuid := range w.guests() {
+		names[w.row(uuid).Name] = true
+	}
+	diff(t, map[string]bool{"vm-1": true, "vm-2": true, "vm-3": true}, names)
+}
+
+// TestNothingToDo: a round of the reconciler costs one request to each cell when there are no servers, and one more where there are some; a pass
+// of the scheduler costs none.
+func TestNothingToDo(t *testing.T) {
+	w := begin(t, []int{1, 1})
+	uuid := w.created()
+	w.schedule()
+	w.work()
+	w.pass(2 * boot.Graceful)
+	for _, s := range w.sites {
+		s.link.counted()
+	}
+	w.plink.counted()
+	w.schedule()
+	w.must(w.boot.Reconcile(ctx))
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	for _, s := range w.sites {
+		want := map[string]int{"GET /v1/servers/unfinished": 1}
+		if s.cell.UUID == m.CellUUID {
+			want["POST /v1/servers/states"] = 1
+		}
+		diff(t, want, s.link.counted())
+	}
+	diff(t, map[string]int{}, w.plink.counted())
+}
+
+func limits(instances, cores, ram int64) func(*boot.Options, *quota.Options) {
+	return func(_ *boot.Options, q *quota.Options) {
+		q.Defaults = apidb.QuotaSet{quota.Instances: instances, quota.Cores: cores, quota.RAM: ram}
+	}
+}
+
+// TestNoValidHost: what nothing can take ends in cell0, with Nova's fault, and holds nothing.
+func TestNoValidHost(t *testing.T) {
+	big := small
+	big.VCPUs = 100
+	disabled := true
+	cases := map[string]struct {
+		before func(*world)
+		change func(*boot.Request)
+	}{
+		"too big":      {change: func(r *boot.Request) { r.Server.Flavor = big }},
+		"another zone": {change: func(r *boot.Request) { r.Server.Zone = "elsewhere" }},
+		"no such host": {change: func(r *boot.Request) { r.Host = "elsewhere" }},
+		"a trait that nobody has": {change: func(r *boot.Request) {
+			r.Server.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
+		}},
+		"a class that nobody knows": {change: func(r *boot.Request) { r.Server.Flavor.ExtraSpecs = map[string]string{"resources:CUSTOM_GOLD": "1"} }},
+		"the cell is down":          {before: func(w *world) { w.sites[1].link.set(refused) }},
+		"the cell hangs":            {before: func(w *world) { w.sites[1].link.set(hangs) }},
+		"the cell is disabled": {before: func(w *world) {
+			c := w.sites[1].cell
+			c.Disabled = true
+			w.must(w.store.UpdateCell(ctx, c))
+		}},
+		"the host is silent": {before: func(w *world) { w.pass(boot.Graceful * 5) }},
+		"the host is disabled": {before: func(w *world) {
+			a := w.sites[1].agents[0]
+			services, err := a.cell.Services(ctx)
+			w.must(err)
+			_, err = a.cell.PatchService(ctx, services[0].UUID, wire.ServicePatch{Disabled: &disabled})
+			w.must(err)
+		}},
+		"the node is disabled in Placement": {before: func(w *world) {
+			w.ask("PUT", "/resource_providers/"+w.sites[1].agents[0].node+"/traits",
+				map[string]any{"resource_provider_generation": 1, "traits": []string{"COMPUTE_STATUS_DISABLED"}}, nil)
+		}},
+		"the host is not mapped": {before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{1})
+			if c.change == nil {
+				c.change = func(*boot.Request) {}
+			}
+			uuid := w.created(c.change)
+			if c.before != nil {
+				c.before(w)
+			}
+			w.schedule()
+			row := w.row(uuid)
+			if row.VMState != wire.VMError || row.Host != "" || row.Hidden || row.Fault == nil || row.Fault.Code != 500 ||
+				row.Fault.Message != "No valid host was found. There are not enough hosts available." {
+				t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
+			}
+			w.sites[1].link.set(up)
+			w.consistent(map[string]bool{uuid: true})
+			if m, _ := w.store.Mapping(ctx, uuid); m.CellUUID != apidb.Cell0UUID {
+				t.Errorf("it is mapped to %s", m.CellUUID)
+			}
+		})
+	}
+}
+
+// TestForcedHost: an administrator's choice is kept to.
+func TestForcedHost(t *testing.T) {
+	w := begin(t, []int{2, 2})
+	for _, a := range w.all() {
+		uuid := w.created(func(r *boot.Request) { r.Host = a.host })
+		w.schedule()
+		if row := w.row(uuid); row.Host != a.host || row.NodeUUID != a.node {
+			t.Errorf("it was forced to %s and is on %s", a.host, row.Host)
+		}
+	}
+}
+
+// TestSpread: servers go where most is left.
+func TestSpread(t *testing.T) {
+	w := begin(t, []int{2, 2})
+	for range 4 {
+		w.created()
+		w.schedule()
+	}
+	w.work()
+	for _, a := range w.all() {
+		if len(a.guests) != 1 {
+			t.Errorf("%s has %d of 4 servers on 4 hosts", a.host, len(a.guests))
+		}
+	}
+}
+
+// TestCellDiesBeforeInsert: a cell that does not take a server, or does not say so, loses it to the next.
+func TestCellDiesBeforeInsert(t *testing.T) {
+	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{1, 1})
+			for _, s := range w.sites[1:] { // the first that is asked fails
+				s.link.when(func(r *http.Request) fault {
+					if r.Method != http.MethodPut || w.sites[1].link.how+w.sites[2].link.how != up {
+						return up
+					}
+					s.link.mu.Lock()
+					s.link.how = how
+					s.link.mu.Unlock()
+					return how
+				})
+			}
+			uuid := w.created()
+			w.schedule()
+			row := w.row(uuid)
+			failed := w.sites[1]
+			if failed.link.how == up {
+				failed = w.sites[2]
+			}
+			if failed.link.how == up || row.Host == "" || strings.HasPrefix(row.Host, failed.cell.Name) {
+				t.Errorf("after %s was %s, it is on %q", failed.cell.Name, name, row.Host)
+			}
+			for _, s := range w.sites {
+				s.link.set(up)
+			}
+			w.consistent(map[string]bool{uuid: true})
+		})
+	}
+}
+
+// TestStaysInBuild: while Placement, cell0 or the chosen cell is away nothing is decided, or nothing is lost.
+func TestStaysInBuild(t *testing.T) {
+	big := small
+	big.VCPUs = 100
+	for name, c := range map[string]struct {
+		link   func(*world) *link
+		flavor wire.Flavor
+		only   string // of the route
+	}{
+		"Placement":                     {link: func(w *world) *link { return w.plink }, flavor: small},
+		"Placement, when it allocates":  {link: func(w *world) *link { return w.plink }, flavor: small, only: "PUT /allocations/{uuid}"},
+		"cell0":                         {link: func(w *world) *link { return w.sites[0].link }, flavor: big, only: "PUT /v1/servers/{uuid}"},
+		"cell0, when it is shown there": {link: func(w *world) *link { return w.sites[0].link }, flavor: big, only: "POST /v1/servers/{uuid}/release"},
+		"the cell, when it is shown":    {link: func(w *world) *link { return w.sites[1].link }, flavor: small, only: "POST /v1/servers/{uuid}/release"},
+	} {
+		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				w := begin(t, []int{1})
+				uuid := w.created(func(r *boot.Request) { r.Server.Flavor = c.flavor })
+				c.link(w).when(func(r *http.Request) fault {
+					if c.only != "" && route(r) != c.only {
+						return up
+					}
+					return f
+				})
+				for range 3 {
+					w.schedule()
+					if _, err := w.store.BuildRequest(ctx, uuid); err != nil {
+						t.Fatalf("the build request: %v", err)
+					}
+					w.pass(boot.Graceful / 2)
+					w.beat()
+				}
+				c.link(w).set(up)
+				w.schedule()
+				if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
+					t.Errorf("the build request when it is back: %v", err)
+				}
+				w.consistent(map[string]bool{uuid: true})
+			})
+		}
+	}
+}
+
+// TestDelete: in each stage of its life.
+func TestDelete(t *testing.T) {
+	t.Run("before it is placed", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.must(w.delete(uuid, false))
+		if err := w.delete(uuid, false); !errors.Is(err, apidb.ErrNotFound) {
+			t.Errorf("the second time: %v", err)
+		}
+		w.schedule()
+		w.consistent(map[string]bool{uuid: false})
+	})
+	t.Run("while it is scheduled", func(t *testing.T) {
+		for _, step := range []string{"claim", "allocate", "insert"} {
+			w := begin(t, []int{1})
+			uuid := w.created()
+			w.boot.SetAfter(func(s string) error {
+				if s != step {
+					return nil
+				}
+				return w.store.AbandonBuild(ctx, uuid) // as another process does
+			})
+			w.schedule()
+			w.boot.SetAfter(nil)
+			if claims, err := w.store.Claims(ctx, w.clock().Add(1)); err != nil || len(claims) != 0 {
+				t.Errorf("%s: claims are left: %v %v", step, claims, err)
+			}
+			w.consistent(map[string]bool{uuid: false})
+		}
+	})
+	t.Run("placed and not released", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.boot.SetAfter(func(s string) error {
+			if s == "place" {
+				return errors.New("the end")
+			}
+			return nil
+		})
+		w.schedule()
+		w.restart()
+		w.must(w.delete(uuid, false))
+		if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
+			t.Errorf("the build request: %v", err)
+		}
+		w.consistent(map[string]bool{uuid: false})
+	})
+	t.Run("active", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.schedule()
+		w.work()
+		w.sites[1].link.counted()
+		w.plink.counted()
+		w.must(w.delete(uuid, false))
+		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1}, w.sites[1].link.counted())
+		diff(t, map[string]int{}, w.plink.counted())
+		if row := w.row(uuid); row.TaskState != wire.TaskDeleting {
+			t.Errorf("the row is %+v", row)
+		}
+		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
+			t.Error("the mapping is not queued for delete")
+		}
+		w.work()
+		w.consistent(map[string]bool{uuid: false})
+	})
+	t.Run("its host is down", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.schedule()
+		w.work()
+		w.pass(5 * boot.Graceful)
+		w.sites[1].link.counted()
+		w.plink.counted()
+		w.must(w.delete(uuid, false))
+		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1, "POST /v1/servers/{uuid}/freed": 1}, w.sites[1].link.counted())
+		diff(t, map[string]int{"GET /allocations/{uuid}": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
+		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
+			t.Errorf("it holds %+v %v", held, err)
+		}
+		w.consistent(map[string]bool{uuid: false})
+	})
+	t.Run("its host is down, and Placement", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.schedule()
+		w.work()
+		w.pass(5 * boot.Graceful)
+		w.plink.set(refused)
+		w.must(w.delete(uuid, false))
+		w.plink.set(up)
+		w.must(w.boot.Reconcile(ctx))
+		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
+			t.Errorf("it holds %+v %v", held, err)
+		}
+		w.consistent(map[string]bool{uuid: false})
+	})
+	t.Run("its cell is down", func(t *testing.T) {
+		w := begin(t, []int{1})
+		uuid := w.created()
+		w.schedule()
+		w.work()
+		for _, how := range []fault{refused, hangs, rubbish} {
+			w.sites[1].link.set(how)
+			if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
+				t.Errorf("%v", err)
+			}
+			if m, _ := w.store.Mapping(ctx, uuid); m.Queued() {
+				t.Error("the mapping is queued for delete")
+			}
+		}
+		w.sites[1].link.set(lost) // the cell heard of it
+		if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
+			t.Errorf("%v", err)
+		}
+		w.sites[1].link.set(up)
+		w.must(w.boot.Reconcile(ctx))
+		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
+			t.Error("the reconciler did not see that it is deleted")
+		}
+		w.consistent(map[string]bool{uuid: false})
+	})
+}
+
+// TestSoftDelete: deleted softly, restored, and reclaimed.
+func TestSoftDelete(t *testing.T) {
+	w := begin(t, []int{1}, limits(1, 20, 51200), func(b *boot.Options, _ *quota.Options) { b.Reclaim = 10 * boot.Graceful })
+	uuid := w.created()
+	w.schedule()
+	w.work()
+	w.must(w.delete(uuid, true))
+	w.work()
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted || !m.Queued() {
+		t.Errorf("the row is %+v, the mapping %+v", row, m)
+	}
+	_, err = w.boot.Restore(ctx, m)
+	w.must(err)
+	w.work()
+	if row := w.row(uuid); row.VMState != wire.VMActive || w.queued(uuid) {
+		t.Errorf("the row is %+v, queued %v", row, w.queued(uuid))
+	}
+	w.must(w.delete(uuid, true))
+	w.work()
+	other := w.created() // in its place
+	var exceeded *quota.Exceeded
+	if _, err := w.boot.Restore(ctx, m); !errors.As(err, &exceeded) {
+		t.Errorf("restoring over the quota: %v", err)
+	}
+	w.schedule()
+	w.work()
+	w.pass(9 * boot.Graceful)
+	w.beat()
+	w.must(w.boot.Reconcile(ctx))
+	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted {
+		t.Errorf("before its time the row is %+v", row)
+	}
+	w.pass(2 * boot.Graceful)
+	w.beat()
+	w.must(w.boot.Reconcile(ctx))
+	w.work()
+	if row := w.row(uuid); !row.Deleted {
+		t.Errorf("after its time the row is %+v", row)
+	}
+	w.consistent(map[string]bool{uuid: false, other: true})
+}
+
+func (w *world) queued(uuid string) bool {
+	w.t.Helper()
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	return m.Queued()
+}

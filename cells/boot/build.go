@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// errSettling says that a write to Placement may still arrive, and that it is waited for.
+var errSettling = errors.New("a write to Placement has no answer, and may still arrive")
+
+// noValidHost is the fault of a server that nothing could take, as Nova has it.
+const noValidHost = "No valid host was found. There are not enough hosts available."
+
+// The codes of faults: those of Nova's NoValidHost and TooManyInstances.
+const (
+	faultCode      = 500
+	faultCodeQuota = 413
+)
+
+// build is one attempt to place one server.
+type build struct {
+	s      *Service
+	server wire.Server
+	spec   apidb.RequestSpec
+	hosts  *hosts
+
+	held       *placing.Held   // what it held when it was last read; nil: nothing is known
+	allocated  bool            // this attempt gave it allocations
+	failed     map[string]bool // cells that did not take it
+	tried      int             // targets
+	restarted  bool            // what an earlier attempt left was given back
+	candidates int
+}
+
+// build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
+// otherwise the build request stays.
+func (s *Service) build(ctx context.Context, uuid string, v *view) error {
+	request, err := s.o.Store.BuildRequest(ctx, uuid)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return nil // deleted, or done
+	}
+	if err != nil {
+		return err
+	}
+	hosts, err := v.hosts(ctx)
+	if err != nil {
+		return err
+	}
+	if request.CellUUID != "" {
+		return s.finish(ctx, uuid, hosts.cells[request.CellUUID], false)
+	}
+	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	if err != nil {
+		return fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
+	}
+	b := &build{s: s, server: request.Server, spec: spec, hosts: hosts, failed: map[string]bool{}}
+	return b.place(ctx)
+}
+
+// place tries one target after the other.
+func (b *build) place(ctx context.Context) error {
+	targets, err := b.targets(ctx)
+	var unfit *placing.InvalidError
+	switch {
+	case errors.As(err, &unfit), errors.Is(err, placing.ErrInvalid):
+		return b.nowhere(ctx, err.Error())
+	case err != nil:
+		return err
+	}
+	for _, t := range targets {
+		if b.failed[t.cell.UUID] {
+			continue
+		}
+		b.tried++
+		if placed, err := b.try(ctx, t); placed || err != nil {
+			return err
+		}
+	}
+	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers; %d were tried.", b.candidates, len(targets), b.tried))
+}
+
+// targets asks Placement for candidates.
+func (b *build) targets(ctx context.Context) ([]target, error) {
+	request, err := placing.RequestOf(b.server.Flavor)
+	if err != nil {
+		return nil, err
+	}
+	trees := []string{""}
+	if forced := b.hosts.forced(b.spec); forced != nil {
+		trees = forced
+	}
+	var candidates []placing.Candidate
+	for _, tree := range trees {
+		request.InTree = tree
+		some, err := b.s.o.Placement.Candidates(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		candidates = append(candidates, some...)
+	}
+	b.candidates = len(candidates)
+	return b.hosts.targets(candidates, b.spec, b.s.o.Zone), nil
+}
+
+// try goes all the way with one target. It is placed, or there is an error, or the next one is to be tried.
+func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
+	s, uuid := b.s, b.server.UUID
+	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+	switch {
+	case errors.Is(err, apidb.ErrGone):
+		return true, b.abandon(ctx)
+	case err != nil: // also ErrPlaced: it is read again
+		return false, err
+	}
+	if err := s.step("claim"); err != nil {
+		return false, err
+	}
+	if fits, err := b.allocate(ctx, t); !fits || err != nil {
+		return false, err
+	}
+	if err := s.step("allocate"); err != nil {
+		return false, err
+	}
+	if s.o.RecheckQuota {
+		err := s.o.Quota.Recheck(ctx, b.server.ProjectID, b.server.Flavor)
+		var exceeded *quota.Exceeded
+		if errors.As(err, &exceeded) {
+			return true, b.bury(ctx, wire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if inserted, err := b.insert(ctx, t.cell, b.row(t)); !inserted || err != nil {
+		return false, err
+	}
+	if err := s.step("insert"); err != nil {
+		return false, err
+	}
+	return true, b.decide(ctx, t.cell)
+}
+
+// row is the server on its host.
+func (b *build) row(t target) wire.Server {
+	row := b.server
+	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
+	row.VMState, row.TaskState, row.PowerState = wire.VMBuilding, wire.TaskSpawning, wire.PowerNoState
+	return row
+}
+
+// allocateTries is how often the same candidate is tried while others write to Placement.
+const allocateTries = 5
+
+// allocate gives the server what the target has, in the place of what it may hold. It is false if that does not fit.
+func (b *build) allocate(ctx context.Context, t target) (bool, error) {
+	s := b.s
+	consumer := placing.Consumer{UUID: b.server.UUID, ProjectID: b.server.ProjectID, UserID: b.server.UserID}
+	if b.allocated { // its generation was raised by that
+		b.held = nil
+	}
+	for range allocateTries {
+		var err error
+		if b.held == nil {
+			err = s.o.Placement.Claim(ctx, consumer, t.candidate)
+		} else {
+			err = s.o.Placement.Move(ctx, consumer, *b.held, t.candidate)
+		}
+		switch {
+		case err == nil:
+			b.allocated = true
+			return true, nil
+		case errors.Is(err, placing.ErrConsumerConflict):
+			held, err := s.o.Placement.Allocations(ctx, consumer.UUID)
+			if err != nil {
+				return false, err
+			}
+			b.held = &held
+		case errors.Is(err, placing.ErrGenerationConflict):
+		case errors.Is(err, placing.ErrNoRoom), errors.Is(err, placing.ErrInvalid):
+			return false, nil
+		default:
+			if errors.Is(err, placing.ErrOutcomeUnknown) {
+				s.delay.doubt(consumer.UUID, s.o.Now())
+			}
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so: a row that nothing was decided
+// about stays hidden, and the reconciler removes it.
+func (b *build) insert(ctx context.Context, cell apidb.Cell, row wire.Server) (bool, error) {
+	put := func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Insert(ctx, row) }
+	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
+	if cellclient.IsConflict(err) {
+		// The hidden row of an attempt before, with another host perhaps.
+		if err = b.discard(ctx, cell); err == nil {
+			_, err = gather.One(ctx, b.s.o.Gatherer, cell, put)
+		}
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	b.failed[cell.UUID] = true
+	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not take a server; it goes to another cell, if there is one that can take it.")
+	return false, nil
+}
+
+func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
+	_, err := gather.One(ctx, b.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		return struct{}{}, c.Discard(ctx, b.server.UUID)
+	})
+	return err
+}
+
+// decide says where the server is, now that its row is there, and goes on from there.
+func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
+	err := b.s.o.Store.Place(ctx, b.server.UUID, cell.UUID)
+	switch {
+	case errors.Is(err, apidb.ErrGone):
+		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
+	case errors.Is(err, apidb.ErrPlaced):
+		return errors.Join(b.discard(ctx, cell), err) // it is read again
+	case err != nil:
+		return err
+	}
+	if err := b.s.step("place"); err != nil {
+		return err
+	}
+	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated)
+}
+
+// abandon removes what this attempt gave to a server whose owner deleted it. Whatever else there may be the reconciler finds by the
+// claim, which stays if Placement does not answer.
+func (b *build) abandon(ctx context.Context) error {
+	if !b.allocated {
+		return nil
+	}
+	if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+		return err
+	}
+	return b.s.o.Store.Unclaim(ctx, b.server.UUID)
+}
+
+// nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
+// may be all that kept the server from its host, and there is another try.
+func (b *build) nowhere(ctx context.Context, why string) error {
+	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
+	if err != nil {
+		return err
+	}
+	if !held.Nothing() {
+		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+			return err
+		}
+		again := !b.allocated && !b.restarted
+		b.allocated, b.held, b.restarted = false, nil, true
+		if again {
+			b.tried = 0
+			return b.place(ctx)
+		}
+	}
+	b.allocated = false
+	return b.bury(ctx, wire.Fault{Code: faultCode, Message: noValidHost, Details: why, Created: b.s.o.Now().UTC()})
+}
+
+// bury puts the server into cell0, with the reason.
+func (b *build) bury(ctx context.Context, fault wire.Fault) error {
+	cell0, known := b.hosts.cells[apidb.Cell0UUID]
+	if !known {
+		return errors.New("there is no cell0 for servers that cannot be placed; create it with compute-agent cells manage")
+	}
+	if b.allocated { // nobody else gets it while cell0 is down
+		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+			return err
+		}
+		b.allocated = false
+	}
+	row := b.server
+	row.VMState, row.TaskState, row.PowerState, row.Fault = wire.VMError, "", wire.PowerNoState, &fault
+	inserted, err := b.insert(ctx, cell0, row)
+	if err != nil {
+		return err
+	}
+	if !inserted {
+		return fmt.Errorf("server %s belongs into cell0, which does not take it: %s", b.server.UUID, fault.Message)
+	}
+	if err := b.s.step("bury"); err != nil {
+		return err
+	}
+	return b.decide(ctx, cell0)
+}
+
+// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free says that this is known already.
+func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool) error {
+	if cell.UUID == "" {
+		return fmt.Errorf("server %s is placed in a cell that is not mapped", uuid)
+	}
+	if _, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Release(ctx, uuid) }); err != nil {
+		return fmt.Errorf("releasing server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	if err := s.step("release"); err != nil {
+		return err
+	}
+	if cell.IsCell0() {
+		doubtful := !s.delay.certain(uuid)
+		if doubtful && !s.delay.settled(uuid, s.o.Now()) {
+			return errSettling
+		}
+		if !free || doubtful {
+			if err := s.o.Placement.Release(ctx, uuid); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.o.Store.Built(ctx, uuid); err != nil {
+		return fmt.Errorf("ending the build of server %s: %w", uuid, err)
+	}
+	return s.step("built")
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// MaxServers is how many servers one request may ask for.
+const MaxServers = 1000
+
+// Request is what POST /servers asks for.
+type Request struct {
+	// Server is what each server is going to be: a template, without uuid, states and place. Its Zone is the one asked for.
+	Server wire.Server
+	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
+	Min, Max int
+	// Host and Node are forced; "": any.
+	Host, Node string
+}
+
+// Create takes on servers: they are written to the API database, and scheduled as soon as there is somebody who does. Several servers
+// get a number behind their names and host names, as in Nova.
+//
+// With allowCellDown a project may boot although it has living servers in a cell that is down.
+//
+// Errors: *[Invalid], *quota.Exceeded, [ErrCellDown]; nothing was written then. Cost: a survey of each cell, and one transaction.
+func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]wire.Server, error) {
+	least := max(r.Min, 1)
+	most := r.Max
+	if most == 0 {
+		most = least
+	}
+	switch {
+	case r.Server.ProjectID == "" || r.Server.Flavor.ID == "":
+		return nil, &Invalid{"A server needs a project and a flavor."}
+	case r.Min < 0 || r.Max < 0 || least > most:
+		return nil, &Invalid{"min_count must be <= max_count"}
+	case most > MaxServers:
+		return nil, &Invalid{fmt.Sprintf("max_count must be at most %d", MaxServers)}
+	}
+	if _, err := placing.RequestOf(r.Server.Flavor); err != nil {
+		return nil, invalid(err)
+	}
+	grant, err := s.o.Quota.Check(ctx, quota.Ask{
+		Project: r.Server.ProjectID, Flavor: r.Server.Flavor, Min: int64(least), Max: int64(most), AllowCellDown: allowCellDown,
+	})
+	if err != nil {
+		return nil, err
+	}
+	asked := make([]apidb.NewServer, grant.Count)
+	servers := make([]wire.Server, grant.Count)
+	for i := range servers {
+		servers[i] = s.instance(r, i, len(servers))
+		asked[i] = apidb.NewServer{Server: servers[i], Spec: apidb.RequestSpec{
+			InstanceUUID: servers[i].UUID, ProjectID: servers[i].ProjectID, UserID: servers[i].UserID, Flavor: servers[i].Flavor,
+			ImageRef: servers[i].ImageRef, Zone: servers[i].Zone, Host: r.Host, Node: r.Node,
+		}}
+	}
+	if err := s.o.Store.CreateServers(ctx, asked, grant.Confirm); err != nil {
+		return nil, fmt.Errorf("creating servers: %w", err)
+	}
+	s.Kick()
+	return servers, nil
+}
+
+// instance is the server of that index.
+func (s *Service) instance(r Request, index, of int) wire.Server {
+	server := r.Server
+	server.UUID = uuid.NewString()
+	server.LaunchIndex = index
+	if of > 1 {
+		server.Name = fmt.Sprintf("%s-%d", server.Name, index+1)
+		if server.Hostname != "" {
+			server.Hostname = fmt.Sprintf("%s-%d", server.Hostname, index+1)
+		}
+	}
+	server.Metadata, server.Tags = maps.Clone(server.Metadata), slices.Clone(server.Tags)
+	server.Flavor.ExtraSpecs = maps.Clone(server.Flavor.ExtraSpecs)
+	server.Host, server.Node, server.NodeUUID = "", "", ""
+	server.VMState, server.TaskState, server.PowerState = wire.VMBuilding, wire.TaskScheduling, wire.PowerNoState
+	server.CreatedAt = s.o.Now().UTC()
+	return server
+}
+
+func invalid(err error) error {
+	var wrong *placing.InvalidError
+	if errors.As(err, &wrong) {
+		return &Invalid{wrong.Message}
+	}
+	return err
+}

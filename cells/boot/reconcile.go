@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+func (s *Service) reconcileAndSay(ctx context.Context) {
+	if err := s.reconcile(ctx); err != nil && ctx.Err() == nil {
+		s.o.Logger.Warn().Err(err).Msg("Not all that deleted or half-built servers left could be cleared up; it is tried again.")
+	}
+}
+
+// reconcile goes round once. A cell that is down is left for later; other errors do not keep it from the rest.
+func (s *Service) reconcile(ctx context.Context) error {
+	cells, err := s.o.Store.Cells(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the cells: %w", err)
+	}
+	errs := []error{s.clearClaims(ctx)}
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
+		return c.Unfinished(ctx, graceful, s.o.Reclaim)
+	})
+	for _, a := range answers {
+		if a.Down() {
+			continue
+		}
+		if a.Err != nil {
+			errs = append(errs, fmt.Errorf("asking cell %s what is unfinished: %w", a.Cell.Name, a.Err))
+			continue
+		}
+		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.compare(ctx, a.Cell))
+	}
+	return errors.Join(errs...)
+}
+
+// alone does something to a server that nobody else in this process does anything to; otherwise it is left for the next round.
+func (s *Service) alone(uuid string, do func() error) error {
+	free, _ := s.busy.try(uuid)
+	if free == nil {
+		return nil
+	}
+	defer free()
+	if err := do(); err != nil {
+		return fmt.Errorf("server %s: %w", uuid, err)
+	}
+	return nil
+}
+
+// clearClaims sees to claims that no build request leads to any more.
+func (s *Service) clearClaims(ctx context.Context) error {
+	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-graceful))
+	if err != nil {
+		return fmt.Errorf("reading the claims: %w", err)
+	}
+	var errs []error
+	for _, c := range claims {
+		errs = append(errs, s.alone(c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID) }))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) clearClaim(ctx context.Context, uuid string) error {
+	_, err := s.o.Store.BuildRequest(ctx, uuid)
+	if err == nil {
+		return nil // the scheduler's
+	}
+	if !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	m, err := s.o.Store.Mapping(ctx, uuid)
+	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	if m.CellUUID != "" {
+		cell, err := s.cell(ctx, m.CellUUID)
+		if err != nil {
+			return err
+		}
+		states, err := s.states(ctx, cell, []string{uuid})
+		if errors.Is(err, gather.ErrDown) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if state, known := states[uuid]; known && !state.Deleted {
+			return s.o.Store.Unclaim(ctx, uuid) // its cell accounts for it
+		}
+	}
+	if err := s.o.Placement.Release(ctx, uuid); err != nil {
+		return err
+	}
+	return s.o.Store.Unclaim(ctx, uuid)
+}
+
+// finishAll does what a cell has left to do.
+func (s *Service) finishAll(ctx context.Context, cell apidb.Cell, u wire.Unfinished) error {
+	var errs []error
+	for _, h := range u.Hidden {
+		errs = append(errs, s.alone(h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }))
+	}
+	for _, h := range u.Unfreed {
+		errs = append(errs, s.alone(h.UUID, func() error { return s.unallocate(ctx, h.UUID, cell) }))
+	}
+	if s.o.Reclaim > 0 {
+		for _, h := range u.Reclaimable {
+			errs = append(errs, s.alone(h.UUID, func() error { return s.reclaim(ctx, cell, h) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finishHidden releases or erases a row that was inserted and then forgotten.
+func (s *Service) finishHidden(ctx context.Context, cell apidb.Cell, uuid string) error {
+	m, err := s.o.Store.Mapping(ctx, uuid)
+	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	unknown := err != nil
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		switch {
+		case m.CellUUID == cell.UUID:
+			_, err := c.Release(ctx, uuid)
+			return struct{}{}, err
+		case unknown, m.CellUUID != "", m.Queued():
+			return struct{}{}, c.Discard(ctx, uuid)
+		}
+		return struct{}{}, nil // nothing is decided yet
+	})
+	return err
+}
+
+// reclaim deletes for good what was softly deleted for long enough.
+func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u wire.UnfinishedServer) error {
+	m, err := s.o.Store.Mapping(ctx, u.UUID)
+	if err != nil {
+		return err
+	}
+	if m.CellUUID != cell.UUID {
+		return fmt.Errorf("it is softly deleted in cell %s, and mapped to cell %q", cell.UUID, m.CellUUID)
+	}
+	err = s.deleteIn(ctx, m, false)
+	if err == nil {
+		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("A softly deleted server is deleted for good.")
+	}
+	return err
+}
+
+// comparePage is how many mappings of a cell are compared in one round; the next goes on from there.
+const comparePage = wire.MaxStates
+
+// compare corrects queued_for_delete where it says something else than the cell. Servers that the cell does not know are left as they are.
+func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
+	s.mu.Lock()
+	from := s.cursor[cell.UUID]
+	s.mu.Unlock()
+	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, comparePage)
+	if err != nil {
+		return fmt.Errorf("reading the mappings of cell %s: %w", cell.Name, err)
+	}
+	next := int64(0) // from the beginning
+	if len(mappings) == comparePage {
+		next = mappings[len(mappings)-1].ID
+	}
+	uuids := make([]string, 0, len(mappings))
+	for _, m := range mappings {
+		uuids = append(uuids, m.InstanceUUID)
+	}
+	// Twice, because a deletion writes in two places: what differs still is not under way.
+	for range 2 {
+		if uuids, err = s.differing(ctx, cell, uuids); err != nil || len(uuids) == 0 {
+			break
+		}
+	}
+	if err == nil && len(uuids) > 0 {
+		err = s.correct(ctx, cell, uuids)
+	}
+	if errors.Is(err, gather.ErrDown) {
+		return nil
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.cursor[cell.UUID] = next
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// differing are those of the servers whose flag is not what the cell says.
+func (s *Service) differing(ctx context.Context, cell apidb.Cell, uuids []string) ([]string, error) {
+	if len(uuids) == 0 {
+		return nil, nil
+	}
+	states, err := s.states(ctx, cell, uuids)
+	if err != nil {
+		return nil, err
+	}
+	mappings, err := s.o.Store.MappingsOf(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	var differ []string
+	for _, uuid := range uuids {
+		state, known := states[uuid]
+		m := mappings[uuid]
+		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
+			differ = append(differ, uuid)
+		}
+	}
+	return differ, nil
+}
+
+// correct turns the flags of servers over, each while nobody here does anything to it.
+func (s *Service) correct(ctx context.Context, cell apidb.Cell, uuids []string) error {
+	var errs []error
+	for _, uuid := range uuids {
+		errs = append(errs, s.alone(uuid, func() error {
+			still, err := s.differing(ctx, cell, []string{uuid})
+			if err != nil || len(still) == 0 {
+				return err
+			}
+			m, err := s.o.Store.Mapping(ctx, uuid)
+			if err != nil {
+				return err
+			}
+			s.o.Logger.Info().Str("server", uuid).Str("cell", cell.Name).Bool("queued_for_delete", !m.Queued()).
+				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")
+			return s.o.Store.SetQueued(ctx, map[string]bool{uuid: !m.Queued()})
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// states asks a cell what became of servers, by uuid.
+func (s *Service) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]wire.ServerState, error) {
+	return statesOf(ctx, s.o.Gatherer, cell, uuids)
+}
+
+func statesOf(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string) (map[string]wire.ServerState, error) {
+	list, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) ([]wire.ServerState, error) {
+		return c.States(ctx, uuids)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking cell %s what became of %d servers: %w", cell.Name, len(uuids), err)
+	}
+	states := make(map[string]wire.ServerState, len(list))
+	for _, state := range list {
+		states[state.UUID] = state
+	}
+	return states, nil
+}

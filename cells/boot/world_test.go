@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	apisqlite "github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+)
+
+// tester is what the world needs of a test and of a property.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+var ctx = context.Background()
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+// fault is how a link fails.
+type fault int
+
+const (
+	up      fault = iota
+	refused       // nobody listens
+	lost          // the request is carried out, and the answer is lost
+	hangs         // the request never arrives, and there is no answer
+	rubbish       // something else answers
+)
+
+// link is the way to a service, which can fail. It counts requests by method and path, with what varies replaced.
+type link struct {
+	mu     sync.Mutex
+	to     http.Handler
+	how    fault
+	on     func(*http.Request) fault // for single requests; nil: as how says
+	counts map[string]int
+}
+
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	how, on := l.how, l.on
+	l.counts[route(r)]++
+	l.mu.Unlock()
+	if on != nil {
+		if special := on(r); special != up {
+			how = special
+		}
+	}
+	switch how {
+	case refused:
+		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	case hangs:
+		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	case rubbish:
+		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
+	}
+	served := r.Clone(r.Context())
+	if served.Body == nil {
+		served.Body = http.NoBody
+	}
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
+	answer := httptest.NewRecorder()
+	l.to.ServeHTTP(answer, served)
+	if how == lost {
+		return nil, io.ErrUnexpectedEOF
+	}
+	response := answer.Result()
+	response.Request = r
+	return response, nil
+}
+
+func (l *link) set(how fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.how, l.on = how, nil
+}
+
+func (l *link) when(on func(*http.Request) fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on = on
+}
+
+// counted are the requests since the last time.
+func (l *link) counted() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := l.counts
+	l.counts = map[string]int{}
+	return counts
+}
+
+func route(r *http.Request) string {
+	parts := strings.Split(r.URL.Path, "/")
+	for i, p := range parts {
+		if len(p) == 36 {
+			parts[i] = "{uuid}"
+		}
+	}
+	return r.Method + " " + strings.Join(parts, "/")
+}
+
+// site is a cell with its hosts.
+type site struct {
+	cell   apidb.Cell
+	link   *link
+	store  *cellsqlite.Store
+	server *cell.Cell
+	agents []*agent
+}
+
+// world is all of it: an API database, cells with agents, and a Placement. Its clock goes when it is told to.
+type world struct {
+	t     tester
+	dir   string
+	store *apisqlite.Store
+	sites []*site // cell0 first
+	pl    *placement.Server
+	plink *link
+	log   *bytes.Buffer
+
+	options  func(*boot.Options, *quota.Options)
+	client   *placing.Client
+	gatherer *gather.Gatherer
+	quota    *quota.Service
+	boot     *boot.Service
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+// newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
+func newWorld(t tester, dir string, hosts []int, options func(*boot.Options, *quota.Options)) *world {
+	t.Helper()
+	w := &world{t: t, dir: dir, now: start, options: options, log: &bytes.Buffer{}}
+	var err error
+	w.pl, err = placement.New(ctx, placement.Config{
+		StateDir: filepath.Join(dir, "placement"), Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+	w.must(err)
+	w.plink = &link{to: w.pl.Handler(), counts: map[string]int{}}
+	w.store, err = apisqlite.Open(ctx, filepath.Join(dir, "api", "api.db"), apisqlite.Options{Now: w.clock})
+	w.must(err)
+	w.addCell(apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0"}, 0)
+	for i, n := range hosts {
+		w.addCell(apidb.Cell{Name: fmt.Sprintf("cell%d", i+1)}, n)
+	}
+	w.restart()
+	w.discover()
+	return w
+}
+
+func (w *world) addCell(c apidb.Cell, hosts int) {
+	w.t.Helper()
+	c.URL = "http://" + c.Name
+	c, err := w.store.CreateCell(ctx, c)
+	w.must(err)
+	s := &site{cell: c, link: &link{counts: map[string]int{}}}
+	s.store, err = cellsqlite.Open(ctx, filepath.Join(w.dir, c.Name+".db"), c.Name)
+	w.must(err)
+	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
+	w.must(err)
+	s.link.to = s.server
+	w.sites = append(w.sites, s)
+	for i := range hosts {
+		s.agents = append(s.agents, newAgent(w, s, fmt.Sprintf("%s-host%d", c.Name, i+1)))
+	}
+}
+
+// restart throws away all that a process of the compute API remembers, and begins anew.
+func (w *world) restart() {
+	w.t.Helper()
+	var err error
+	w.client, err = placing.New(placing.Config{
+		Endpoint:  w.endpoint,
+		Authorize: asAdmin, Transport: w.plink,
+	})
+	w.must(err)
+	w.gatherer = gather.New(gather.Options{Client: func(c apidb.Cell) (*cellclient.Client, error) {
+		return cellclient.New(cellclient.Config{URL: c.URL, Transport: w.site(c.UUID).link})
+	}, Now: w.clock, Logger: zerolog.Nop()})
+	log := zerolog.New(zerolog.SyncWriter(w.log))
+	qo := quota.Options{
+		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Logger: log,
+		Defaults: apidb.QuotaSet{quota.Instances: -1, quota.Cores: -1, quota.RAM: -1},
+	}
+	bo := boot.Options{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Now: w.clock, RecheckQuota: true, Logger: log}
+	if w.options != nil {
+		w.options(&bo, &qo)
+	}
+	w.quota, err = quota.New(qo)
+	w.must(err)
+	bo.Quota = w.quota
+	w.boot, err = boot.New(bo)
+	w.must(err)
+}
+
+func asAdmin(_ context.Context, h http.Header) error {
+	h.Set("X-Auth-Token", "admin")
+	return nil
+}
+
+func (w *world) close() {
+	errs := []error{w.store.Close(), w.pl.Close()}
+	for _, s := range w.sites {
+		errs = append(errs, s.store.Close())
+	}
+	w.must(errors.Join(errs...))
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func (w *world) site(uuid string) *site {
+	for _, s := range w.sites {
+		if s.cell.UUID == uuid {
+			return s
+		}
+	}
+	w.t.Fatalf("there is no cell %s", uuid)
+	return nil
+}
+
+// beat has all hosts show life.
+func (w *world) beat() {
+	for _, s := range w.sites {
+		for _, a := range s.agents {
+			a.beat()
+		}
+	}
+}
+
+func (w *world) discover() boot.DiscoverReport {
+	w.t.Helper()
+	w.beat()
+	cells, err := w.store.Cells(ctx)
+	w.must(err)
+	report, err := boot.Discover(ctx, w.store, w.gatherer, cells)
+	w.must(err)
+	return report
+}
+
+// ask sends a request to Placement past the link.
+func (w *world) ask(method, path string, body, into any) {
+	w.t.Helper()
+	var text []byte
+	if body != nil {
+		var err error
+		text, err = json.Marshal(body)
+		w.must(err)
+	}
+	r := httptest.NewRequest(method, path, bytes.NewReader(text))
+	r.Header.Set("X-Auth-Token", "admin")
+	r.Header.Set("OpenStack-API-Version", "placement 1.38")
+	r.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	w.pl.Handler().ServeHTTP(answer, r)
+	if answer.Code >= 300 {
+		w.t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+	}
+	if into != nil {
+		w.must(json.Unmarshal(answer.Body.Bytes(), into))
+	}
+}
+
+var small = wire.Flavor{ID: "1", Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}
+
+// create asks for servers of project p.
+func (w *world) create(change ...func(*boot.Request)) ([]wire.Server, error) {
+	r := boot.Request{Server: wire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}}
+	for _, c := range change {
+		c(&r)
+	}
+	return w.boot.Create(ctx, r, false)
+}
+
+// created asks for one server, which must work.
+func (w *world) created(change ...func(*boot.Request)) string {
+	w.t.Helper()
+	servers, err := w.create(change...)
+	w.must(err)
+	return servers[0].UUID
+}
+
+func (w *world) schedule() {
+	w.t.Helper()
+	w.must(w.boot.Schedule(ctx))
+}
+
+// row is the server in the cell that it is mapped to.
+func (w *world) row(uuid string) wire.Server {
+	w.t.Helper()
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	if m.CellUUID == "" {
+		w.t.Fatalf("server %s is placed nowhere", uuid)
+	}
+	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+	w.must(err)
+	return row
+}
+
+// delete deletes a server as the compute API does.
+func (w *world) delete(uuid string, soft bool) error {
+	m, err := w.store.Mapping(ctx, uuid)
+	if err != nil {
+		return err
+	}
+	return w.boot.Delete(ctx, m, soft)
+}
+
+func (w *world) endpoint(context.Context) (string, error) { return "http://placement", nil }

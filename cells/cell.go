@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/internal/servertls"
+)
+
+// CellDatabase is the name of a cell's database in its state directory.
+const CellDatabase = "cell.db"
+
+// CellConfig is what the process of one cell is made of. Name, Database and Auth are needed.
+type CellConfig struct {
+	// Name is the cell's. Its database keeps it, and is refused under another one.
+	Name string
+	// Database is the file of its database.
+	Database string
+	Auth     cell.Auth
+	TLS      servertls.Files
+	// ReportInterval is how often agents show life, ServiceDownTime after which silence a host is down.
+	ReportInterval, ServiceDownTime time.Duration
+	Version                         string
+	Logger                          zerolog.Logger
+}
+
+// Cell is the process of one cell. Make one with NewCell, and Close it.
+type Cell struct {
+	store   celldb.Store
+	handler *cell.Cell
+	tls     *tls.Config
+	cfg     CellConfig
+}
+
+// NewCell opens the database of a cell, and makes it when it is not there. Errors wrap [ErrConfig], or say what is wrong with the database.
+func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
+	config, err := cfg.TLS.Config(cfg.Logger, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	store, err := sqlite.Open(ctx, cfg.Database, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := cell.New(cell.Config{
+		Store: store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
+	}
+	return &Cell{store: store, handler: handler, tls: config, cfg: cfg}, nil
+}
+
+// Handler is the HTTP side.
+func (c *Cell) Handler() http.Handler { return c.handler }
+
+// Serve answers requests on the listener until the context ends. It closes the listener in any case.
+func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
+	if err := c.cfg.Auth.CheckListen(l.Addr().Network(), l.Addr().String()); err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())
+	}
+	return serveHTTP(ctx, l, c.handler, c.tls, c.cfg.Logger)
+}
+
+// Close closes the database. Stop serving first.
+func (c *Cell) Close() error { return c.store.Close() }

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// maxUUIDs bounds the uuids that a request may name at once.
+const maxUUIDs = 100000
+
+// calls are all calls of the protocol.
+func (c *Cell) calls() []call {
+	return []call{
+		{"GET", "/v1/cell", anyClient, c.getCell},
+		{"POST", "/v1/servers/query", theAPI, c.queryServers},
+		{"POST", "/v1/servers/states", theAPI, c.postStates},
+		{"GET", "/v1/servers/unfinished", theAPI, c.getUnfinished},
+		{"GET", "/v1/servers/{uuid}", theAPI, c.getServer},
+		{"PUT", "/v1/servers/{uuid}", theAPI, c.putServer},
+		{"POST", "/v1/servers/{uuid}/release", theAPI, c.release},
+		{"POST", "/v1/servers/{uuid}/discard", theAPI, c.discard},
+		{"POST", "/v1/servers/{uuid}/delete", theAPI, c.deleteServer},
+		{"POST", "/v1/servers/{uuid}/restore", theAPI, c.restore},
+		{"POST", "/v1/servers/{uuid}/freed", theAPI, c.freed},
+		{"GET", "/v1/survey", theAPI, c.getSurvey},
+		{"GET", "/v1/services", theAPI, c.getServices},
+		{"PATCH", "/v1/services/{uuid}", theAPI, c.patchService},
+		{"GET", "/v1/compute-nodes", theAPI, c.getComputeNodes},
+		{"POST", "/v1/compute-nodes/mapped", theAPI, c.postMapped},
+		{"PUT", "/v1/hosts/{host}", theHost, c.putHost},
+		{"GET", "/v1/hosts/{host}/work", theHost, c.getWork},
+		{"POST", "/v1/hosts/{host}/reports", theHost, c.postReports},
+	}
+}
+
+func (c *Cell) getCell(r *http.Request) (any, error) {
+	info, err := c.config.Store.Info(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return wire.CellInfo{Name: info.Name, Epoch: info.Epoch, Version: c.config.Version, Now: c.moment().Now}, nil
+}
+
+func (c *Cell) queryServers(r *http.Request) (any, error) {
+	q, err := decode[wire.ServerQuery](r)
+	if err != nil {
+		return nil, err
+	}
+	return c.config.Store.Servers(r.Context(), q, c.moment())
+}
+
+func (c *Cell) postStates(r *http.Request) (any, error) {
+	request, err := decode[wire.StatesRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	if err := celldb.CheckUUIDs(request.UUIDs, wire.MaxStates); err != nil {
+		return nil, err
+	}
+	states, err := c.config.Store.States(r.Context(), request.UUIDs)
+	return wire.StatesAnswer{States: states}, err
+}
+
+// maxSeconds bounds times in queries, so that no arithmetic overflows: a hundred years.
+const maxSeconds = 100 * 366 * 24 * 3600
+
+func (c *Cell) getUnfinished(r *http.Request) (any, error) {
+	q, err := readQuery(r, "hidden_for", "reclaim_after")
+	if err != nil {
+		return nil, err
+	}
+	hidden, err := q.integer("hidden_for", 0, maxSeconds)
+	if err != nil {
+		return nil, err
+	}
+	reclaim, err := q.integer("reclaim_after", 0, maxSeconds)
+	if err != nil {
+		return nil, err
+	}
+	now := c.moment().Now
+	var softBefore time.Time
+	if reclaim > 0 {
+		softBefore = now.Add(-time.Duration(reclaim) * time.Second)
+	}
+	return c.config.Store.Unfinished(r.Context(), now.Add(-time.Duration(hidden)*time.Second), softBefore)
+}
+
+func (c *Cell) getServer(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	return c.config.Store.Server(r.Context(), uuid, c.moment())
+}
+
+func (c *Cell) putServer(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	server, err := decode[wire.Server](r)
+	if err != nil {
+		return nil, err
+	}
+	if server.UUID != uuid {
+		return nil, badRequest("The server in the body is %.64q, and the one in the path %s.", server.UUID, uuid)
+	}
+	return c.config.Store.Insert(r.Context(), server, c.moment())
+}
+
+// onServer does something to the server in the path and wakes its host.
+func (c *Cell) onServer(r *http.Request, do func(uuid string) (wire.Server, error)) (wire.Server, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return wire.Server{}, err
+	}
+	server, err := do(uuid)
+	c.rings(server.Host, err)
+	return server, err
+}
+
+func (c *Cell) release(r *http.Request) (any, error) {
+	return c.onServer(r, func(uuid string) (wire.Server, error) { return c.config.Store.Release(r.Context(), uuid, c.moment()) })
+}
+
+func (c *Cell) restore(r *http.Request) (any, error) {
+	return c.onServer(r, func(uuid string) (wire.Server, error) { return c.config.Store.Restore(r.Context(), uuid, c.moment()) })
+}
+
+func (c *Cell) deleteServer(r *http.Request) (any, error) {
+	request, err := decode[wire.DeleteRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	var answer wire.DeleteAnswer
+	_, err = c.onServer(r, func(uuid string) (_ wire.Server, err error) {
+		answer, err = c.config.Store.Delete(r.Context(), uuid, request.Kind, c.moment())
+		return answer.Server, err
+	})
+	return answer, err
+}
+
+func (c *Cell) discard(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.config.Store.Discard(r.Context(), uuid)
+}
+
+func (c *Cell) freed(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.config.Store.Freed(r.Context(), uuid)
+}
+
+func (c *Cell) getSurvey(r *http.Request) (any, error) {
+	q, err := readQuery(r, "project_id")
+	if err != nil {
+		return nil, err
+	}
+	return c.config.Store.Survey(r.Context(), q.text("project_id"), c.moment())
+}
+
+func (c *Cell) getServices(r *http.Request) (any, error) {
+	if _, err := readQuery(r); err != nil {
+		return nil, err
+	}
+	services, err := c.config.Store.Services(r.Context(), c.moment())
+	return map[string]any{"services": services}, err
+}
+
+func (c *Cell) patchService(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := decode[wire.ServicePatch](r)
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.config.Store.PatchService(r.Context(), uuid, patch, c.moment())
+	c.rings(service.Host, err)
+	return service, err
+}
+
+func (c *Cell) getComputeNodes(r *http.Request) (any, error) {
+	q, err := readQuery(r, "unmapped")
+	if err != nil {
+		return nil, err
+	}
+	unmapped := false
+	if text := q.text("unmapped"); text != "" {
+		if unmapped, err = strconv.ParseBool(text); err != nil {
+			return nil, badRequest("unmapped is %.64q, not true or false.", text)
+		}
+	}
+	nodes, err := c.config.Store.ComputeNodes(r.Context(), unmapped)
+	return map[string]any{"compute_nodes": nodes}, err
+}
+
+func (c *Cell) postMapped(r *http.Request) (any, error) {
+	request, err := decode[wire.MappedRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	if err := celldb.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
+		return nil, err
+	}
+	return nil, c.config.Store.Mapped(r.Context(), request.UUIDs)
+}
+
+func (c *Cell) putHost(r *http.Request) (any, error) {
+	report, err := decode[wire.HostReport](r)
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.config.Store.Info(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	service, refused, err := c.config.Store.Report(r.Context(), r.PathValue("host"), report, c.moment())
+	return wire.HostState{Service: service, Epoch: info.Epoch, ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)), Refused: refused}, err
+}
+
+func (c *Cell) getWork(r *http.Request) (any, error) {
+	host := r.PathValue("host")
+	if err := celldb.CheckHost(host); err != nil {
+		return nil, err
+	}
+	q, err := readQuery(r, "after", "epoch", "wait")
+	if err != nil {
+		return nil, err
+	}
+	after, err := q.integer("after", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := q.integer("wait", 0, maxSeconds)
+	if err != nil {
+		return nil, err
+	}
+	return c.work(r.Context(), host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
+}
+
+func (c *Cell) postReports(r *http.Request) (any, error) {
+	host := r.PathValue("host")
+	if err := celldb.CheckHost(host); err != nil {
+		return nil, err
+	}
+	request, err := decode[wire.Reports](r)
+	if err != nil {
+		return nil, err
+	}
+	if len(request.Reports) > wire.MaxReports {
+		return nil, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge, Message: "There are more reports than are taken at once."}
+	}
+	refused, err := c.config.Store.Apply(r.Context(), host, request.Reports, c.moment())
+	c.rings(host, err)
+	return wire.ReportsAnswer{Refused: refused}, err
+}
+
+func pathUUID(r *http.Request) (string, error) {
+	uuid := r.PathValue("uuid")
+	return uuid, celldb.CheckUUID(uuid)
+}
+
+// query is the query of a request, with no parameter that is not known and none twice.
+type query url.Values
+
+func readQuery(r *http.Request, known ...string) (query, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("The query cannot be read: %.200s.", err.Error())
+	}
+	for name, all := range values {
+		if !slices.Contains(known, name) || len(all) > 1 {
+			return nil, badRequest("The parameter %.64q is not known here, or given twice.", name)
+		}
+	}
+	return query(values), nil
+}
+
+func (q query) text(name string) string { return url.Values(q).Get(name) }
+
+// integer is a parameter that is a whole number of the range; 0 without one.
+func (q query) integer(name string, least, most int64) (int64, error) {
+	text := q.text(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, badRequest("%s is %.64q, not a whole number from %d to %d.", name, text, least, most)
+	}
+	return n, nil
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Config is what a cell is made of.
+type Config struct {
+	Store celldb.Store
+	Auth  Auth
+	// ReportInterval is how often agents are asked to show life; 10 s when zero.
+	ReportInterval time.Duration
+	// ServiceDownTime is how long after its last word a host counts as up; 60 s when zero. It must be longer than ReportInterval.
+	ServiceDownTime time.Duration
+	// MaxWait bounds how long an agent may wait for work in one request; 60 s when zero.
+	MaxWait time.Duration
+	// MaxWaiting bounds how many requests wait for the work of one host; 8 when zero.
+	MaxWaiting int
+	// Version is this program's, for GET /v1/cell.
+	Version string
+	// Now is the clock; time.Now when nil.
+	Now    func() time.Time
+	Logger zerolog.Logger
+}
+
+// Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end with their contexts.
+type Cell struct {
+	config Config
+	routes *http.ServeMux
+	bells  bells
+}
+
+// New makes a cell. The store stays the caller's.
+func New(c Config) (*Cell, error) {
+	if c.Store == nil || c.Auth.identify == nil {
+		return nil, errors.New("a cell needs a store, and a way to know its clients")
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}} {
+		if *d.value < 0 {
+			return nil, errors.New("a cell's times are not negative")
+		}
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	if c.ServiceDownTime <= c.ReportInterval {
+		return nil, errors.New("service_down_time must be longer than report_interval, or hosts count as down between two reports")
+	}
+	if c.MaxWaiting <= 0 {
+		c.MaxWaiting = 8
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	cell := &Cell{config: c}
+	cell.routes = cell.routed()
+	return cell, nil
+}
+
+// moment is now.
+func (c *Cell) moment() celldb.Moment {
+	return celldb.Moment{Now: celldb.Kept(c.config.Now()), DownTime: c.config.ServiceDownTime}
+}
+
+// rings wakes the host of a server after a change of it. After an error that is no refusal nobody knows what was written, so all look again.
+func (c *Cell) rings(host string, err error) {
+	var refusal *wire.Error
+	switch {
+	case err == nil && host != "":
+		c.bells.ring(host)
+	case err != nil && !errors.As(err, &refusal):
+		c.bells.ringAll()
+	}
+}
+
+// work waits until there is news for the host, or for as long as it is told to.
+func (c *Cell) work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+	var over <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for last := wait <= 0; ; {
+		// Before looking, or a change between looking and waiting would be missed.
+		rung, stop := c.bells.wait(host, c.config.MaxWaiting)
+		if rung == nil {
+			return wire.Work{}, &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "Too many requests wait for the work of this host already; is there more than one agent of its name?"}
+		}
+		work, news, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
+		if err != nil || news || last {
+			stop()
+			return work, err
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return wire.Work{}, ctx.Err()
+		case <-over:
+			last = true
+		case <-rung:
+		}
+		stop()
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+// Roles of tokens.
+const (
+	RoleAPI   = "compute-api" // does the calls of the compute API
+	RoleAgent = "agent"       // does those of the host that the token's user is
+)
+
+// Auth is how a cell finds out who sends a request. Make one with [NoAuth], [Tokens] or [MutualTLS].
+type Auth struct {
+	name     string
+	identify func(r *http.Request) (caller, error)
+}
+
+// caller is who sends a request.
+type caller struct {
+	api  bool
+	host func(name string) bool // whether it is the agent of that host
+}
+
+// NoAuth believes everybody: anybody may do everything. See [Auth.CheckListen].
+func NoAuth() Auth {
+	return Auth{"noauth", func(*http.Request) (caller, error) {
+		return caller{api: true, host: func(string) bool { return true }}, nil
+	}}
+}
+
+// Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is the agent of the host that is its user.
+func Tokens(tokens authn.Authenticator) Auth {
+	return Auth{"token", func(r *http.Request) (caller, error) {
+		p, err := tokens.Authenticate(r)
+		if err != nil {
+			return caller{}, err
+		}
+		agent := p.HasRole(RoleAgent)
+		if !agent && !p.HasRole(RoleAPI) {
+			return caller{}, forbidden("The token is of neither role that a cell knows: " + RoleAPI + " or " + RoleAgent + ".")
+		}
+		return caller{api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
+	}}
+}
+
+// MutualTLS asks the client's certificate, which the TLS configuration has had verified. One whose common name or one of whose DNS names is among apiNames is
+// the compute API; any other is the agent of the hosts that it names.
+func MutualTLS(apiNames []string) Auth {
+	apiNames = slices.Clone(apiNames)
+	return Auth{"mtls", func(r *http.Request) (caller, error) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
+			return caller{}, &authn.Unauthenticated{Reason: "The connection has no client certificate that was verified."}
+		}
+		certificate := r.TLS.VerifiedChains[0][0]
+		names := slices.Clone(certificate.DNSNames)
+		if certificate.Subject.CommonName != "" {
+			names = append(names, certificate.Subject.CommonName)
+		}
+		api := slices.ContainsFunc(names, func(name string) bool { return slices.Contains(apiNames, name) })
+		return caller{api: api, host: func(name string) bool { return !api && slices.Contains(names, name) }}, nil
+	}}
+}
+
+// CheckListen refuses to believe everybody where others than this machine can connect: noauth is for the loopback interface and for unix sockets. network is
+// tcp or unix, and address what is listened on.
+func (a Auth) CheckListen(network, address string) error {
+	if a.name != "noauth" || strings.HasPrefix(network, "unix") {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("the cell's address %q: %w", address, err)
+	}
+	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls", address)
+}
+
+// right is what a call needs.
+type right int
+
+const (
+	anyClient right = iota // any that is known
+	theAPI
+	theHost // the agent of the host in the path
+)
+
+// admit finds out who sends a request, and refuses who may not.
+func (a Auth) admit(r *http.Request, need right, host string) error {
+	who, err := a.identify(r)
+	switch {
+	case err != nil:
+		return err
+	case need == theAPI && !who.api:
+		return forbidden("This call is for the compute API.")
+	case need == theHost && !who.host(host):
+		return forbidden("This call is for the agent of that host.")
+	}
+	return nil
+}
+
+func forbidden(message string) error {
+	return &wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: message}
+}

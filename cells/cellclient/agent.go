@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// workSlack is how much longer than it was asked to a cell may take for an answer to a long poll.
+const workSlack = 10 * time.Second
+
+// Report registers a host, and shows life.
+func (c *Client) Report(ctx context.Context, host string, report wire.HostReport) (wire.HostState, error) {
+	path, err := under("/v1/hosts/", host, "")
+	if err != nil {
+		return wire.HostState{}, err
+	}
+	return fetch(ctx, c, http.MethodPut, path, report, func(s *wire.HostState) error { return ofDatabase(s.Epoch) })
+}
+
+// Work waits for what shall be so on a host and is newer than the revision after of the epoch, at most for as long as wait (in whole seconds,
+// rounded up) and a little.
+func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+	values := url.Values{"after": {strconv.FormatInt(after, 10)}, "epoch": {epoch}, "wait": {seconds(wait)}}
+	path, err := under("/v1/hosts/", host, "/work?"+values.Encode())
+	if err != nil {
+		return wire.Work{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(wait, 0)+workSlack)
+	defer cancel()
+	return fetch(ctx, c, http.MethodGet, path, nil, func(w *wire.Work) error { return ofDatabase(w.Epoch) })
+}
+
+// Reports tells a cell what is so on a host: at most [wire.MaxReports]. The answer says of each what became of it.
+func (c *Client) Reports(ctx context.Context, host string, reports []wire.Report) (wire.ReportsAnswer, error) {
+	path, err := under("/v1/hosts/", host, "/reports")
+	if err != nil {
+		return wire.ReportsAnswer{}, err
+	}
+	return fetch(ctx, c, http.MethodPost, path, wire.Reports{Reports: reports}, func(a *wire.ReportsAnswer) error {
+		if len(a.Refused) != len(reports) {
+			return broken("an answer about %d reports to %d", len(a.Refused), len(reports))
+		}
+		return nil
+	})
+}
+
+// ofDatabase checks that an answer says which database it is from: every cell's does, and hardly anything else's.
+func ofDatabase(epoch string) error {
+	if epoch == "" {
+		return broken("an answer without an epoch: is it a cell?")
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// fetch sends one request that is answered with a T, which check looks at. Check may be nil. With an error there is no T.
+func fetch[T any](ctx context.Context, c *Client, method, path string, body any, check func(*T) error) (T, error) {
+	var answer, none T
+	err := c.ask(ctx, method, path, body, &answer, func() error {
+		if check == nil {
+			return nil
+		}
+		return check(&answer)
+	})
+	if err != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
+// list is a list that has to be in an answer, be it empty or null: an object without it is something else's answer.
+type list[T any] struct {
+	items []T
+	there bool
+}
+
+// UnmarshalJSON reads the list.
+func (l *list[T]) UnmarshalJSON(data []byte) error {
+	l.there = true
+	return json.Unmarshal(data, &l.items)
+}
+
+// given checks that the list was in the answer, under that name.
+func (l *list[T]) given(name string) error {
+	if !l.there {
+		return broken("an answer without %q", name)
+	}
+	return nil
+}
+
+// under is a path with a name of somebody else's in it. An empty one, or one that a path is shortened by, names nothing.
+func under(parent, name, rest string) (string, error) {
+	if name == "" || name == "." || name == ".." {
+		return "", &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}
+	}
+	return parent + url.PathEscape(name) + rest, nil
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Cell asks who the cell is.
+func (c *Client) Cell(ctx context.Context) (wire.CellInfo, error) {
+	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *wire.CellInfo) error { return ofDatabase(info.Epoch) })
+}
+
+// Servers asks for a page.
+func (c *Client) Servers(ctx context.Context, q wire.ServerQuery) (wire.ServerPage, error) {
+	type answer struct {
+		Rows list[wire.Row] `json:"rows"`
+		More bool           `json:"more"`
+	}
+	page, err := fetch(ctx, c, http.MethodPost, "/v1/servers/query", q, func(a *answer) error { return a.Rows.given("rows") })
+	return wire.ServerPage{Rows: page.Rows.items, More: page.More}, err
+}
+
+// Server asks for one server.
+func (c *Client) Server(ctx context.Context, uuid string) (wire.Server, error) {
+	return c.server(ctx, http.MethodGet, uuid, "", nil)
+}
+
+// Insert puts a server into the cell, hidden until it is released. Repeating it changes nothing; a conflict says that another has its uuid.
+func (c *Client) Insert(ctx context.Context, s wire.Server) (wire.Server, error) {
+	return c.server(ctx, http.MethodPut, s.UUID, "", s)
+}
+
+// Release shows a server that was inserted, and lets its host begin.
+func (c *Client) Release(ctx context.Context, uuid string) (wire.Server, error) {
+	return c.server(ctx, http.MethodPost, uuid, "/release", nil)
+}
+
+// Discard erases a server that was never released. There being none is no error; that it was released is a conflict.
+func (c *Client) Discard(ctx context.Context, uuid string) error {
+	err := c.on(ctx, uuid, "/discard")
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Delete deletes a server, softly or for good.
+func (c *Client) Delete(ctx context.Context, uuid string, kind wire.DeleteKind) (wire.DeleteAnswer, error) {
+	path, err := under("/v1/servers/", uuid, "/delete")
+	if err != nil {
+		return wire.DeleteAnswer{}, err
+	}
+	return fetch(ctx, c, http.MethodPost, path, wire.DeleteRequest{Kind: kind}, func(a *wire.DeleteAnswer) error { return about(a.Server, uuid) })
+}
+
+// Restore takes back a soft delete.
+func (c *Client) Restore(ctx context.Context, uuid string) (wire.Server, error) {
+	return c.server(ctx, http.MethodPost, uuid, "/restore", nil)
+}
+
+// Freed tells the cell that the allocations of a deleted server are removed.
+func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
+
+// States asks what became of servers: one request for each [wire.MaxStates] of them.
+func (c *Client) States(ctx context.Context, uuids []string) ([]wire.ServerState, error) {
+	type answer struct {
+		States list[wire.ServerState] `json:"states"`
+	}
+	var all []wire.ServerState
+	for part := range slices.Chunk(uuids, wire.MaxStates) {
+		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", wire.StatesRequest{UUIDs: part}, func(a *answer) error { return a.States.given("states") })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, of.States.items...)
+	}
+	return all, nil
+}
+
+// Unfinished asks for what is to be seen to the end: hidden for at least hiddenFor, and softly deleted for at least reclaimAfter (0: leave those
+// out). Both are counted in whole seconds, rounded up.
+func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Duration) (wire.Unfinished, error) {
+	values := url.Values{"hidden_for": {seconds(hiddenFor)}}
+	if reclaimAfter > 0 {
+		values.Set("reclaim_after", seconds(reclaimAfter))
+	}
+	return fetch[wire.Unfinished](ctx, c, http.MethodGet, "/v1/servers/unfinished?"+values.Encode(), nil, nil)
+}
+
+// Survey asks for all that a boot has to know.
+func (c *Client) Survey(ctx context.Context, projectID string) (wire.Survey, error) {
+	type answer struct {
+		Usage    *wire.Usage            `json:"usage"`
+		Services list[wire.Service]     `json:"services"`
+		Nodes    list[wire.ComputeNode] `json:"nodes"`
+	}
+	path := "/v1/survey?" + url.Values{"project_id": {projectID}}.Encode()
+	survey, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error {
+		if a.Usage == nil {
+			return broken("an answer without usage")
+		}
+		return errors.Join(a.Services.given("services"), a.Nodes.given("nodes"))
+	})
+	if err != nil {
+		return wire.Survey{}, err
+	}
+	return wire.Survey{Usage: *survey.Usage, Services: survey.Services.items, Nodes: survey.Nodes.items}, nil
+}
+
+// Services asks for the services of all hosts.
+func (c *Client) Services(ctx context.Context) ([]wire.Service, error) {
+	type answer struct {
+		Services list[wire.Service] `json:"services"`
+	}
+	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil, func(a *answer) error { return a.Services.given("services") })
+	return all.Services.items, err
+}
+
+// PatchService changes a service.
+func (c *Client) PatchService(ctx context.Context, uuid string, patch wire.ServicePatch) (wire.Service, error) {
+	path, err := under("/v1/services/", uuid, "")
+	if err != nil {
+		return wire.Service{}, err
+	}
+	return fetch(ctx, c, http.MethodPatch, path, patch, func(s *wire.Service) error {
+		if s.UUID != uuid {
+			return broken("an answer about service %q instead of %q", s.UUID, uuid)
+		}
+		return nil
+	})
+}
+
+// ComputeNodes asks for the nodes of all hosts, or only those that are not mapped yet.
+func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error) {
+	path := "/v1/compute-nodes"
+	if unmapped {
+		path += "?unmapped=true"
+	}
+	type answer struct {
+		Nodes list[wire.ComputeNode] `json:"compute_nodes"`
+	}
+	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Nodes.given("compute_nodes") })
+	return all.Nodes.items, err
+}
+
+// Mapped tells the cell that compute nodes are in the API database.
+func (c *Client) Mapped(ctx context.Context, uuids []string) error {
+	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/mapped", wire.MappedRequest{UUIDs: uuids}, nil, nil)
+}
+
+// on does something to a server whose answer has no content that matters.
+func (c *Client) on(ctx context.Context, uuid, action string) error {
+	path, err := under("/v1/servers/", uuid, action)
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, http.MethodPost, path, nil, nil, nil)
+}
+
+// server does something to a server and is answered with it.
+func (c *Client) server(ctx context.Context, method, uuid, action string, body any) (wire.Server, error) {
+	path, err := under("/v1/servers/", uuid, action)
+	if err != nil {
+		return wire.Server{}, err
+	}
+	return fetch(ctx, c, method, path, body, func(s *wire.Server) error { return about(*s, uuid) })
+}
+
+func about(s wire.Server, uuid string) error {
+	if s.UUID != uuid {
+		return broken("an answer about server %q instead of %q", s.UUID, uuid)
+	}
+	return nil
+}
+
+// seconds counts a duration in whole ones, rounded up.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((max(d, 0)+time.Second-1)/time.Second), 10)
+}

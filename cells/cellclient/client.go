@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+const (
+	// maxAnswer is how many bytes an answer may have: a page of a thousand servers with all their metadata fits many times over.
+	maxAnswer = 64 << 20
+	// maxRequest is what a cell takes.
+	maxRequest = 4 << 20
+	// maxCall bounds a call whose caller gave it no deadline.
+	maxCall = time.Minute
+)
+
+// Config says which cell, and as whom.
+type Config struct {
+	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be in it.
+	URL string
+	// Authorize puts what proves the client's identity into the headers of a request. Nil: nothing.
+	Authorize func(http.Header) error
+	// TLS is for https://; nil is the system's defaults.
+	TLS *tls.Config
+	// Transport carries the requests instead of connections of the client's own.
+	Transport http.RoundTripper
+}
+
+// Client asks one cell. It is safe for concurrent use.
+type Client struct {
+	base      string // without a slash at its end
+	name      string // in errors
+	authorize func(http.Header) error
+	transport http.RoundTripper
+}
+
+// New makes a client; nothing is sent yet.
+func New(c Config) (*Client, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of a cell cannot be read: %w", withoutURL(err))
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return nil, fmt.Errorf("the URL of a cell, %s, may have a scheme, an address and a path, and nothing else", u.Redacted())
+	}
+	client := &Client{name: c.URL, authorize: c.Authorize, transport: c.Transport}
+	socket := ""
+	switch u.Scheme {
+	case "http", "https":
+		if u.Hostname() == "" {
+			return nil, fmt.Errorf("the URL of a cell, %q, has no host", c.URL)
+		}
+		client.base = strings.TrimRight(c.URL, "/")
+	case "unix":
+		if u.Host != "" || len(u.Path) < 2 {
+			return nil, fmt.Errorf("the URL of a cell, %q, is to be unix:///PATH, with an absolute path", c.URL)
+		}
+		socket, client.base = u.Path, "http://localhost"
+	default:
+		return nil, fmt.Errorf("the URL of a cell, %q, is to begin with http://, https:// or unix:///", c.URL)
+	}
+	if client.transport == nil {
+		client.transport = newTransport(socket, c.TLS)
+	}
+	return client, nil
+}
+
+// withoutURL is the reason of an error of url.Parse without the URL, which may hold a password.
+func withoutURL(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// CloseIdle closes connections that are not in use. The client can be used on.
+func (c *Client) CloseIdle() {
+	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+// ask sends one request and reads its answer into out, or, if out is nil, takes an answer without content; check looks at it then. Body and check
+// may be nil.
+func (c *Client) ask(ctx context.Context, method, path string, body, out any, check func() error) error {
+	err := c.exchange(ctx, method, path, body, out)
+	if err == nil && check != nil {
+		err = check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s of the cell at %s: %w", method, strings.SplitN(path, "?", 2)[0], c.name, err)
+	}
+	return nil
+}
+
+func (c *Client) exchange(ctx context.Context, method, path string, body, out any) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, maxCall)
+		defer cancel()
+	}
+	sent := new(reach)
+	req, err := c.request(bound(sent.watch(ctx)), method, path, body)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return &Failure{Kind: kindOf(err), Err: err}
+	}
+	// The transport itself and no http.Client: that would follow redirects.
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return &Failure{Kind: within(ctx, err), Sent: sent.possible(err), Err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return read(ctx, resp, out)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var content io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, &Failure{Kind: Broken, Err: fmt.Errorf("the request cannot be written as JSON: %w", err)}
+		}
+		if len(data) > maxRequest {
+			return nil, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge,
+				Message: fmt.Sprintf("The request has %d bytes and a cell takes at most %d. It was not sent.", len(data), maxRequest)}
+		}
+		content = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, &Failure{Kind: Broken, Err: err}
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "compute-agent")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.authorize != nil {
+		if err := c.authorize(req.Header); err != nil {
+			return nil, &Failure{Kind: Broken, Err: fmt.Errorf("the credentials for the cell: %w", err)}
+		}
+	}
+	return req, nil
+}
+
+// read makes an answer of a response, or the error that it is.
+func read(ctx context.Context, resp *http.Response, out any) error {
+	if resp.ContentLength > maxAnswer {
+		return broken("an answer of %d bytes, more than the %d that are read", resp.ContentLength, maxAnswer)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return &Failure{Kind: within(ctx, err), Sent: true, Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
+	}
+	if len(data) > maxAnswer {
+		return broken("an answer of more than the %d bytes that are read", maxAnswer)
+	}
+	switch status := resp.StatusCode; {
+	case status >= 200 && status < 300:
+		return readAnswer(resp, data, out)
+	case status >= 400 && status < 500:
+		return readRefusal(resp, data)
+	case status >= 500:
+		// As text: what is within a Failure must not look like a refusal.
+		return broken("status %d: %s", status, excerpt(data))
+	case status >= 300:
+		return broken("status %d, to %q: a cell does not redirect, something else answers at its address", status, resp.Header.Get("Location"))
+	default:
+		return broken("status %d", status)
+	}
+}
+
+func readAnswer(resp *http.Response, data []byte, out any) error {
+	if len(data) == 0 {
+		if out == nil {
+			return nil
+		}
+		return broken("status %d without an answer", resp.StatusCode)
+	}
+	if err := checkJSON(resp); err != nil {
+		return err
+	}
+	if out == nil {
+		var anything json.RawMessage
+		out = &anything
+	}
+	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
+		return broken("the answer is null")
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return broken("the answer of %d bytes is not what a cell answers: %w", len(data), err)
+	}
+	return nil
+}
+
+func readRefusal(resp *http.Response, data []byte) error {
+	if err := checkJSON(resp); err != nil {
+		return err
+	}
+	refusal := new(wire.Error)
+	if err := json.Unmarshal(data, refusal); err != nil {
+		return broken("status %d with an error that cannot be read: %w", resp.StatusCode, err)
+	}
+	if refusal.Code == "" {
+		return broken("status %d without a code: %s", resp.StatusCode, excerpt(data))
+	}
+	refusal.Status = resp.StatusCode
+	return refusal
+}
+
+func checkJSON(resp *http.Response) error {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return broken("status %d with content of type %q, not application/json: is it a cell?", resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	return nil
+}
+
+// excerpt is the beginning of what somebody unknown sent, fit for a log line.
+func excerpt(data []byte) string {
+	const most = 200
+	if len(data) == 0 {
+		return "(no content)"
+	}
+	if len(data) > most {
+		return fmt.Sprintf("%q...", data[:most])
+	}
+	return fmt.Sprintf("%q", data)
+}
+
+// within is what an error means when ctx may have ended the request: connections that are closed because of that tell of it in many ways.
+func within(ctx context.Context, err error) Kind {
+	if ended := ctx.Err(); ended != nil {
+		return kindOf(ended)
+	}
+	return kindOf(err)
+}
+
+// reach notes how far a request got.
+type reach struct{ asked, connected atomic.Bool }
+
+func (r *reach) watch(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { r.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { r.connected.Store(true) },
+	})
+}
+
+// possible reports whether something of the request may have been sent. A transport that got no connection has sent nothing; one that does not
+// tell, as those that are not net/http's, may have, unless it says that it could not even dial.
+func (r *reach) possible(err error) bool {
+	if r.asked.Load() {
+		return r.connected.Load()
+	}
+	return kindOf(err) != Refused
+}

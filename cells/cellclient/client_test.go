@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+const uuid = "11111111-1111-1111-1111-111111111111"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve starts a server on loopback and gives a client of it.
+func serve(t *testing.T, h http.HandlerFunc) *cellclient.Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return connect(t, cellclient.Config{URL: server.URL})
+}
+
+func connect(t *testing.T, c cellclient.Config) *cellclient.Client {
+	t.Helper()
+	client, err := cellclient.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdle)
+	return client
+}
+
+// answer writes JSON.
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// raw answers with bytes as they are, and closes the connection.
+func raw(response string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, response)
+		_ = conn.Close()
+	}
+}
+
+const okInfo = `{"name":"cell1","epoch":"e1","version":"1","now":"2026-01-01T00:00:00Z"}`
+
+func TestWhatIsNoAnswer(t *testing.T) {
+	tests := map[string]http.HandlerFunc{
+		"garbage":              answer(200, `{"name":`),
+		"trailing garbage":     answer(200, okInfo+"x"),
+		"two values":           answer(200, okInfo+okInfo),
+		"null":                 answer(200, " null\n"),
+		"a list":               answer(200, `[]`),
+		"no epoch":             answer(200, `{}`),
+		"no content":           answer(204, ""),
+		"empty":                answer(200, ""),
+		"wrong type of a key":  answer(200, `{"epoch":7}`),
+		"half a body":          raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + okInfo),
+		"half a chunked body":  raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + okInfo),
+		"half a body till EOF": raw("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + okInfo[:20]),
+		"half a header":        raw("HTTP/1.1 200 OK\r\nContent-Ty"),
+		"endless header":       raw("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20)),
+		"no HTTP":              raw("SSH-2.0-OpenSSH_9.2\r\n"),
+		"nothing":              raw(""),
+		"said to be huge":      raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 67108865\r\n\r\n"),
+		"HTML": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<html>")
+		},
+		"JSON of no type": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(w, okInfo)
+		},
+		"500":                answer(500, `{"code":"internal","message":"x"}`),
+		"503":                answer(503, `{"code":"unavailable","message":"locked"}`),
+		"502 of a proxy":     answer(502, ``),
+		"404 of a proxy":     http.NotFound,
+		"404 without a code": answer(404, `{"message":"no"}`),
+		"404 of half JSON":   answer(404, `{"code":"not_fo`),
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/v1/other", http.StatusTemporaryRedirect)
+		},
+		"304": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+	}
+	for name, handler := range tests {
+		t.Run(name, func(t *testing.T) {
+			client := serve(t, handler)
+			_, err := client.Cell(t.Context())
+			var failure *cellclient.Failure
+			if !errors.As(err, &failure) {
+				t.Fatalf("got %v, not a failure", err)
+			}
+			if failure.Kind != cellclient.Broken || !failure.Sent {
+				t.Errorf("got kind %v, sent %v: %v", failure.Kind, failure.Sent, err)
+			}
+			var refusal *wire.Error
+			if errors.As(err, &refusal) {
+				t.Errorf("a failure looks like the refusal %v", refusal)
+			}
+		})
+	}
+}
+
+func TestAHugeAnswerIsNotReadToItsEnd(t *testing.T) {
+	var written atomic.Int64
+	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		spaces := []byte(strings.Repeat(" ", 1<<20))
+		for range 200 {
+			n, err := w.Write(spaces)
+			written.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	_, err := client.Cell(t.Context())
+	var failure *cellclient.Failure
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken {
+		t.Fatalf("got %v", err)
+	}
+	if n := written.Load(); n >= 200<<20 {
+		t.Errorf("all %d bytes were taken", n)
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	var requests atomic.Int64
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		http.Redirect(w, r, r.URL.Path, http.StatusPermanentRedirect)
+	})
+	if err := client.Freed(t.Context(), uuid); err == nil {
+		t.Fatal("no error")
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		status             int
+		body               string
+		notFound, conflict bool
+	}{
+		{404, `{"code":"not_found","message":"There is no such server."}`, true, false},
+		{409, `{"code":"conflict","message":"It was released."}`, false, true},
+		{409, `{"code":"exists","message":"Another has it."}`, false, true},
+		{401, `{"code":"unauthorized","message":"Who are you?"}`, false, false},
+		{403, `{"code":"forbidden","message":"No."}`, false, false},
+		{400, `{"code":"bad_request","message":"What?"}`, false, false},
+	}
+	for _, test := range tests {
+		t.Run(test.body, func(t *testing.T) {
+			client := serve(t, answer(test.status, test.body))
+			_, err := client.Release(t.Context(), uuid)
+			var refusal *wire.Error
+			if !errors.As(err, &refusal) || refusal.Status != test.status || refusal.Message == "" {
+				t.Fatalf("got %v", err)
+			}
+			if cellclient.IsNotFound(err) != test.notFound || cellclient.IsConflict(err) != test.conflict {
+				t.Errorf("not found %v, conflict %v", cellclient.IsNotFound(err), cellclient.IsConflict(err))
+			}
+			var failure *cellclient.Failure
+			if errors.As(err, &failure) {
+				t.Errorf("a refusal looks like the failure %v", failure)
+			}
+		})
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	_ = listener.Close()
+	for _, url := range []string{"http://" + closed, "https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {
+		client := connect(t, cellclient.Config{URL: url})
+		_, err := client.Insert(t.Context(), wire.Server{UUID: uuid})
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || failure.Kind != cellclient.Refused || failure.Sent || !cellclient.NotSent(err) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestNoTLSThere(t *testing.T) {
+	server := httptest.NewServer(answer(200, okInfo))
+	t.Cleanup(server.Close)
+	client := connect(t, cellclient.Config{URL: "https" + strings.TrimPrefix(server.URL, "http")})
+	_, err := client.Cell(t.Context())
+	var failure *cellclient.Failure
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || failure.Sent {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A cell that hangs: connections are taken by the kernel, and nobody answers.
+func TestSilence(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	for scheme, sent := range map[string]bool{"http": true, "https": false} {
+		client := connect(t, cellclient.Config{URL: scheme + "://" + listener.Addr().String()})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		heard := make(chan struct{})
+		go func() { // The deadline passes when the cell has got something and says nothing.
+			defer close(heard)
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = conn.Read(make([]byte, 1))
+			cancel(context.DeadlineExceeded)
+			_, _ = io.Copy(io.Discard, conn)
+		}()
+		_, err = client.Insert(&manualDeadline{Context: ctx}, wire.Server{UUID: uuid})
+		<-heard // The connection is closed, and nothing goes on.
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || failure.Sent != sent {
+			t.Errorf("%s: %v", scheme, err)
+		}
+	}
+}
+
+func TestABodyThatStalls(t *testing.T) {
+	stalled, done := make(chan struct{}), make(chan struct{})
+	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, okInfo[:10])
+		w.(http.Flusher).Flush()
+		close(stalled)
+		<-done
+	})
+	t.Cleanup(func() { close(done) })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	deadline := &manualDeadline{Context: ctx}
+	go func() { <-stalled; cancel(context.DeadlineExceeded) }()
+	_, err := client.Cell(deadline)
+	var failure *cellclient.Failure
+	if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || !failure.Sent {
+		t.Errorf("got %v", err)
+	}
+}
+
+// manualDeadline is a context whose deadline passes when the test wants it to.
+type manualDeadline struct{ context.Context }
+
+func (m *manualDeadline) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+
+func (m *manualDeadline) Err() error {
+	if m.Context.Err() != nil {
+		return context.Cause(m.Context)
+	}
+	return nil
+}
+
+func TestACallerThatGoesAway(t *testing.T) {
+	arrived, done := make(chan struct{}), make(chan struct{})
+	client := serve(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-done })
+	t.Cleanup(func() { close(done) })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-arrived; cancel() }()
+	_, err := client.Cell(ctx)
+	var failure *cellclient.Failure
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Cancelled || !failure.Sent || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	_, err = client.Cell(ctx)
+	if !errors.As(err, &failure) || failure.Sent {
+		t.Errorf("cancelled before: %v", err)
+	}
+}
+
+// A cell that was restarted: connections kept to it are dead. A change is sent once, whatever becomes of it.
+func TestNoChangeIsSentTwice(t *testing.T) {
+	var inserts atomic.Int64
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			answer(200, okInfo)(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		inserts.Add(1)
+		raw("")(w, r)
+	})
+	for range 5 {
+		if _, err := client.Cell(t.Context()); err != nil { // a connection to be kept
+			t.Fatal(err)
+		}
+		before := inserts.Load()
+		_, err := client.Insert(t.Context(), wire.Server{UUID: uuid})
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || !failure.Sent {
+			t.Fatalf("got %v", err)
+		}
+		if n := inserts.Load() - before; n != 1 {
+			t.Fatalf("the insert was sent %d times", n)
+		}
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	server := httptest.NewUnstartedServer(answer(200, okInfo))
+	var connections atomic.Int64
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := connect(t, cellclient.Config{URL: server.URL + "/"})
+	for range 10 {
+		if _, err := client.Cell(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestUnixSocketAndCredentials(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cell.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Auth-Token") != "secret" {
+			answer(401, `{"code":"unauthorized","message":"no token"}`)(w, r)
+			return
+		}
+		answer(200, okInfo)(w, r)
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := connect(t, cellclient.Config{URL: "unix://" + path, Authorize: func(h http.Header) error { h.Set("X-Auth-Token", "secret"); return nil }})
+	info, err := client.Cell(t.Context())
+	if err != nil || info.Name != "cell1" {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	client = connect(t, cellclient.Config{URL: "unix://" + path, Authorize: func(http.Header) error { return io.ErrUnexpectedEOF }})
+	if _, err := client.Cell(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) || !cellclient.NotSent(err) {
+		t.Errorf("without credentials: %v", err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewTLSServer(answer(200, okInfo))
+	t.Cleanup(server.Close)
+	trusting := server.Client().Transport.(*http.Transport).TLSClientConfig
+	if _, err := connect(t, cellclient.Config{URL: server.URL, TLS: trusting}).Cell(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err := connect(t, cellclient.Config{URL: server.URL}).Cell(t.Context())
+	if !cellclient.NotSent(err) {
+		t.Errorf("to a server that is not trusted: %v", err)
+	}
+	t.Cleanup(server.Client().CloseIdleConnections)
+}
+
+func TestNoProxy(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	client := serve(t, answer(200, okInfo))
+	if _, err := client.Cell(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for _, url := range []string{"", "cell1:8779", "ftp://cell1", "http://", "http:///v1", "unix://", "unix:///", "unix://relative", "unix:cell.sock",
+		"http://user:secret@cell1", "http://cell1?x=1", "http://cell1#x", "http://cell 1", "http://user:secret@cell1:port"} {
+		if _, err := cellclient.New(cellclient.Config{URL: url}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+func TestTooMuchIsNotSent(t *testing.T) {
+	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	_, err := client.Insert(t.Context(), wire.Server{UUID: uuid, UserData: strings.Repeat("x", 4<<20)})
+	var refusal *wire.Error
+	if !errors.As(err, &refusal) || refusal.Code != wire.CodeTooLarge {
+		t.Errorf("got %v", err)
+	}
+}
+
+// transport carries requests in the test.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := connect(t, cellclient.Config{URL: "http://cell1", Transport: transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})})
+		start := time.Now()
+		_, err := client.Work(t.Context(), "h1", 0, "", 30*time.Second)
+		if took := time.Since(start); took <= 30*time.Second || took > time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || !failure.Sent {
+			t.Errorf("got %v", err)
+		}
+		if _, err := client.Cell(t.Context()); !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut {
+			t.Errorf("a call without a deadline: %v", err)
+		}
+	})
+}
+
+func TestRequests(t *testing.T) {
+	server := fmt.Sprintf(`{"uuid":%q}`, uuid)
+	tests := []struct {
+		call   func(context.Context, *cellclient.Client) (any, error)
+		answer string
+		want   string // METHOD URI BODY
+	}{
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Cell(ctx) }, okInfo, "GET /v1/cell "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Servers(ctx, wire.ServerQuery{Limit: 5})
+		}, `{"rows":null,"more":true}`, `POST /v1/servers/query {"limit":5}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Server(ctx, uuid) }, server, "GET /v1/servers/" + uuid + " "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Release(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/release "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Discard(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/discard "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Delete(ctx, uuid, wire.DeleteSoft)
+		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/restore "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/freed "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)
+		}, `{}`, "GET /v1/servers/unfinished?hidden_for=2&reclaim_after=3600 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`, "GET /v1/servers/unfinished?hidden_for=0 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Survey(ctx, "a b&c") }, `{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) }, `{"services":[]}`, "GET /v1/services "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.PatchService(ctx, uuid, wire.ServicePatch{DisabledReason: new(string)})
+		}, server, "PATCH /v1/services/" + uuid + ` {"disabled_reason":""}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Report(ctx, "h/1", wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{}})
+		}, `{"epoch":"e"}`, `PUT /v1/hosts/h%2F1 {"version":"1","nodes":[]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Work(ctx, "h1", 7, "e", time.Second)
+		}, `{"epoch":"e"}`, "GET /v1/hosts/h1/work?after=7&epoch=e&wait=1 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Reports(ctx, "h1", []wire.Report{{UUID: uuid, Kind: wire.ReportGone}})
+		}, `{"refused":[""]}`, `POST /v1/hosts/h1/reports {"reports":[{"uuid":"` + uuid + `","kind":"gone","power_state":0}]}`},
+	}
+	for _, test := range tests {
+		t.Run(test.want, func(t *testing.T) {
+			var got string
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				got = r.Method + " " + r.RequestURI + " " + string(body)
+				if test.answer == "" {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				answer(200, test.answer)(w, r)
+			})
+			if _, err := test.call(t.Context(), client); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	t.Run("answers about something else", func(t *testing.T) {
+		for _, test := range tests {
+			var called bool
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) { called = true; answer(200, `{"a":1}`)(w, r) })
+			_, err := test.call(t.Context(), client)
+			var failure *cellclient.Failure
+			optional := test.answer == "" || test.answer == "{}" // nothing has to be in those
+			if !called || (!errors.As(err, &failure) || failure.Kind != cellclient.Broken) != optional {
+				t.Errorf("%s: %v", test.want, err)
+			}
+		}
+	})
+}
+
+func TestDiscard(t *testing.T) {
+	if err := serve(t, answer(404, `{"code":"not_found","message":"none"}`)).Discard(t.Context(), uuid); err != nil {
+		t.Errorf("of what is not there: %v", err)
+	}
+	if err := serve(t, answer(409, `{"code":"conflict","message":"released"}`)).Discard(t.Context(), uuid); !cellclient.IsConflict(err) {
+		t.Errorf("of what was released: %v", err)
+	}
+	if err := serve(t, http.NotFound).Discard(t.Context(), uuid); err == nil {
+		t.Error("a 404 of something that is no cell counts")
+	}
+}
+
+func TestManyStatesAreAskedForInParts(t *testing.T) {
+	var sizes []int
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var q wire.StatesRequest
+		_ = json.NewDecoder(r.Body).Decode(&q)
+		sizes = append(sizes, len(q.UUIDs))
+		answer(200, fmt.Sprintf(`{"states":[{"uuid":%q,"vm_state":"active"}]}`, q.UUIDs[0]))(w, r)
+	})
+	var uuids []string
+	for i := range 2500 {
+		uuids = append(uuids, fmt.Sprint(i))
+	}
+	states, err := client.States(t.Context(), uuids)
+	if err != nil || len(states) != 3 {
+		t.Errorf("%d states, %v", len(states), err)
+	}
+	if diff := cmp.Diff([]int{1000, 1000, 500}, sizes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNamesThatAreNone(t *testing.T) {
+	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
+	for _, name := range []string{"", ".", ".."} {
+		if _, err := client.Server(t.Context(), name); !cellclient.IsNotFound(err) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

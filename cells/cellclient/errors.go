@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Kind says how a cell failed.
+type Kind int
+
+// The kinds of failures.
+const (
+	// Refused: no connection could be made. It costs no time.
+	Refused Kind = iota + 1
+	// TimedOut: there was no whole answer in time.
+	TimedOut
+	// Broken: what came is no answer: a connection that broke, half a body, not JSON, a 5xx, too much, or about something else.
+	Broken
+	// Cancelled: the caller went away first. It says nothing about the cell.
+	Cancelled
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Refused:
+		return "no connection"
+	case TimedOut:
+		return "no answer in time"
+	case Broken:
+		return "broken answer"
+	case Cancelled:
+		return "cancelled"
+	default:
+		return fmt.Sprintf("Kind(%d)", int(k))
+	}
+}
+
+// Failure says that a cell gave no answer that counts.
+type Failure struct {
+	Kind Kind
+	// Sent is false only if nothing of the request can have reached the cell: then nothing was done. Otherwise the outcome is unknown.
+	Sent bool
+	Err  error
+}
+
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %v", f.Kind, f.Err) }
+
+// Unwrap gives what lies beneath. It is never a *wire.Error: a failure is no refusal.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// IsNotFound reports whether the cell refused because there is no such thing.
+func IsNotFound(err error) bool { return hasCode(err, wire.CodeNotFound) }
+
+// IsConflict reports whether the cell refused because the state of the server does not allow it, or because another has its uuid.
+func IsConflict(err error) bool { return hasCode(err, wire.CodeConflict, wire.CodeExists) }
+
+// NotSent reports whether an error promises that nothing reached the cell.
+func NotSent(err error) bool {
+	var f *Failure
+	return errors.As(err, &f) && !f.Sent
+}
+
+func hasCode(err error, codes ...wire.Code) bool {
+	var refusal *wire.Error
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	for _, code := range codes {
+		if refusal.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// broken is a failure by what a cell answered, so it was sent.
+func broken(format string, args ...any) *Failure {
+	return &Failure{Kind: Broken, Sent: true, Err: fmt.Errorf(format, args...)}
+}
+
+// kindOf says what an error of the transport means.
+func kindOf(err error) Kind {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Cancelled
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return TimedOut
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return Refused
+	}
+	return Broken
+}

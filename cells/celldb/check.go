@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Bounds of what is asked and inserted.
+const (
+	// MaxLimit is how many rows a page has at most.
+	MaxLimit = 10000
+	// maxName bounds names, as Nova's columns do.
+	maxName = 255
+	// maxPattern bounds a name pattern, in bytes.
+	maxPattern = 1024
+)
+
+var powerStates = []int{wire.PowerNoState, wire.PowerRunning, wire.PowerPaused, wire.PowerShutdown, wire.PowerCrashed, wire.PowerSuspended}
+
+// CheckUUID refuses what is not a uuid in its canonical form: 36 characters, lower case.
+func CheckUUID(s string) error {
+	if len(s) != 36 || strings.ToLower(s) != s || uuid.Validate(s) != nil {
+		return invalid("%q is not a uuid in its canonical form", cut(s, 64))
+	}
+	return nil
+}
+
+// CheckUUIDs refuses a list with something else, or with more than most.
+func CheckUUIDs(list []string, most int) error {
+	if len(list) > most {
+		return invalid("%d uuids are more than the %d that are taken at once", len(list), most)
+	}
+	for _, s := range list {
+		if err := CheckUUID(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckHost refuses what no host is called.
+func CheckHost(host string) error { return checkName("host", host) }
+
+func checkName(what, name string) error {
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
+		return invalid("%q is no name of a %s: it has 1 to %d bytes, none of them a control character or a slash", cut(name, 64), what, maxName)
+	}
+	return nil
+}
+
+// CheckInsert refuses a server that cannot be inserted: one is to be built on a host, or it is in error and has none.
+func CheckInsert(s wire.Server) error {
+	if err := CheckUUID(s.UUID); err != nil {
+		return err
+	}
+	switch {
+	case s.ProjectID == "" || len(s.ProjectID) > maxName || len(s.UserID) > maxName:
+		return invalid("server %s needs a project_id, and a user_id, of at most %d bytes", s.UUID, maxName)
+	case len(s.Name) > 4*maxName || len(s.Hostname) > maxName:
+		return invalid("the name or hostname of server %s is too long", s.UUID)
+	case s.CreatedAt.IsZero():
+		return invalid("server %s needs a created_at", s.UUID)
+	case s.UpdatedAt != nil || s.LaunchedAt != nil || s.TerminatedAt != nil || s.DeletedAt != nil || s.Deleted:
+		return invalid("server %s is said to have lived before it was inserted", s.UUID)
+	case s.Flavor.VCPUs < 0 || s.Flavor.MemoryMB < 0 || s.Flavor.VCPUs > maxAmount || s.Flavor.MemoryMB > maxAmount:
+		return invalid("the flavor of server %s has %d vcpus and %d MiB", s.UUID, s.Flavor.VCPUs, s.Flavor.MemoryMB)
+	case s.PowerState != wire.PowerNoState:
+		return invalid("server %s is said to have power before it was built", s.UUID)
+	case s.VMState == wire.VMBuilding && (s.TaskState == "" || s.TaskState == wire.TaskScheduling || s.TaskState == wire.TaskSpawning):
+		if err := CheckHost(s.Host); err != nil {
+			return err
+		}
+		if err := checkName("node", s.Node); err != nil {
+			return err
+		}
+		if s.NodeUUID != "" {
+			return CheckUUID(s.NodeUUID)
+		}
+		return nil
+	case s.VMState == wire.VMError && s.TaskState == "" && s.Host == "" && s.Node == "":
+		return nil
+	}
+	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q", s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
+}
+
+// maxAmount bounds vcpus and MiB of one server, so that no sum of them overflows.
+const maxAmount = 1 << 31
+
+// CheckReport refuses what no host says of itself.
+func CheckReport(r wire.HostReport) error {
+	if len(r.Nodes) > wire.MaxReports {
+		return invalid("%d nodes are more than the %d that a host may have", len(r.Nodes), wire.MaxReports)
+	}
+	if len(r.Version) > maxName {
+		return invalid("the version has more than %d bytes", maxName)
+	}
+	seen := map[string]bool{}
+	for _, n := range r.Nodes {
+		if err := CheckUUID(n.UUID); err != nil {
+			return err
+		}
+		if err := checkName("node", n.Name); err != nil {
+			return err
+		}
+		if seen[n.UUID] || seen["/"+n.Name] { // no name has a slash
+			return invalid("node %s (%s) is reported twice", n.Name, n.UUID)
+		}
+		seen[n.UUID], seen["/"+n.Name] = true, true
+	}
+	return nil
+}
+
+// Pattern is the regular expression of a query's NamePattern.
+func Pattern(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > maxPattern {
+		return nil, invalid("a name_pattern has at most %d bytes", maxPattern)
+	}
+	compiled, err := regexp.Compile("(?i)" + pattern)
+	if err != nil {
+		return nil, invalid("the name_pattern cannot be read: %v", err)
+	}
+	return compiled, nil
+}
+
+// Integer says whether the values of one of wire.SortColumns in a key are integers; otherwise they are strings.
+func Integer(column string) bool { return slices.Contains(integerColumns, column) }
+
+var integerColumns = []string{"auto_disk_config", "config_drive", "created_at", "launch_index", "launched_at", "power_state", "terminated_at", "updated_at"}
+
+// CheckQuery refuses a query that means nothing.
+func CheckQuery(q wire.ServerQuery) error {
+	switch {
+	case q.Limit < 1 || q.Limit > MaxLimit:
+		return invalid("limit is %d, not 1 to %d", q.Limit, MaxLimit)
+	case q.Deleted != wire.DeletedNone && q.Deleted != wire.DeletedOnly && q.Deleted != wire.DeletedAny:
+		return invalid("deleted is %q, not %q, %q or %q", cut(string(q.Deleted), 64), wire.DeletedNone, wire.DeletedOnly, wire.DeletedAny)
+	case len(q.Sort) > len(wire.SortColumns):
+		return invalid("%d sort keys are more than the %d columns that there are", len(q.Sort), len(wire.SortColumns))
+	case q.After != nil && len(q.After) != len(q.Sort)+1:
+		return invalid("after has %d values, not one for each of %d sort keys and the uuid", len(q.After), len(q.Sort))
+	case len(q.Metadata) > maxConditions || len(q.TagsAll) > maxConditions || len(q.NotTagsAll) > maxConditions:
+		return invalid("more than %d tags or metadata items", maxConditions)
+	}
+	for i, k := range q.Sort {
+		if !slices.Contains(wire.SortColumns, k.Key) {
+			return invalid("servers cannot be sorted by %q", cut(k.Key, 64))
+		}
+		if q.After != nil && !fits(q.After[i], Integer(k.Key)) {
+			return invalid("value %d of after is a %T, which %s is not", i, q.After[i], k.Key)
+		}
+	}
+	if q.After != nil && !fits(q.After[len(q.Sort)], false) {
+		return invalid("after does not end with a uuid")
+	}
+	if q.NamePattern != "" {
+		if _, err := Pattern(q.NamePattern); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxConditions bounds conditions of which each is a look-up of its own.
+const maxConditions = 100
+
+func fits(value any, integer bool) bool {
+	switch value.(type) {
+	case string:
+		return !integer
+	case int64:
+		return integer
+	}
+	return false
+}
+
+func invalid(format string, args ...any) error {
+	return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+}

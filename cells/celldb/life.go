@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Record is a row of instances: a server, and what the cell remembers of it beside.
+type Record struct {
+	Server wire.Server
+	// Digest is that of the row as it was inserted.
+	Digest string
+	// InsertedAt is when the row came here, by the cell's clock.
+	InsertedAt time.Time
+	// CleanupDue: the row was deleted without its host, which may have a guest.
+	CleanupDue bool
+	// Unfreed: the row was deleted without its host, and the compute API has not said that the allocations are gone.
+	Unfreed bool
+	// WantRevision is the revision at which Want last changed.
+	WantRevision int64
+}
+
+// NewRecord is the hidden row of a server that was validated by [CheckInsert].
+func NewRecord(s wire.Server, m Moment) (*Record, error) {
+	s = asInserted(s)
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("digest of server %s: %w", s.UUID, err)
+	}
+	sum := sha256.Sum256(text)
+	s.Hidden = true
+	return &Record{Server: s, Digest: hex.EncodeToString(sum[:]), InsertedAt: m.Now}, nil
+}
+
+// asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as they are kept.
+func asInserted(s wire.Server) wire.Server {
+	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled = 0, 0, false, false, false
+	s.CreatedAt = Kept(s.CreatedAt)
+	if s.Fault != nil {
+		fault := *s.Fault
+		fault.Created = Kept(fault.Created)
+		s.Fault = &fault
+	}
+	return s
+}
+
+// Kept is a time as the database keeps it: in UTC, to the microsecond.
+func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// Want is what shall be so on the host of the server; "" when there is nothing that it has to do about it.
+func (r *Record) Want() wire.Want {
+	s := &r.Server
+	switch {
+	case s.Host == "" || s.Hidden:
+		return ""
+	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == wire.TaskDeleting:
+		return wire.WantGone
+	case s.Deleted, s.VMState == wire.VMError: // a spawn that failed leaves nothing
+		return ""
+	case s.TaskState == wire.TaskRestoring:
+		return wire.WantRunning
+	case s.TaskState == wire.TaskSoftDeleting, s.VMState == wire.VMSoftDeleted:
+		return wire.WantShutdown
+	}
+	return wire.WantPresent
+}
+
+// Again compares with a repeated insertion: a refusal (exists) when that was another row.
+func (r *Record) Again(inserted *Record) error {
+	if r.Digest != inserted.Digest {
+		return &wire.Error{Status: 409, Code: wire.CodeExists, Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID)}
+	}
+	return nil
+}
+
+// Release shows the row. It reports whether that changed anything, as all transitions do.
+func (r *Record) Release() bool {
+	changed := r.Server.Hidden
+	r.Server.Hidden = false
+	return changed
+}
+
+// Discardable refuses (conflict) to erase a row that was released.
+func (r *Record) Discardable() error {
+	if !r.Server.Hidden {
+		return conflict("server %s was released in this cell, and is not forgotten; delete it", r.Server.UUID)
+	}
+	return nil
+}
+
+// Delete deletes the server, whatever state it is in.
+//
+// With a host that shows life the host is asked: it destroys the guest, removes the allocations, and reports. Without, or of a server that no host ever
+// saw, the row is deleted now: then local is true, until the compute API says that the allocations are gone. A soft delete never is local in that sense,
+// for it keeps the allocations: of a host without life it only takes effect later. As in Nova, what never was active is deleted for good, however.
+//
+// Repeating a normal delete after the host has died deletes the row.
+func (r *Record) Delete(kind wire.DeleteKind, hostUp bool, now time.Time) (changed, local bool) {
+	s := &r.Server
+	switch {
+	case s.Deleted:
+		return false, r.Unfreed
+	case kind == wire.DeleteSoft && s.LaunchedAt != nil && !s.Hidden:
+		return r.deleteSoftly(hostUp, now), false
+	case s.Hidden || s.Host == "" || !hostUp:
+		r.CleanupDue = !s.Hidden && s.Host != ""
+		r.Unfreed = true
+		r.gone(now)
+		return true, true
+	case s.TaskState == wire.TaskDeleting:
+		return false, false
+	}
+	s.TaskState = wire.TaskDeleting
+	return true, false
+}
+
+func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
+	s := &r.Server
+	switch {
+	case s.TaskState == wire.TaskDeleting,
+		s.TaskState == wire.TaskSoftDeleting && hostUp,
+		s.TaskState == "" && s.VMState == wire.VMSoftDeleted:
+		return false
+	case hostUp:
+		s.TaskState = wire.TaskSoftDeleting
+	default:
+		s.VMState, s.TaskState = wire.VMSoftDeleted, ""
+	}
+	if s.DeletedAt == nil {
+		at := Kept(now)
+		s.DeletedAt = &at
+	}
+	return true
+}
+
+// gone makes it a deleted row.
+func (r *Record) gone(now time.Time) {
+	s := &r.Server
+	at := Kept(now)
+	s.VMState, s.TaskState, s.PowerState = wire.VMDeleted, "", wire.PowerNoState
+	s.Deleted, s.Hidden, s.DeletedAt = true, false, &at
+	if s.TerminatedAt == nil {
+		s.TerminatedAt = &at
+	}
+}
+
+// Restore takes a soft delete back: the host shall run the guest again, and the server is active when it says so. A refusal (conflict) of what
+// is not softly deleted.
+func (r *Record) Restore() (changed bool, err error) {
+	s := &r.Server
+	switch {
+	case s.Deleted || s.VMState != wire.VMSoftDeleted || s.TaskState == wire.TaskDeleting:
+		return false, conflict("server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s", s.UUID, s.VMState, orNone(s.TaskState), wire.VMSoftDeleted)
+	case s.TaskState == wire.TaskRestoring:
+		return false, nil
+	}
+	s.TaskState, s.DeletedAt = wire.TaskRestoring, nil
+	return true, nil
+}
+
+// Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.
+func (r *Record) Freed() (changed bool, err error) {
+	if !r.Server.Deleted {
+		return false, conflict("server %s is not deleted", r.Server.UUID)
+	}
+	changed = r.Unfreed
+	r.Unfreed = false
+	return changed, nil
+}
+
+// State is the short form of the server's.
+func (r *Record) State() wire.ServerState {
+	s := &r.Server
+	return wire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState, Deleted: s.Deleted, Hidden: s.Hidden}
+}
+
+// NotFound is the refusal of what is not there.
+func NotFound(what, name string) error {
+	return &wire.Error{Status: 404, Code: wire.CodeNotFound, Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
+}
+
+func conflict(format string, args ...any) error {
+	return &wire.Error{Status: 409, Code: wire.CodeConflict, Message: fmt.Sprintf(format, args...)}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

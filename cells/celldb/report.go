@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Bounds of a fault, in bytes: those of Nova's instance_faults.
+const (
+	maxFaultMessage = 255
+	maxFaultDetails = 65535
+)
+
+// Apply takes a report of the server's own host. refused says why a report is not taken; what comes late and means nothing any more is taken, and changes
+// nothing.
+func (r *Record) Apply(report wire.Report, now time.Time) (changed bool, refused string) {
+	if !slices.Contains(powerStates, report.PowerState) {
+		return false, fmt.Sprintf("%d is no power state", report.PowerState)
+	}
+	switch report.Kind {
+	case wire.ReportSpawned:
+		return r.spawned(report.PowerState, now)
+	case wire.ReportFailed:
+		return r.failed(report.Fault, now)
+	case wire.ReportPower:
+		return r.power(report.PowerState), ""
+	case wire.ReportGone:
+		return r.reportedGone(now)
+	case wire.ReportSettled:
+		return r.settled(report)
+	}
+	return false, fmt.Sprintf("%q is no kind of report", report.Kind)
+}
+
+// leaving says that a report about how the guest is comes too late.
+func (r *Record) leaving() bool { return r.Server.Deleted || r.Server.TaskState == wire.TaskDeleting }
+
+func (r *Record) spawned(power int, now time.Time) (bool, string) {
+	s := &r.Server
+	switch {
+	case r.leaving():
+		return false, ""
+	case s.VMState == wire.VMError:
+		return false, "the server is in error: its build was reported as failed"
+	case s.VMState != wire.VMBuilding: // a repetition
+		return false, ""
+	}
+	at := Kept(now)
+	s.VMState, s.TaskState, s.LaunchedAt = wire.VMActive, "", &at
+	r.power(power)
+	return true, ""
+}
+
+func (r *Record) failed(fault *wire.Fault, now time.Time) (bool, string) {
+	s := &r.Server
+	switch {
+	case r.leaving(), s.VMState == wire.VMError:
+		return false, ""
+	case s.VMState != wire.VMBuilding:
+		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
+	}
+	f := wire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
+	if fault != nil {
+		f = *fault
+	}
+	if f.Created.IsZero() {
+		f.Created = now
+	}
+	f.Created = Kept(f.Created)
+	f.Message, f.Details = cut(f.Message, maxFaultMessage), cut(f.Details, maxFaultDetails)
+	s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", wire.PowerNoState, &f
+	return true, ""
+}
+
+// power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the vm_state only while no task is under way. Unlike
+// Nova's, a guest that runs although its server is stopped is not stopped again: whoever started it had a reason, so the server is active.
+func (r *Record) power(power int) bool {
+	s := &r.Server
+	if r.leaving() {
+		return false
+	}
+	before, state := s.PowerState, s.VMState
+	s.PowerState = power
+	switch {
+	case s.TaskState != "":
+	case s.VMState == wire.VMActive && (power == wire.PowerShutdown || power == wire.PowerCrashed):
+		s.VMState = wire.VMStopped
+	case s.VMState == wire.VMStopped && power == wire.PowerRunning:
+		s.VMState = wire.VMActive
+	}
+	return s.PowerState != before || s.VMState != state
+}
+
+func (r *Record) reportedGone(now time.Time) (bool, string) {
+	switch s := &r.Server; {
+	case s.Deleted:
+		// The host has removed the allocations as well.
+		changed := r.CleanupDue || r.Unfreed
+		r.CleanupDue, r.Unfreed = false, false
+		return changed, ""
+	case s.TaskState == wire.TaskDeleting:
+		r.gone(now)
+		return true, ""
+	default:
+		return false, fmt.Sprintf("nobody has asked to delete the server: it is in vm_state %s, task_state %s", s.VMState, orNone(s.TaskState))
+	}
+}
+
+func (r *Record) settled(report wire.Report) (bool, string) {
+	s := &r.Server
+	want := r.Want()
+	switch {
+	case r.leaving():
+		return false, ""
+	case report.Revision < r.WantRevision:
+		return false, fmt.Sprintf("what shall be so has changed since revision %d, at %d", report.Revision, r.WantRevision)
+	case want == wire.WantShutdown && (s.TaskState == wire.TaskSoftDeleting || s.PowerState != report.PowerState):
+		s.VMState, s.TaskState, s.PowerState = wire.VMSoftDeleted, "", report.PowerState
+		return true, ""
+	case want == wire.WantRunning:
+		s.VMState, s.TaskState = wire.VMActive, ""
+		r.power(report.PowerState)
+		return true, ""
+	case want == wire.WantShutdown:
+		return false, ""
+	}
+	return false, "the server is to be neither running again nor shut down"
+}
+
+// cut shortens a text to at most n bytes, between characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Errors of a database, beside the refusals, which are *wire.Error.
+var (
+	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
+	ErrUnavailable = errors.New("cell database unavailable")
+	// ErrSchema says that the database is of a newer program, or none of this program's. It was not touched.
+	ErrSchema = errors.New("schema cannot be used")
+	// ErrName says that the database is another cell's.
+	ErrName = errors.New("database of another cell")
+)
+
+// Moment is when something is done, by the cell's clock, and what counts as life then.
+type Moment struct {
+	Now time.Time
+	// DownTime is how long after its last word a host still counts as up.
+	DownTime time.Duration
+}
+
+// Alive says whether a host with that last word shows life: as in Nova, a word from the future, after the clock was set back, is as good as one
+// from the past.
+func (m Moment) Alive(lastSeenUp time.Time) bool {
+	return !lastSeenUp.IsZero() && m.Now.Sub(lastSeenUp).Abs() <= m.DownTime
+}
+
+// Info is whose database it is.
+type Info struct {
+	Name string
+	// Epoch is made with the database.
+	Epoch string
+	// Revision is that of the last change; at least 1.
+	Revision int64
+}
+
+// MaxUnfinished is how many servers of each kind an answer of Unfinished has at most, oldest first.
+const MaxUnfinished = 10000
+
+// Store is a cell's database. All methods are safe for concurrent use. A refusal is a *wire.Error; other errors wrap those above, or that of the
+// context. A method that returns an error has written nothing.
+//
+// Servers in answers carry HostUp and HostDisabled as of the moment.
+type Store interface {
+	// Info is whose database it is.
+	Info(ctx context.Context) (Info, error)
+
+	// Servers is a page of servers, hidden ones not among them. The cost of a page that is sorted by created_at is O(limit).
+	Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.ServerPage, error)
+	// Server is one server, in whatever state: hidden and deleted ones too.
+	Server(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	// Insert makes a hidden row. The same row again is answered as it is by now; another one of the uuid is refused (exists).
+	Insert(ctx context.Context, s wire.Server, m Moment) (wire.Server, error)
+	// Release shows a hidden row and lets its host begin.
+	Release(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	// Discard erases a hidden row; a released one is refused (conflict), and one that is not there is no error.
+	Discard(ctx context.Context, uuid string) error
+	// Delete asks the host to delete, or deletes; see [Record.Delete].
+	Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m Moment) (wire.DeleteAnswer, error)
+	// Restore takes a soft delete back.
+	Restore(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	// Freed notes that the compute API has removed the allocations of a deleted server.
+	Freed(ctx context.Context, uuid string) error
+	// States says what became of servers; those that are not there are missing.
+	States(ctx context.Context, uuids []string) ([]wire.ServerState, error)
+	// Unfinished has the servers that are hidden since before the first time, deleted and not freed, and softly deleted since before the
+	// second (zero: none of these). Each at most MaxUnfinished, oldest first.
+	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (wire.Unfinished, error)
+
+	// Survey is what a boot asks: what the project uses, and all hosts.
+	Survey(ctx context.Context, projectID string, m Moment) (wire.Survey, error)
+	// Services are those of all hosts, by ID.
+	Services(ctx context.Context, m Moment) ([]wire.Service, error)
+	// PatchService changes a service; its host learns of it.
+	PatchService(ctx context.Context, uuid string, p wire.ServicePatch, m Moment) (wire.Service, error)
+	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
+	ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error)
+	// Mapped notes that nodes are in the API database. Those that are not there are left out.
+	Mapped(ctx context.Context, uuids []string) error
+
+	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
+	Report(ctx context.Context, host string, r wire.HostReport, m Moment) (service wire.Service, refused []string, err error)
+	// Work is what is new for a host after a revision of an epoch; news is false when there is nothing. A host that never reported is refused (not
+	// found).
+	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work wire.Work, news bool, err error)
+	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has "" for those that were taken, and
+	// otherwise why not.
+	Apply(ctx context.Context, host string, reports []wire.Report, m Moment) ([]string, error)
+
+	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
+	SchemaVersion(ctx context.Context) (has, knows int, err error)
+	Close() error
+}

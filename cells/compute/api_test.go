@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/oslopolicy"
+)
+
+// TestMicroversions: which one a request gets, which is echoed, and how those are refused that are none.
+func TestMicroversions(t *testing.T) {
+	c := newCloud(t, Options{})
+	for _, tt := range []struct {
+		name             string
+		standard, legacy []string
+		status           int
+		echo, says       string
+	}{
+		{name: "none", status: 200, echo: "2.1"},
+		{name: "a version", standard: []string{"compute 2.69"}, status: 200, echo: "2.69"},
+		{name: "latest", standard: []string{"compute latest"}, status: 200, echo: "2.69"},
+		{name: "only the old header", legacy: []string{"2.26"}, status: 200, echo: "2.26"},
+		{name: "both", standard: []string{"compute 2.47"}, legacy: []string{"2.26"}, status: 200, echo: "2.47"},
+		{name: "another service's", standard: []string{"volume 3.1"}, status: 200, echo: "2.1"},
+		{name: "several services", standard: []string{"volume 3.1, compute 2.5", "placement 1.2"}, status: 200, echo: "2.5"},
+		{name: "the last counts", standard: []string{"compute 2.5", "compute 2.6"}, status: 200, echo: "2.6"},
+		{name: "spaces", standard: []string{"  compute   2.5 "}, status: 200, echo: "2.5"},
+		{name: "no service", standard: []string{"2.5"}, status: 200, echo: "2.1"},
+		{
+			name: "too high", standard: []string{"compute 2.999"}, status: 406, echo: "2.999",
+			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+		},
+		{
+			name: "too low", standard: []string{"compute 2.0"}, status: 406, echo: "2.0",
+			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+		},
+		{
+			name: "another API", standard: []string{"compute 3.1"}, status: 406, echo: "3.1",
+			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+		},
+		{
+			name: "a word", standard: []string{"compute abc"}, status: 400,
+			says: "badRequest: API Version String abc is of invalid format. Must be of format MajorNum.MinorNum.",
+		},
+		{
+			name: "a leading zero", standard: []string{"compute 2.01"}, status: 400,
+			says: "badRequest: API Version String 2.01 is of invalid format. Must be of format MajorNum.MinorNum.",
+		},
+		{
+			name: "no minor number", legacy: []string{"2"}, status: 400,
+			says: "badRequest: API Version String 2 is of invalid format. Must be of format MajorNum.MinorNum.",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/v2.1/servers", nil)
+			r.Header.Set("X-Auth-Token", "u:p1")
+			r.Header["Openstack-Api-Version"] = tt.standard
+			if tt.legacy != nil {
+				r.Header.Set("X-OpenStack-Nova-API-Version", tt.legacy[0])
+			}
+			got := c.send(r)
+			if got.status != tt.status || got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
+			}
+			standard, vary := "", []string(nil)
+			if tt.echo != "" {
+				standard, vary = "compute "+tt.echo, []string{"OpenStack-API-Version", "X-OpenStack-Nova-API-Version"}
+			}
+			if h := got.header; h.Get("OpenStack-API-Version") != standard || h.Get("X-OpenStack-Nova-API-Version") != tt.echo {
+				t.Errorf("echoed are %q and %q, not %q", h.Get("OpenStack-API-Version"), h.Get("X-OpenStack-Nova-API-Version"), tt.echo)
+			}
+			if diff := gocmp.Diff(vary, got.header.Values("Vary")); diff != "" {
+				t.Errorf("Vary (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEveryAnswerHasARequestID: in both headers, and a new one each time.
+func TestEveryAnswerHasARequestID(t *testing.T) {
+	c := newCloud(t, Options{})
+	form := regexp.MustCompile(`^req-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	for _, path := range []string{"/v2.1/servers", "/v2.1/servers", "/v2.1/nothing", "/v2.1/servers/abc"} {
+		got := c.ask(member, "", path)
+		id := got.header.Get("X-Openstack-Request-Id")
+		if !form.MatchString(id) || seen[id] || got.header.Get("X-Compute-Request-Id") != id {
+			t.Errorf("%s: the ids are %q and %q", path, id, got.header.Get("X-Compute-Request-Id"))
+		}
+		seen[id] = true
+	}
+}
+
+// TestRefusedBeforeAHandler: who is not known, what is no path, and what is no method of it.
+func TestRefusedBeforeAHandler(t *testing.T) {
+	c := newCloud(t, Options{})
+	const project = "0123456789abcdef0123456789abcdef"
+	for _, tt := range []struct {
+		name, method, path, token string
+		status                    int
+		says                      string
+	}{
+		{"nobody", "GET", "/v2.1/servers", "", 401, "unauthorized: The request has no X-Auth-Token header."},
+		{"nobody asks for nothing", "GET", "/v2.1/nothing", "", 401, "unauthorized: The request has no X-Auth-Token header."},
+		{"no such path", "GET", "/v2.1/nothing", "u:p1", 404, "itemNotFound: The resource could not be found."},
+		{"a slash too many", "GET", "/v2.1/servers/", "u:p1", 404, "itemNotFound: The resource could not be found."},
+		{"a path without end", "GET", "/v2.1/servers" + strings.Repeat("/a", 1000), "u:p1", 404, "itemNotFound: The resource could not be found."},
+		{"no such method", "PATCH", "/v2.1/servers/detail", "u:p1", 405, "badMethod: The method PATCH is not allowed for this resource."},
+		{"with the project", "GET", "/v2.1/" + project + "/servers", "u:" + project, 200, ""},
+		{"with a project that is a name", "GET", "/v2.1/demo/servers", "u:demo", 200, ""},
+		{
+			"with another project", "GET", "/v2.1/0a-1b/servers", "u:p1", 400,
+			"badRequest: Malformed request URL: URL's project_id '0a-1b' doesn't match Context's project_id 'p1'",
+		},
+		{"with what cannot be a project", "GET", "/v2.1/xyz/servers", "u:p1", 404, "itemNotFound: The resource could not be found."},
+		{"a query that cannot be read", "GET", "/v2.1/servers?a=%zz", "u:p1", 400, `badRequest: The query of the request cannot be read: invalid URL escape "%zz".`},
+		{"a query that is too long", "GET", "/v2.1/servers?name=" + strings.Repeat("a", 70000), "u:p1", 414, "computeFault: The query has 70005 bytes; this server reads at most 65536."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest(tt.method, tt.path, nil)
+			if tt.token != "" {
+				r.Header.Set("X-Auth-Token", tt.token)
+			}
+			got := c.send(r)
+			if got.status != tt.status || got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
+			}
+			if allow := got.header.Get("Allow"); tt.status == 405 && allow != "GET" {
+				t.Errorf("Allow is %q", allow)
+			}
+		})
+	}
+}
+
+// TestProjectInLinks: links have the project where the path has it, and the endpoint that is configured.
+func TestProjectInLinks(t *testing.T) {
+	for _, tt := range []struct{ endpoint, path, self, bookmark, next string }{
+		{"", "/v2.1/servers", "http://compute/v2.1/servers/", "http://compute/servers/", "http://compute/v2.1/servers?"},
+		{"", "/v2.1/p1/servers", "http://compute/v2.1/p1/servers/", "http://compute/p1/servers/", "http://compute/v2.1/p1/servers?"},
+		{"https://api.example/compute/", "/v2.1/servers", "https://api.example/compute/v2.1/servers/", "https://api.example/compute/servers/", "https://api.example/compute/v2.1/servers?"},
+	} {
+		c := newCloud(t, Options{Endpoint: tt.endpoint})
+		s := c.has(1, server(1, "a"))
+		got := c.ask(member, "2.1", tt.path+"?limit=1&sort_dir=asc")
+		link := func(from any, n int) any { return from.([]any)[n].(map[string]any)["href"] }
+		links := got.body["servers"].([]any)[0].(map[string]any)["links"]
+		if link(links, 0) != tt.self+s.UUID || link(links, 1) != tt.bookmark+s.UUID || link(got.body["servers_links"], 0) != tt.next+"limit=1&sort_dir=asc&marker="+s.UUID {
+			t.Errorf("%s at %q: %s", tt.path, tt.endpoint, got.text)
+		}
+	}
+}
+
+// TestPanicIsAnswered: a bug costs its own request alone, and the log has the stack.
+func TestPanicIsAnswered(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.api.routes = newRouteTree([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	got := c.ask(member, "", "/v2.1/bug")
+	id := got.header.Get("X-Openstack-Request-Id")
+	if got.status != 500 || got.message() != "computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	if log := c.logged.String(); !strings.Contains(log, "boom") || !strings.Contains(log, "api_test.go") || !strings.Contains(log, id) {
+		t.Errorf("the log says\n%s", log)
+	}
+}
+
+// TestBodies: what is no JSON object, is too large, or of another type, is refused in Nova's words.
+func TestBodies(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.api.routes = newRouteTree([]route{{method: "POST", path: "/v2.1/things", handle: func(_ *API, x *exchange) error {
+		members, err := x.object()
+		if err != nil {
+			return err
+		}
+		return x.json(http.StatusAccepted, members)
+	}}})
+	for _, tt := range []struct {
+		name, kind, body string
+		status           int
+		says             string
+	}{
+		{"an object", "application/json", `{"a": "<&>"}`, 202, ""},
+		{"of no type", "", `{}`, 202, ""},
+		{"a list", "application/json", `[]`, 400, "badRequest: Malformed request body"},
+		{"null", "application/json", `null`, 400, "badRequest: Malformed request body"},
+		{"nothing", "application/json", ``, 400, "badRequest: Malformed request body"},
+		{"half", "application/json", `{"a":`, 400, "badRequest: Malformed request body"},
+		{"XML", "application/xml", `<a/>`, 415, "badMediaType: Unsupported Content-Type"},
+		{"too large", "application/json", `{"a":"` + strings.Repeat("a", maxBody) + `"}`, 413, "overLimit: Request is too large."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, length := range []bool{true, false} {
+				r := httptest.NewRequest(http.MethodPost, "/v2.1/things", strings.NewReader(tt.body))
+				r.Header.Set("X-Auth-Token", "u:p1")
+				r.Header.Set("Content-Type", tt.kind)
+				if !length {
+					r.ContentLength = -1
+				}
+				if got := c.send(r); got.status != tt.status || tt.says != "" && got.message() != tt.says {
+					t.Errorf("%d %s, not %d %s", got.status, got.text, tt.status, tt.says)
+				}
+			}
+		})
+	}
+}
+
+// TestRoles: what the roles may, and that admin implies member and member reader.
+func TestRoles(t *testing.T) {
+	c := newCloud(t, Options{})
+	s := c.has(1, server(1, "a"))
+	for _, tt := range []struct {
+		token, roles string
+		path         string
+		status       int
+		says         string
+	}{
+		{"u:p1", "reader", "/v2.1/servers", 200, ""},
+		{"u:p1", "member", "/v2.1/servers/detail", 200, ""},
+		{"u:p1", "MEMBER", "/v2.1/servers/" + s.UUID, 200, ""},
+		{"u:p1", "other", "/v2.1/servers", 403, "forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
+		{"u:p1", "other", "/v2.1/servers/detail", 403, "forbidden: Policy doesn't allow os_compute_api:servers:detail to be performed."},
+		{"u:p1", "other", "/v2.1/servers/" + s.UUID, 403, "forbidden: Policy doesn't allow os_compute_api:servers:show to be performed."},
+		{"u:p2", "admin", "/v2.1/servers/" + s.UUID, 200, ""},
+		{"u:p2", "member", "/v2.1/servers/" + s.UUID, 404, "itemNotFound: Instance " + s.UUID + " could not be found."},
+		{"u:p1", "", "/v2.1/servers", 200, ""}, // believed to be a member, as with noauth2
+		{"admin", "", "/v2.1/servers?all_tenants=1", 200, ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, tt.path, nil)
+		r.Header.Set("X-Auth-Token", tt.token)
+		if tt.roles != "" {
+			r.Header.Set("X-Roles", tt.roles)
+		}
+		if got := c.send(r); got.status != tt.status || got.message() != tt.says {
+			t.Errorf("%s as %s: %d %s", tt.path, tt.roles, got.status, got.text)
+		}
+	}
+	system := httptest.NewRequest(http.MethodGet, "/v2.1/servers", nil)
+	system.Header.Set("X-Auth-Token", "admin")
+	system.Header.Set("Openstack-System-Scope", "all")
+	if got := c.send(system); got.status != 403 {
+		t.Errorf("with a token for the system: %d", got.status)
+	}
+}
+
+// unable cannot find out who sends a request.
+type unable struct{}
+
+func (unable) Authenticate(*http.Request) (authn.Principal, error) {
+	return authn.Principal{}, errors.New("keystone is away")
+}
+
+// TestWhoCannotBeFoundOut: that is the service's fault, and passes.
+func TestWhoCannotBeFoundOut(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.api.auth = unable{}
+	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	if !strings.Contains(c.logged.String(), "keystone is away") {
+		t.Errorf("the log says %s", c.logged.String())
+	}
+}
+
+// TestPolicyFile: rules of a file go before the defaults, words stand for the roles, and what would have no effect is refused.
+func TestPolicyFile(t *testing.T) {
+	open := func(text string) (*Policy, error) {
+		path := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return OpenPolicy(path, zerolog.Nop())
+	}
+	const rule = "os_compute_api:servers:index:get_all_tenants"
+	for text, allowed := range map[string]map[string]bool{
+		"{}":                {admin: true, member: false, reader: false},
+		rule + `: "admin"`:  {admin: true, member: false, reader: false},
+		rule + `: "member"`: {admin: true, member: true, reader: false},
+		rule + `: reader`:   {admin: true, member: true, reader: true},
+		rule + `: "@"`:      {admin: true, member: true, reader: true},
+		rule + `: "!"`:      {admin: false, member: false, reader: false},
+		rule + `: "rule:mine"` + "\nmine: role:member": {admin: true, member: true, reader: false},
+		rule + `: "project_id:p1 and not role:admin"`:  {admin: false, member: true, reader: true},
+	} {
+		policy, err := open(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		c := newCloud(t, Options{})
+		c.api.policy = policy
+		for who, want := range allowed {
+			// The rule is asked for when the filter counts, which it does for all.
+			if got := c.ask(who, "2.69", "/v2.1/servers?all_tenants=1"); (got.status == 200) != want {
+				t.Errorf("%s: %s gets %d %s", text, who, got.status, got.text)
+			}
+		}
+	}
+	for text, says := range map[string]string{
+		"os_compute_api:servers:indx: '@'": `did you mean "os_compute_api:servers:index"?`,
+		"mine: '@'":                        `no rule "mine"`,
+		rule + ": 'role:a role:b'":         "role:b",
+		rule + ": members":                 "members",
+	} {
+		if _, err := open(text); !errors.Is(err, oslopolicy.ErrRule) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

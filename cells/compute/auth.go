@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+// The roles that Nova's policies are made of.
+const (
+	roleAdmin  = "admin"
+	roleMember = "member"
+	roleReader = "reader"
+)
+
+// identify finds out who sends the request. As in Keystone, the role admin implies member, and member implies reader. Who is only believed
+// (authn.NoAuth) and names no role is a member of the project, as with Nova's noauth2.
+func (a *API) identify(x *exchange) error {
+	who, err := a.auth.Authenticate(x.r)
+	switch {
+	case errors.Is(err, authn.ErrUnauthenticated):
+		f := newFault(http.StatusUnauthorized, "%s", err.Error())
+		var u *authn.Unauthenticated
+		if errors.As(err, &u) && u.Challenge != "" {
+			f.headers = map[string]string{"WWW-Authenticate": u.Challenge}
+		}
+		return f
+	case err != nil:
+		return unavailable("Who sent the request could not be found out now. Send it again in a moment.").because(err)
+	}
+	roles := slices.Clone(who.Roles)
+	if _, believed := a.auth.(authn.NoAuth); believed && len(roles) == 0 && len(x.r.Header[authn.HeaderRoles]) == 0 {
+		roles = append(roles, roleMember)
+	}
+	if slices.Contains(roles, roleAdmin) && !slices.Contains(roles, roleMember) {
+		roles = append(roles, roleMember)
+	}
+	if slices.Contains(roles, roleMember) && !slices.Contains(roles, roleReader) {
+		roles = append(roles, roleReader)
+	}
+	who.Roles = roles
+	x.who = who
+	return nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+)
+
+// checked is the body of the request as an object that fits a schema of one; what does not fit is refused with Nova's text. A body that is
+// not there counts as null.
+func (x *exchange) checked(schema jsonschema.Schema) (*jsonschema.Object, error) {
+	value, err := x.decoded()
+	if err != nil {
+		return nil, err
+	}
+	if err := jsonschema.Validate(schema, value); err != nil {
+		return nil, badRequest("%s", err)
+	}
+	return value.(*jsonschema.Object), nil // each schema of a body begins with its type
+}
+
+// decoded is the body of the request as one value, nil for none.
+func (x *exchange) decoded() (any, error) {
+	if kind := x.r.Header.Get("Content-Type"); !acceptable(kind) {
+		return nil, newFault(http.StatusUnsupportedMediaType, "Unsupported Content-Type")
+	}
+	data, err := x.body()
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	value, err := jsonschema.Decode(data)
+	if err != nil {
+		return nil, badRequest("Malformed request body").because(err)
+	}
+	return value, nil
+}
+
+// checkedQuery are the parameters of the request, those that are known of the types that they have.
+func (x *exchange) checkedQuery(known jsonschema.Properties) (url.Values, error) {
+	params, err := x.query()
+	if err != nil {
+		return nil, err
+	}
+	if err := jsonschema.ValidateQuery(known, params); err != nil {
+		return nil, badRequest("%s", err)
+	}
+	return params, nil
+}
+
+// The following read members of bodies that fit their schemas: a member of another type cannot be.
+
+// memberObject is a member that is an object, nil if there is none.
+func memberObject(o *jsonschema.Object, name string) *jsonschema.Object {
+	v, _ := o.Get(name)
+	inner, _ := v.(*jsonschema.Object)
+	return inner
+}
+
+// memberList is a member that is a list, nil if there is none.
+func memberList(o *jsonschema.Object, name string) []any {
+	v, _ := o.Get(name)
+	items, _ := v.([]any)
+	return items
+}
+
+// memberString is a member that is a string, "" if there is none or it is null.
+func memberString(o *jsonschema.Object, name string) string {
+	v, _ := o.Get(name)
+	s, _ := v.(string)
+	return s
+}
+
+// memberText is a member that is a string or null.
+func memberText(o *jsonschema.Object, name string) *string {
+	v, _ := o.Get(name)
+	if s, is := v.(string); is {
+		return &s
+	}
+	return nil
+}
+
+// memberBool is a member that schema boolean describes; otherwise if there is none.
+func memberBool(o *jsonschema.Object, name string, otherwise bool) bool {
+	switch v, _ := o.Get(name); v := v.(type) {
+	case bool:
+		return v
+	case string:
+		switch strings.ToLower(v) {
+		case "true", "1", "on", "yes":
+			return true
+		}
+		return false
+	}
+	return otherwise
+}
+
+// memberInt is a member that is an integer, or a string of digits; otherwise if there is none. What is too large for an int64 is the largest:
+// schemas with a maximum do not let it come so far.
+func memberInt(o *jsonschema.Object, name string, otherwise int64) int64 {
+	v, has := o.Get(name)
+	if !has {
+		return otherwise
+	}
+	n, _ := strconv.ParseInt(jsonschema.Str(v), 10, 64)
+	return n
+}

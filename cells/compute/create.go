@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// createRoutes are the calls that make servers.
+var createRoutes = []route{
+	{method: "POST", path: "/v2.1/servers", handle: (*API).createServers},
+}
+
+// createServers answers POST /servers: 202 as soon as the API database has what was asked for; the scheduler does the rest. The order of the
+// checks is Nova's. Cost: the flavor, what [Boots] Create costs, and one question to all cells if a zone other than the default one is
+// asked for.
+func (a *API) createServers(x *exchange) error {
+	body, err := x.checked(createSchemas.at(x.version))
+	if err != nil {
+		return err
+	}
+	asked := memberObject(body, "server")
+	least := memberInt(asked, "min_count", 1)
+	most := memberInt(asked, "max_count", least)
+	if least > most {
+		return badRequest("min_count must be <= max_count")
+	}
+	if most > boot.MaxServers {
+		return badRequest("max_count must be at most %d", boot.MaxServers)
+	}
+	if err := x.allowOwn(ruleServersCreate); err != nil {
+		return err
+	}
+	if err := x.refuseUnserved(body, asked); err != nil {
+		return err
+	}
+	zone, err := x.askedZone(memberString(asked, "availability_zone"))
+	if err != nil {
+		return err
+	}
+	image := memberString(asked, "imageRef")
+	if image == "" {
+		return badRequest("Missing imageRef attribute")
+	}
+	if err := x.askedNetworks(asked); err != nil {
+		return err
+	}
+	flavor, err := x.askedFlavor(asked)
+	if err != nil {
+		return err
+	}
+	metadata, err := x.askedMetadata(asked)
+	if err != nil {
+		return err
+	}
+	server := wire.Server{
+		ProjectID: x.who.Project, UserID: x.who.User,
+		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
+		Tags: askedTags(asked), UserData: memberString(asked, "user_data"), ConfigDrive: memberBool(asked, "config_drive", false),
+		DiskConfig: "MANUAL",
+		AccessIPv4: askedAddress(asked, "accessIPv4"), AccessIPv6: askedAddress(asked, "accessIPv6"),
+		Reservation: "r-" + randomLetters(8),
+	}
+	server.Hostname = hostName(server.Name)
+	server.Description = &server.Name
+	if x.since(vDescription) {
+		server.Description = memberText(asked, "description")
+	}
+	if choice := memberString(asked, "OS-DCF:diskConfig"); choice != "" {
+		server.DiskConfig = choice
+	}
+	made, err := a.boot.Create(x.ctx(), boot.Request{
+		Server: server, Min: int(least), Max: int(most), Host: zone.host, Node: zone.node,
+	}, x.may(ruleCreateCellDown, x.who.Project))
+	if err != nil {
+		return bootFault(err)
+	}
+	return x.accepted(asked, &made[0])
+}
+
+// bootFault is how what a boot is refused for is told.
+func bootFault(err error) error {
+	var exceeded *quota.Exceeded
+	var invalid *boot.Invalid
+	switch {
+	case errors.As(err, &exceeded):
+		return forbidden("%s", exceeded).because(err)
+	case errors.Is(err, boot.ErrCellDown):
+		// No names of cells: members need not know of them. The log has them.
+		return forbidden("Policy doesn't allow %s to be performed.", ruleCreateCellDown).because(err)
+	case errors.As(err, &invalid):
+		return badRequest("%s", invalid.Message).because(err)
+	}
+	return err
+}
+
+// accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in it, the one that was sent or a new one;
+// no guest is told of it, as with Nova's drivers when passwords are not injected.
+func (x *exchange) accepted(asked *jsonschema.Object, made *wire.Server) error {
+	if memberBool(asked, "return_reservation_id", false) {
+		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))
+	}
+	password := memberString(asked, "adminPass")
+	if password == "" {
+		password = newPassword()
+	}
+	x.header().Set("Location", x.selfLink("servers", made.UUID))
+	return x.json(http.StatusAccepted, new(object).add("server", new(object).
+		add("id", made.UUID).
+		add("links", x.links("servers", made.UUID)).
+		add("OS-DCF:diskConfig", made.DiskConfig).
+		add("security_groups", list{new(object).add("name", defaultSecurityGroup)}).
+		add("adminPass", password)))
+}
+
+// passwordLetters are those that Nova makes passwords of: none is easily taken for another.
+const passwordLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+func newPassword() string { return randomOf(passwordLetters, 12) }
+
+// randomLetters is an identifier as Nova's of reservations.
+func randomLetters(n int) string { return randomOf("0123456789abcdefghijklmnopqrstuvwxyz", n) }
+
+// randomOf draws letters, each as likely as any other.
+func randomOf(letters string, n int) string {
+	made := make([]byte, 0, n)
+	drawn := make([]byte, 4*n)
+	fair := 256 - 256%len(letters)
+	for len(made) < n {
+		_, _ = rand.Read(drawn) // It never fails.
+		for _, b := range drawn {
+			if int(b) < fair && len(made) < n {
+				made = append(made, letters[int(b)%len(letters)])
+			}
+		}
+	}
+	return string(made)
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
+const defaultSecurityGroup = "default"
+
+// refuseUnserved refuses what this service has not, and would have to leave out silently: a server that is not what was asked for is worse
+// than none. What is empty asks for nothing.
+func (x *exchange) refuseUnserved(body, asked *jsonschema.Object) error {
+	for _, name := range []string{hintsMember, hintsMemberLong} {
+		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
+			return badRequest("%s: this service schedules without hints (%s).", name, shortened(strings.Join(hints.Names(), ", ")))
+		}
+	}
+	for _, name := range []string{"block_device_mapping", "block_device_mapping_v2"} {
+		if len(memberList(asked, name)) > 0 {
+			return badRequest("%s: this service has no volumes; servers boot from the image of imageRef.", name)
+		}
+	}
+	switch {
+	case len(memberList(asked, "personality")) > 0:
+		return badRequest("personality: this service does not inject files; send user_data instead.")
+	case len(memberList(asked, "trusted_image_certificates")) > 0:
+		return badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
+	case memberString(asked, "key_name") != "":
+		return badRequest("Invalid key_name provided.") // Nova's for key pairs that there are none of
+	}
+	for _, group := range memberList(asked, "security_groups") {
+		if name := memberString(group.(*jsonschema.Object), "name"); name != "" && name != defaultSecurityGroup {
+			return badRequest("Security group %s not found for project %s.", shortened(name), x.who.Project)
+		}
+	}
+	return nil
+}
+
+// askedNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where there are none.
+func (x *exchange) askedNetworks(asked *jsonschema.Object) error {
+	networks, has := asked.Get("networks")
+	some, _ := networks.([]any)
+	switch {
+	case !has || networks == "none":
+		return nil
+	case x.since(vNetworksRequired):
+		return badRequest(`networks: this service has no networks; send "networks": "none".`)
+	case len(some) > 0:
+		return badRequest("networks: this service has no networks; leave them out.")
+	}
+	return nil
+}
+
+// askedFlavor is the flavor that flavorRef names, by its id or by its URL.
+func (x *exchange) askedFlavor(asked *jsonschema.Object) (wire.Flavor, error) {
+	ref, _ := asked.Get("flavorRef")
+	id, _, _ := strings.Cut(jsonschema.Str(ref), "#")
+	id, _, _ = strings.Cut(id, "?")
+	id = id[strings.LastIndex(id, "/")+1:]
+	f, err := x.flavor(id)
+	switch {
+	case errors.Is(err, apidb.ErrNotFound) || err == nil && f.Disabled:
+		return wire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
+	case err != nil:
+		return wire.Flavor{}, err
+	case f.RootGB == 0 && !x.may(ruleCreateZeroDisk, x.who.Project):
+		return wire.Flavor{}, forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+	}
+	return f.Flavor, nil
+}
+
+// askedMetadata are the metadata, within the quota for them.
+func (x *exchange) askedMetadata(asked *jsonschema.Object) (map[string]string, error) {
+	given := memberObject(asked, "metadata")
+	if given == nil || len(given.Names()) == 0 {
+		return map[string]string{}, nil
+	}
+	limits, err := x.api.quota.Limits(x.ctx(), x.who.Project)
+	if err != nil {
+		return nil, err
+	}
+	if most, has := limits["metadata_items"]; has && most >= 0 && int64(len(given.Names())) > most {
+		return nil, forbidden("Maximum number of metadata items exceeds %d", most)
+	}
+	metadata := make(map[string]string, len(given.Names()))
+	for _, name := range given.Names() {
+		metadata[name] = memberString(given, name)
+	}
+	return metadata, nil
+}
+
+// askedTags are the tags, each once.
+func askedTags(asked *jsonschema.Object) []string {
+	var tags []string
+	for _, tag := range memberList(asked, "tags") {
+		if tag := jsonschema.Str(tag); !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// askedAddress is an address in its canonical form.
+func askedAddress(asked *jsonschema.Object, name string) string {
+	address, err := netip.ParseAddr(memberString(asked, name))
+	if err != nil {
+		return "" // none: the schema refuses others
+	}
+	return address.String()
+}
+
+// wantedZone is where a server shall be: in a zone, and, if an administrator forces it, on a host or a node.
+type wantedZone struct{ name, host, node string }
+
+// askedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count beside a forced host, unless it is the
+// default one, and without a host it has to be the zone of an enabled service of a cell that is up.
+func (x *exchange) askedZone(text string) (wantedZone, error) {
+	parts := strings.Split(text, ":")
+	z := wantedZone{name: parts[0]}
+	switch len(parts) {
+	case 1:
+	case 2:
+		z.host = parts[1]
+	case 3:
+		z.host, z.node = parts[1], parts[2]
+	default:
+		return z, badRequest("Invalid input received: Unable to parse availability_zone")
+	}
+	if z.host != "" || z.node != "" {
+		if err := x.allowOwn(ruleCreateForcedHost); err != nil {
+			return z, err
+		}
+		if z.name != x.api.options.DefaultZone {
+			z.name = ""
+		}
+		return z, nil
+	}
+	if z.name == "" || z.name == x.api.options.DefaultZone {
+		return z, nil
+	}
+	known, err := x.api.zones(x.ctx())
+	if err != nil {
+		return z, err
+	}
+	if !slices.Contains(known, z.name) {
+		return z, badRequest("The requested availability zone is not available")
+	}
+	return z, nil
+}
+
+// zones are those of the enabled services of all cells that are up.
+func (a *API) zones(ctx context.Context) ([]string, error) {
+	all, err := a.services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var zones []string
+	for _, s := range all.up {
+		if !s.Disabled && s.Zone != "" {
+			zones = append(zones, s.Zone)
+		}
+	}
+	return zones, nil
+}
+
+var (
+	hostNameDashes  = regexp.MustCompile(`[ _.]`)
+	hostNameOthers  = regexp.MustCompile(`[^\p{L}\p{N}_.-]+`)
+	hostNameLongest = 63
+)
+
+// hostName makes a host name of a server's name, as Nova does; "" if nothing is left of it.
+func hostName(name string) string {
+	latin := []rune(strings.Map(func(r rune) rune {
+		if r > 0xff {
+			return -1
+		}
+		return r
+	}, name))
+	latin = latin[:min(len(latin), hostNameLongest)]
+	s := hostNameDashes.ReplaceAllString(string(latin), "-")
+	s = strings.ToLower(hostNameOthers.ReplaceAllString(s, ""))
+	return strings.Trim(s, ".-")
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package compute is the compute API in front of the cells: HTTP as Nova speaks it, microversions 2.1 to 2.69. It keeps answering when a
+// cell is down.
+//
+//	request ─▶ id, log, panic guard, limits ─▶ who (authn) ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
+//	                                                                       handler ─▶ policy ─▶ apidb, and the cells at once
+//
+// What exists: the version documents; servers (list, detail, show, create, delete, the actions restore and forceDelete); services; flavors;
+// limits; quota sets. All other paths of Nova's are not found.
+//
+// # How a handler is written
+//
+// A call is a line in a list of routes that stands in the file of its handlers, and is named in allRoutes:
+//
+//	var widgetRoutes = []route{
+//		{method: "GET", path: "/v2.1/widgets/{id}", handle: (*API).showWidget},
+//		{method: "POST", path: "/v2.1/widgets", handle: (*API).createWidget, since: 53},
+//	}
+//
+// Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is the request and its answer:
+//
+//	func (a *API) showWidget(x *exchange) error {
+//		if err := x.allowOwn(ruleWidgetsShow); err != nil { // 403, in Nova's words; x.allow for another project, x.may for a bool
+//			return err
+//		}
+//		widget, err := a.store.Widget(x.ctx(), x.param("id"))
+//		if errors.Is(err, apidb.ErrNotFound) {
+//			return notFound("Widget %s could not be found.", x.param("id"))
+//		}
+//		if err != nil {
+//			return err // 503 for apidb.ErrUnavailable, 500 "cell is not responding" for gather.ErrDown, else 500; the log gets the cause
+//		}
+//		body := new(object).add("id", widget.ID).add("links", x.links("widgets", widget.ID))
+//		if x.since(vTags) {
+//			body.add("tags", widget.Tags)
+//		}
+//		return x.json(http.StatusOK, new(object).add("widget", body))
+//	}
+//
+// x.object reads the body as a JSON object, bounded, and refuses what is none; x.query gives the parameters. x.json also takes any value
+// that encoding/json can write; x.empty answers 202 or 204. Headers of the answer (Location) are set in x.header before. Errors to be shown are made
+// by badRequest, forbidden, notFound, conflict, unavailable or newFault: they become {"itemNotFound": {"code": 404, "message": …}} with the
+// name that Nova has for the status. A handler that panics is answered with 500, and the log has the stack.
+//
+// # Where it is not Nova
+//
+// The answers are Nova's (compared with recordings of 26.2.2) but for these:
+//
+//   - A method that a path does not have is a 405 with Allow, where Nova says 404; both, and 401, are JSON in the form of all errors.
+//   - One cell that is slow, hung or broken never takes another's servers away; a list that it fails in the middle has its servers once.
+//   - A server of another project is not found whether its cell is up or down; Nova answers 403 for one that is down.
+//   - Operations on a server whose cell is down are refused with 500, as the specification of cells that are down wants it, in a sentence that says so.
+//   - A marker in a cell that hangs is refused after the time that a cell has. Nova does not answer.
+//   - No next link follows a list that ends with a minimal record, for its marker could not be found.
+//   - A page is filled up where a server stands in a build request and in its cell; Nova's is shorter, and has no next link.
+//   - Minimal records are ordered: newest first, then by id. They are still before all others.
+//   - Filters of administrators other than name match whole values, where Nova searches with regular expressions; those by created_at, launched_at,
+//     terminated_at, progress, auto_disk_config and locked_by are refused. Filters by what no server here has (keypairs, addresses, kernels)
+//     find nothing. Patterns are Go's: without look-around and back references.
+//   - Servers have no networks, volumes, keypairs or security groups: addresses is {}, volumes_attached is [], key_name is null.
+package compute

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"maps"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+)
+
+// extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and whatever else the scheduler reads of them.
+var extraSpecRoutes = []route{
+	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).listExtraSpecs},
+	{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).addExtraSpecs},
+	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).showExtraSpec},
+	{method: "PUT", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).setExtraSpec},
+	{method: "DELETE", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).deleteExtraSpec},
+}
+
+// extraSpecs are strings or numbers by name; numbers are kept as strings.
+var (
+	extraSpecs    = js.Schema{js.Type("object"), js.Members(metadataKeys, js.Schema{js.Type("string", "number"), js.MaxLength(255)})}
+	newExtraSpecs = js.Closed(js.Properties{{Name: "extra_specs", Schema: extraSpecs}}, "extra_specs")
+	oneExtraSpec  = append(extraSpecs[:len(extraSpecs):len(extraSpecs)], js.MinMembers(1), js.MaxMembers(1))
+)
+
+func (x *exchange) noExtraSpec() error {
+	return notFound("Flavor %s has no extra specs with key %s.", x.param("id"), shortened(x.param("key")))
+}
+
+// listExtraSpecs answers GET /flavors/{id}/os-extra_specs.
+func (a *API) listExtraSpecs(x *exchange) error {
+	if err := x.allowOwn(ruleFlavorSpecsIndex); err != nil {
+		return err
+	}
+	f, err := x.flavorOfPath()
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("extra_specs", f.ExtraSpecs))
+}
+
+// showExtraSpec answers GET /flavors/{id}/os-extra_specs/{key}.
+func (a *API) showExtraSpec(x *exchange) error {
+	if err := x.allowOwn(ruleFlavorSpecsShow); err != nil {
+		return err
+	}
+	f, err := x.flavorOfPath()
+	if err != nil {
+		return err
+	}
+	value, has := f.ExtraSpecs[x.param("key")]
+	if !has {
+		return x.noExtraSpec()
+	}
+	return x.json(http.StatusOK, new(object).add(x.param("key"), value))
+}
+
+// addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get another value.
+func (a *API) addExtraSpecs(x *exchange) error {
+	body, err := x.checked(newExtraSpecs)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleFlavorSpecsCreate); err != nil {
+		return err
+	}
+	specs, err := x.mergeExtraSpecs(memberObject(body, "extra_specs"))
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("extra_specs", specs))
+}
+
+// setExtraSpec answers PUT /flavors/{id}/os-extra_specs/{key}.
+func (a *API) setExtraSpec(x *exchange) error {
+	body, err := x.checked(oneExtraSpec)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleFlavorSpecsUpdate); err != nil {
+		return err
+	}
+	if _, has := body.Get(x.param("key")); !has {
+		return badRequest("Request body and URI mismatch")
+	}
+	specs, err := x.mergeExtraSpecs(body)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, specs)
+}
+
+// mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were sent, as they were sent.
+func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
+	sent, more := new(object), make(map[string]string, len(given.Names()))
+	for _, name := range given.Names() {
+		value, _ := given.Get(name)
+		more[name] = js.Str(value)
+		if number, is := value.(js.Number); is {
+			if len(more[name]) > 255 {
+				return nil, badRequest("extra_specs value has %d characters, more than 255.", len(more[name]))
+			}
+			sent.addRaw(name, string(number))
+			continue
+		}
+		sent.add(name, more[name])
+	}
+	_, err := x.changeFlavor(func(f *apidb.Flavor) error {
+		specs := maps.Clone(f.ExtraSpecs)
+		if specs == nil {
+			specs = map[string]string{}
+		}
+		maps.Copy(specs, more)
+		f.ExtraSpecs = specs
+		return nil
+	})
+	return sent, err
+}
+
+// deleteExtraSpec answers DELETE /flavors/{id}/os-extra_specs/{key}.
+func (a *API) deleteExtraSpec(x *exchange) error {
+	if err := x.allowOwn(ruleFlavorSpecsDelete); err != nil {
+		return err
+	}
+	_, err := x.changeFlavor(func(f *apidb.Flavor) error {
+		if _, has := f.ExtraSpecs[x.param("key")]; !has {
+			return x.noExtraSpec()
+		}
+		specs := maps.Clone(f.ExtraSpecs)
+		delete(specs, x.param("key"))
+		f.ExtraSpecs = specs
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return x.empty(http.StatusOK)
+}

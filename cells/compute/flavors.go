@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+)
+
+// flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for administrators, because this service has no
+// lists of projects that may use one (os-flavor-access).
+var flavorRoutes = []route{
+	{method: "GET", path: "/v2.1/flavors", handle: (*API).listFlavors},
+	{method: "GET", path: "/v2.1/flavors/detail", handle: (*API).listFlavorsDetail},
+	{method: "GET", path: "/v2.1/flavors/{id}", handle: (*API).showFlavor},
+}
+
+// The microversions of flavors.
+const (
+	vFlavorDescription Version = 55
+	vFlavorSpecs       Version = 61 // extra specs are shown with the flavor
+)
+
+// flavorQuery are the parameters of lists of flavors.
+var flavorQuery = js.Properties{
+	{Name: "limit", Schema: schemaAnyNumber},
+	{Name: "marker", Schema: schemaText},
+	{Name: "is_public", Schema: schemaText},
+	{Name: "minRam", Schema: schemaText},
+	{Name: "minDisk", Schema: schemaText},
+	{Name: "sort_key", Schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled", "ephemeral_gb", "flavorid", "id",
+		"is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus")}},
+	{Name: "sort_dir", Schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
+}
+
+// noFlavor is the 404 for a flavor.
+func noFlavor(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
+
+// flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
+func (x *exchange) flavor(id string) (apidb.Flavor, error) {
+	f, err := x.api.store.Flavor(x.ctx(), id)
+	if err == nil && !f.IsPublic && !x.isAdmin() {
+		return apidb.Flavor{}, apidb.ErrNotFound
+	}
+	return f, err
+}
+
+// flavorOfPath is the flavor that the path names, or a 404.
+func (x *exchange) flavorOfPath() (apidb.Flavor, error) {
+	f, err := x.flavor(x.param("id"))
+	if errors.Is(err, apidb.ErrNotFound) {
+		err = noFlavor(x.param("id"))
+	}
+	return f, err
+}
+
+// showFlavor answers GET /flavors/{id}.
+func (a *API) showFlavor(x *exchange) error {
+	f, err := x.flavorOfPath()
+	if err != nil {
+		return err
+	}
+	return x.oneFlavor(&f)
+}
+
+func (x *exchange) oneFlavor(f *apidb.Flavor) error {
+	return x.json(http.StatusOK, new(object).add("flavor", x.flavorView(f)))
+}
+
+// flavorView is a flavor as the microversion has it.
+func (x *exchange) flavorView(f *apidb.Flavor) *object {
+	o := new(object).add("id", f.ID).add("name", f.Name).add("ram", f.MemoryMB).add("disk", f.RootGB)
+	if f.SwapMB == 0 {
+		o.add("swap", "")
+	} else {
+		o.add("swap", f.SwapMB)
+	}
+	o.add("OS-FLV-EXT-DATA:ephemeral", f.EphemeralGB).add("OS-FLV-DISABLED:disabled", f.Disabled).
+		add("vcpus", f.VCPUs).add("os-flavor-access:is_public", f.IsPublic)
+	if f.RxTxFactor == 0 {
+		o.add("rxtx_factor", "")
+	} else {
+		o.addNumber("rxtx_factor", f.RxTxFactor)
+	}
+	o.add("links", x.links("flavors", f.ID))
+	if x.since(vFlavorDescription) {
+		o.add("description", f.Description)
+	}
+	if x.since(vFlavorSpecs) && x.may(ruleFlavorSpecsIndex, x.who.Project) {
+		o.add("extra_specs", f.ExtraSpecs)
+	}
+	return o
+}
+
+// addNumber adds a number that need not be whole; one that is has a .0, as in Nova.
+func (o *object) addNumber(name string, value float64) *object {
+	text := strconv.FormatFloat(value, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return o.addRaw(name, text)
+}
+
+// addRaw adds a member whose value is JSON already.
+func (o *object) addRaw(name, value string) *object {
+	o.add(name, nil)
+	o.text = append(o.text[:len(o.text)-len("null")], value...)
+	return o
+}
+
+// listFlavors answers GET /flavors, listFlavorsDetail GET /flavors/detail.
+func (a *API) listFlavors(x *exchange) error {
+	return a.flavorPage(x, "flavors", func(f *apidb.Flavor) *object {
+		o := new(object).add("id", f.ID).add("name", f.Name).add("links", x.links("flavors", f.ID))
+		if x.since(vFlavorDescription) {
+			o.add("description", f.Description)
+		}
+		return o
+	})
+}
+
+func (a *API) listFlavorsDetail(x *exchange) error {
+	return a.flavorPage(x, "flavors/detail", x.flavorView)
+}
+
+// flavorPage answers with the flavors that a query asks for. There are few, so all are read, and chosen from.
+func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor) *object) error {
+	params, err := x.checkedQuery(flavorQuery)
+	if err != nil {
+		return err
+	}
+	limit := a.options.MaxLimit
+	if params.Has("limit") {
+		// The schema lets digits through only; what is too large for an int is more than the most.
+		if n, err := strconv.Atoi(last(params, "limit")); err == nil {
+			limit = min(limit, n)
+		}
+	}
+	wanted, err := x.flavorFilter(params)
+	if err != nil {
+		return err
+	}
+	all, err := a.store.Flavors(x.ctx())
+	if err != nil {
+		return err
+	}
+	sortFlavors(all, last(params, "sort_key"), last(params, "sort_dir") == "desc")
+	if marker := last(params, "marker"); params.Has("marker") {
+		at := slices.IndexFunc(all, func(f apidb.Flavor) bool { return f.ID == marker && (f.IsPublic || x.isAdmin()) })
+		if at < 0 {
+			return badRequest("marker [%s] not found", shortened(marker))
+		}
+		all = all[at+1:]
+	}
+	shown, marker := list{}, ""
+	for i := range all {
+		if len(shown) == limit {
+			break
+		}
+		if f := &all[i]; wanted(f) {
+			shown, marker = append(shown, view(f)), f.ID
+		}
+	}
+	answer := new(object).add("flavors", shown)
+	if len(shown) > 0 && len(shown) == limit {
+		answer.add("flavors_links", x.nextLink(collection, params, marker))
+	}
+	return x.json(http.StatusOK, answer)
+}
+
+// flavorFilter are the conditions of a query. Only administrators see flavors that are not public, or disabled.
+func (x *exchange) flavorFilter(params url.Values) (func(*apidb.Flavor) bool, error) {
+	public, disabled := new(true), false
+	if x.isAdmin() {
+		disabled = true
+		if params.Has("is_public") {
+			var err error
+			if public, err = parseIsPublic(last(params, "is_public")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	least := map[string]int64{"minRam": 0, "minDisk": 0}
+	for _, name := range []string{"minRam", "minDisk"} {
+		if !params.Has(name) {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(last(params, name)), 10, 64)
+		if err != nil {
+			return nil, badRequest("Invalid %s filter [%s]", name, shortened(last(params, name)))
+		}
+		least[name] = n
+	}
+	return func(f *apidb.Flavor) bool {
+		return (public == nil || *public == f.IsPublic) && (disabled || !f.Disabled) && f.MemoryMB >= least["minRam"] && f.RootGB >= least["minDisk"]
+	}, nil
+}
+
+// parseIsPublic is nil for none, which stands for both.
+func parseIsPublic(text string) (*bool, error) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "none":
+		return nil, nil
+	case "1", "t", "true", "on", "y", "yes":
+		return new(true), nil
+	case "0", "f", "false", "off", "n", "no":
+		return new(false), nil
+	}
+	return nil, badRequest("Invalid is_public filter [%s]", shortened(text))
+}
+
+// flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as well, make no difference here.
+var flavorKeys = map[string]func(a, b *apidb.Flavor) int{
+	"description":  func(a, b *apidb.Flavor) int { return strings.Compare(orEmpty(a.Description), orEmpty(b.Description)) },
+	"disabled":     func(a, b *apidb.Flavor) int { return compareBool(a.Disabled, b.Disabled) },
+	"ephemeral_gb": func(a, b *apidb.Flavor) int { return cmp.Compare(a.EphemeralGB, b.EphemeralGB) },
+	"is_public":    func(a, b *apidb.Flavor) int { return compareBool(a.IsPublic, b.IsPublic) },
+	"memory_mb":    func(a, b *apidb.Flavor) int { return cmp.Compare(a.MemoryMB, b.MemoryMB) },
+	"name":         func(a, b *apidb.Flavor) int { return strings.Compare(a.Name, b.Name) },
+	"root_gb":      func(a, b *apidb.Flavor) int { return cmp.Compare(a.RootGB, b.RootGB) },
+	"rxtx_factor":  func(a, b *apidb.Flavor) int { return cmp.Compare(a.RxTxFactor, b.RxTxFactor) },
+	"swap":         func(a, b *apidb.Flavor) int { return cmp.Compare(a.SwapMB, b.SwapMB) },
+	"vcpus":        func(a, b *apidb.Flavor) int { return cmp.Compare(a.VCPUs, b.VCPUs) },
+}
+
+// sortFlavors sorts by a key, and by the flavor's id among equals.
+func sortFlavors(all []apidb.Flavor, key string, desc bool) {
+	slices.SortFunc(all, func(a, b apidb.Flavor) int {
+		order := 0
+		if compare := flavorKeys[key]; compare != nil {
+			order = compare(&a, &b)
+		}
+		if order == 0 {
+			order = strings.Compare(a.ID, b.ID)
+		}
+		if desc {
+			return -order
+		}
+		return order
+	})
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/listing"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// errNoServer says that a cell does not know a server.
+var errNoServer = errors.New("the cell has no such server")
+
+// cellReader is what the reads of servers need of the cells.
+type cellReader interface {
+	// list is one page of the servers of cells, asked all at once.
+	list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery) (listing.Result, error)
+	// show is one server. Errors wrap errNoServer or gather.ErrDown.
+	show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error)
+}
+
+// gathered asks cells through a gatherer.
+type gathered struct{ g *gather.Gatherer }
+
+func (c gathered) list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery) (listing.Result, error) {
+	return listing.Servers(ctx, c.g, cells, q)
+}
+
+func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error) {
+	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (wire.Server, error) {
+		return client.Server(ctx, uuid)
+	})
+	if cellclient.IsNotFound(err) {
+		return wire.Server{}, errNoServer
+	}
+	return server, err
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jsonschema
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Schema is conditions in the order in which they are looked at; the first that fails is what the refusal is about.
+type Schema []Condition
+
+// Condition is one condition on a value, a keyword of JSON Schema.
+type Condition interface {
+	check(value any) *Error
+}
+
+// Error is what is wrong with a value.
+type Error struct {
+	// Path leads to the value: names of members, and indices of lists.
+	Path []any
+	// Value is what is wrong, Message why.
+	Value   any
+	Message string
+	// plain messages are told without the value.
+	plain bool
+	query bool
+}
+
+// Error is Nova's text.
+func (e *Error) Error() string {
+	switch {
+	case e.plain || len(e.Path) == 0:
+		return e.Message
+	case e.query:
+		return fmt.Sprintf("Invalid input for query parameters %s. Value: %s. %s", Str(e.Path[0]), Str(e.Value), e.Message)
+	}
+	return fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. %s", Str(e.Path[len(e.Path)-1]), Str(e.Value), e.Message)
+}
+
+// Validate checks a value; its error is an *[Error].
+func Validate(s Schema, value any) error {
+	if e := s.check(value); e != nil {
+		return e
+	}
+	return nil
+}
+
+// ValidateQuery checks the parameters of a query; each may have come several times. Parameters that no property is for are of no interest.
+func ValidateQuery(p Properties, query url.Values) error {
+	for _, property := range p {
+		for _, value := range query[property.Name] {
+			if e := property.Schema.check(value); e != nil {
+				e.Path, e.query = append([]any{property.Name}, e.Path...), true
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+func (s Schema) check(value any) *Error {
+	for _, condition := range s {
+		if e := condition.check(value); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func wrong(value any, format string, args ...any) *Error {
+	return &Error{Value: value, Message: fmt.Sprintf(format, args...)}
+}
+
+type conditionFunc func(value any) *Error
+
+func (f conditionFunc) check(value any) *Error { return f(value) }
+
+// Type wants one of some types: object, array, string, integer, number, boolean, null. 1.0 is no integer, as in draft 4.
+func Type(types ...string) Condition {
+	quoted := make([]string, len(types))
+	for i, t := range types {
+		quoted[i] = "'" + t + "'"
+	}
+	wanted := strings.Join(quoted, ", ")
+	return conditionFunc(func(value any) *Error {
+		for _, t := range types {
+			if isType(value, t) {
+				return nil
+			}
+		}
+		return wrong(value, "%s is not of type %s", Repr(value), wanted)
+	})
+}
+
+func isType(value any, t string) bool {
+	switch v := value.(type) {
+	case nil:
+		return t == "null"
+	case bool:
+		return t == "boolean"
+	case string:
+		return t == "string"
+	case Number:
+		return t == "number" || t == "integer" && v.integer()
+	case []any:
+		return t == "array"
+	case *Object:
+		return t == "object"
+	}
+	return false
+}
+
+// Enum wants one of some values.
+func Enum(values ...any) Condition {
+	shown := Repr(values)
+	return conditionFunc(func(value any) *Error {
+		switch value.(type) {
+		case nil, bool, string:
+			if slices.Contains(values, value) {
+				return nil
+			}
+		}
+		return wrong(value, "%s is not one of %s", Repr(value), shown)
+	})
+}
+
+// Pattern wants strings to have a match of a regular expression.
+func Pattern(expression string) Condition {
+	return PatternFunc(expression, regexp.MustCompile(expression).MatchString)
+}
+
+// PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches decides.
+func PatternFunc(text string, matches func(string) bool) Condition {
+	return conditionFunc(func(value any) *Error {
+		if s, is := value.(string); is && !matches(s) {
+			return wrong(value, "%s does not match %s", Repr(value), Repr(text))
+		}
+		return nil
+	})
+}
+
+// MinLength and MaxLength bound the characters of strings.
+func MinLength(n int) Condition {
+	return conditionFunc(func(value any) *Error {
+		if s, is := value.(string); is && utf8.RuneCountInString(s) < n {
+			return wrong(value, "%s is too short", Repr(value))
+		}
+		return nil
+	})
+}
+
+// MaxLength see [MinLength].
+func MaxLength(n int) Condition {
+	return conditionFunc(func(value any) *Error {
+		if s, is := value.(string); is && utf8.RuneCountInString(s) > n {
+			return wrong(value, "%s is too long", Repr(value))
+		}
+		return nil
+	})
+}
+
+// Format wants strings to be of a format: uuid, ipv4, ipv6, base64.
+func Format(name string) Condition {
+	like := formats[name]
+	if like == nil {
+		panic("jsonschema: unknown format " + name)
+	}
+	return conditionFunc(func(value any) *Error {
+		if s, is := value.(string); is && !like(s) {
+			return wrong(value, "%s is not a '%s'", Repr(value), name)
+		}
+		return nil
+	})
+}
+
+// Name wants strings to be fit for names, and says so in Nova's own words.
+func Name() Condition {
+	return conditionFunc(func(value any) *Error {
+		if s, is := value.(string); is && !nameLike(s) {
+			return &Error{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + nameReason, plain: true}
+		}
+		return nil
+	})
+}
+
+// Minimum and Maximum bound numbers, and strings that are numbers.
+func Minimum(n float64) Condition {
+	return conditionFunc(func(value any) *Error {
+		if f, shown, is := number(value); is && f < n {
+			return wrong(value, "%s is less than the minimum of %s", shown, reprBound(n))
+		}
+		return nil
+	})
+}
+
+// AboveMinimum is Minimum with the minimum itself excluded.
+func AboveMinimum(n float64) Condition {
+	return conditionFunc(func(value any) *Error {
+		if f, shown, is := number(value); is && f <= n {
+			return wrong(value, "%s is less than or equal to the minimum of %s", shown, reprBound(n))
+		}
+		return nil
+	})
+}
+
+// Maximum see [Minimum].
+func Maximum(n float64) Condition {
+	return conditionFunc(func(value any) *Error {
+		if f, shown, is := number(value); is && f > n {
+			return wrong(value, "%s is greater than the maximum of %s", shown, reprBound(n))
+		}
+		return nil
+	})
+}
+
+// number is the value as a number and how Python shows that.
+func number(value any) (f float64, shown string, is bool) {
+	switch v := value.(type) {
+	case Number:
+		return v.Float64(), Repr(v), true
+	case bool:
+		if v {
+			return 1, "1", true
+		}
+		return 0, "0", true
+	case string:
+		v = strings.TrimSpace(v)
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil && !math.IsInf(f, 0) || strings.ContainsAny(v, "xXpP_") {
+			return 0, "", false
+		}
+		if digits := strings.TrimLeft(v, "+-"); strings.Trim(digits, "0123456789") == "" {
+			digits = strings.TrimLeft(digits[:len(digits)-1], "0") + digits[len(digits)-1:]
+			if f < 0 {
+				digits = "-" + digits
+			}
+			return f, digits, true
+		}
+		return f, reprFloat(f), true
+	}
+	return 0, "", false
+}
+
+func reprBound(n float64) string {
+	if n == math.Trunc(n) && math.Abs(n) < 1<<53 {
+		return strconv.FormatInt(int64(n), 10)
+	}
+	return reprFloat(n)
+}
+
+// OneOf wants exactly one of some schemas to hold. Ours never overlap.
+func OneOf(schemas ...Schema) Condition {
+	return conditionFunc(func(value any) *Error {
+		for _, s := range schemas {
+			if s.check(value) == nil {
+				return nil
+			}
+		}
+		return wrong(value, "%s is not valid under any of the given schemas", Repr(value))
+	})
+}

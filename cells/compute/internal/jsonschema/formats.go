@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jsonschema
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// Printable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces. It is Nova's
+// notion, which is that of Python's isprintable but for spaces that are not U+0020.
+func Printable(r rune) bool {
+	return unicode.IsGraphic(r) && !unicode.Is(unicode.Zl, r) && !unicode.Is(unicode.Zp, r)
+}
+
+// formats are the formats that schemas name. Each is about strings; Type comes before it.
+var formats = map[string]func(string) bool{
+	"uuid":   UUIDLike,
+	"ipv4":   func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is4() },
+	"ipv6":   func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is6() && a.Zone() == "" },
+	"base64": base64Like,
+}
+
+var uuidDigits = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// UUIDLike says whether a string is a UUID in one of the forms that Nova takes for one (oslo_utils.uuidutils): with or without dashes, braces
+// or urn:uuid:.
+func UUIDLike(s string) bool {
+	s = strings.ToLower(s)
+	s = strings.ReplaceAll(strings.ReplaceAll(s, "urn:", ""), "uuid:", "")
+	s = strings.Trim(s, "{}")
+	return uuidDigits.MatchString(strings.ReplaceAll(s, "-", ""))
+}
+
+// base64Like says whether Python's base64 can decode a string: characters that are none of its are passed over, and what is left has to be
+// complete.
+func base64Like(s string) bool {
+	position, pads := 0, 0
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c == '=':
+			if position >= 2 {
+				if pads++; position+pads >= 4 {
+					return true
+				}
+			}
+		case c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/':
+			position, pads = (position+1)%4, 0
+		}
+	}
+	return position == 0
+}
+
+// nameReason is what a name has to be, in Nova's words.
+const nameReason = "printable characters. Can not start or end with whitespace."
+
+// nameLike says whether a string can be a name. Characters beyond the basic plane are none, as with Nova.
+func nameLike(s string) bool {
+	for _, r := range s {
+		if !Printable(r) || r >= 0xffff {
+			return false
+		}
+	}
+	return strings.TrimFunc(s, func(r rune) bool { return unicode.Is(unicode.Zs, r) }) == s
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	placement "github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// object is a JSON object that is written member by member, in the order in which Nova's answers have them. Which members a server has
+// depends on the microversion and on who asks, so there is no type for it. Cost: no reflection; the bytes are copied once into the answer.
+type object struct{ text []byte }
+
+// list is a JSON array of objects.
+type list []*object
+
+// add adds a member. value is a string, *string, bool, int, int64, object, list, []string, map[string]string, time.Time (as Nova writes
+// them: whole seconds, Z) or nil; a nil pointer is null, and a nil list empty.
+func (o *object) add(name string, value any) *object {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = placement.AppendString(o.text, name)
+	o.text = append(o.text, ':')
+	o.text = appendValue(o.text, value)
+	return o
+}
+
+// bytes is the object as JSON.
+func (o *object) bytes() []byte { return o.appendTo(make([]byte, 0, len(o.text)+2)) }
+
+func (o *object) appendTo(b []byte) []byte {
+	if len(o.text) == 0 {
+		return append(b, '{', '}')
+	}
+	return append(append(b, o.text...), '}')
+}
+
+func appendValue(b []byte, value any) []byte {
+	switch v := value.(type) {
+	case nil:
+		return append(b, "null"...)
+	case string:
+		return placement.AppendString(b, v)
+	case *string:
+		if v == nil {
+			return append(b, "null"...)
+		}
+		return placement.AppendString(b, *v)
+	case bool:
+		return strconv.AppendBool(b, v)
+	case int:
+		return strconv.AppendInt(b, int64(v), 10)
+	case int64:
+		return strconv.AppendInt(b, v, 10)
+	case time.Time:
+		return placement.AppendString(b, v.UTC().Format("2006-01-02T15:04:05Z"))
+	case []string:
+		return placement.AppendStrings(b, v)
+	case map[string]string:
+		b = append(b, '{')
+		for i, key := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = placement.AppendString(b, key)
+			b = append(b, ':')
+			b = placement.AppendString(b, v[key])
+		}
+		return append(b, '}')
+	case *object:
+		return v.appendTo(b)
+	case list:
+		b = append(b, '[')
+		for i, o := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = o.appendTo(b)
+		}
+		return append(b, ']')
+	}
+	panic(fmt.Sprintf("compute: a %T cannot be a member of an object", value))
+}
+
+// encode writes the body of an answer: an object as it is, anything else through encoding/json, with <, > and & as they are.
+func encode(body any) ([]byte, error) {
+	if o, is := body.(*object); is {
+		return o.bytes(), nil
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}

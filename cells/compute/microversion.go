@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// Version is a microversion of the compute API: the minor number of 2.minor.
+type Version uint16
+
+// The range of microversions that are served.
+const (
+	MinVersion Version = 1  // 2.1
+	MaxVersion Version = 69 // 2.69: minimal records of servers in cells that are down
+)
+
+// The microversions that handlers ask for by name. There is one for each change of the calls that this API has.
+const (
+	vExtendedAttributes Version = 3  // all attributes for administrators; delete_on_termination of volumes
+	vFilterIPv6         Version = 5  // members may filter by ip6
+	vLocked             Version = 9  // servers say whether they are locked
+	vForcedDown         Version = 11 // services can be forced down
+	vHostStatus         Version = 16 // servers say how their host is
+	vDescription        Version = 19 // of servers
+	vTags               Version = 26 // of servers, and filters by them
+	vNetworksRequired   Version = 37 // on create
+	vStatusChecked      Version = 38 // a status that is none is refused
+	vFlavorEmbedded     Version = 47 // the flavor of a server is shown as it was
+	vServiceUUID        Version = 53 // services go by their uuid
+	vTrustedCerts       Version = 63 // trusted_image_certificates
+	vChangesBefore      Version = 66 // a filter
+	vDownCells          Version = 69 // minimal records
+)
+
+// String is the version as clients write it.
+func (v Version) String() string { return fmt.Sprintf("2.%d", uint16(v)) }
+
+// The headers that carry a microversion.
+const (
+	headerVersion       = "OpenStack-API-Version"
+	headerVersionLegacy = "X-OpenStack-Nova-API-Version"
+	serviceType         = "compute"
+)
+
+var versionForm = regexp.MustCompile(`^([1-9]\d{0,8})\.([1-9]\d{0,8}|0)$`)
+
+// negotiate finds the microversion that the request asks for, as Nova does: the last "compute X" in OpenStack-API-Version, or what
+// X-OpenStack-Nova-API-Version says, or else the lowest. From then on every answer echoes it; one that is not served is refused with 406
+// and echoed as well.
+func (x *exchange) negotiate() error {
+	asked := requestedVersion(x.r.Header)
+	switch {
+	case asked == "":
+		x.version = MinVersion
+	case strings.EqualFold(asked, "latest"):
+		x.version = MaxVersion
+	default:
+		parts := versionForm.FindStringSubmatch(asked)
+		if parts == nil {
+			return badRequest("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.", shortened(asked))
+		}
+		x.echo = asked
+		for v := MinVersion; parts[1] == "2" && v <= MaxVersion; v++ {
+			if asked == v.String() {
+				x.version = v
+			}
+		}
+		if x.version == 0 {
+			return newFault(http.StatusNotAcceptable, "Version %s is not supported by the API. Minimum is %s and maximum is %s.", asked, MinVersion, MaxVersion)
+		}
+	}
+	x.echo = x.version.String()
+	return nil
+}
+
+// requestedVersion is the microversion that headers ask for, "" for none.
+func requestedVersion(h http.Header) string {
+	asked := ""
+	for _, value := range h.Values(headerVersion) {
+		for part := range strings.SplitSeq(value, ",") {
+			if words := strings.Fields(part); len(words) == 2 && strings.EqualFold(words[0], serviceType) {
+				asked = words[1]
+			}
+		}
+	}
+	if asked == "" {
+		asked = strings.TrimSpace(h.Get(headerVersionLegacy))
+	}
+	return asked
+}
+
+// since says whether the request is of microversion v or later.
+func (x *exchange) since(v Version) bool { return x.version >= v }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/oslopolicy"
+)
+
+// Rule is what a policy allows or not, by the name that Nova's policies have. servers:create:cell_down is of the specification of cells
+// that are down; no release of Nova has it.
+type Rule string
+
+// The rules that the API asks for.
+const (
+	ruleAdmin Rule = "context_is_admin"
+
+	ruleServersIndex      Rule = "os_compute_api:servers:index"
+	ruleServersIndexAll   Rule = "os_compute_api:servers:index:get_all_tenants"
+	ruleServersDetail     Rule = "os_compute_api:servers:detail"
+	ruleServersDetailAll  Rule = "os_compute_api:servers:detail:get_all_tenants"
+	ruleServersAllFilters Rule = "os_compute_api:servers:allow_all_filters"
+	ruleServersShow       Rule = "os_compute_api:servers:show"
+	ruleShowExtraSpecs    Rule = "os_compute_api:servers:show:flavor-extra-specs"
+	ruleShowHostStatus    Rule = "os_compute_api:servers:show:host_status"
+	ruleShowHostUnknown   Rule = "os_compute_api:servers:show:host_status:unknown-only"
+	ruleExtendedAttrs     Rule = "os_compute_api:os-extended-server-attributes"
+
+	ruleServersCreate       Rule = "os_compute_api:servers:create"
+	ruleCreateForcedHost    Rule = "os_compute_api:servers:create:forced_host"
+	ruleCreateDestination   Rule = "compute:servers:create:requested_destination"
+	ruleCreateAttachVolume  Rule = "os_compute_api:servers:create:attach_volume"
+	ruleCreateAttachNetwork Rule = "os_compute_api:servers:create:attach_network"
+	ruleCreateTrustedCerts  Rule = "os_compute_api:servers:create:trusted_certs"
+	ruleCreateZeroDisk      Rule = "os_compute_api:servers:create:zero_disk_flavor"
+	ruleCreateCellDown      Rule = "os_compute_api:servers:create:cell_down"
+	ruleServersDelete       Rule = "os_compute_api:servers:delete"
+	ruleRestore             Rule = "os_compute_api:os-deferred-delete:restore"
+	ruleForceDelete         Rule = "os_compute_api:os-deferred-delete:force"
+
+	ruleServicesList      Rule = "os_compute_api:os-services:list"
+	ruleServicesUpdate    Rule = "os_compute_api:os-services:update"
+	ruleServicesDelete    Rule = "os_compute_api:os-services:delete"
+	ruleFlavorCreate      Rule = "os_compute_api:os-flavor-manage:create"
+	ruleFlavorUpdate      Rule = "os_compute_api:os-flavor-manage:update"
+	ruleFlavorDelete      Rule = "os_compute_api:os-flavor-manage:delete"
+	ruleFlavorAccess      Rule = "os_compute_api:os-flavor-access"
+	ruleFlavorSpecsIndex  Rule = "os_compute_api:os-flavor-extra-specs:index"
+	ruleFlavorSpecsShow   Rule = "os_compute_api:os-flavor-extra-specs:show"
+	ruleFlavorSpecsCreate Rule = "os_compute_api:os-flavor-extra-specs:create"
+	ruleFlavorSpecsUpdate Rule = "os_compute_api:os-flavor-extra-specs:update"
+	ruleFlavorSpecsDelete Rule = "os_compute_api:os-flavor-extra-specs:delete"
+	ruleLimits            Rule = "os_compute_api:limits"
+	ruleLimitsOther       Rule = "os_compute_api:limits:other_project"
+	ruleQuotaShow         Rule = "os_compute_api:os-quota-sets:show"
+	ruleQuotaDefaults     Rule = "os_compute_api:os-quota-sets:defaults"
+	ruleQuotaDetail       Rule = "os_compute_api:os-quota-sets:detail"
+	ruleQuotaUpdate       Rule = "os_compute_api:os-quota-sets:update"
+	ruleQuotaDelete       Rule = "os_compute_api:os-quota-sets:delete"
+)
+
+// baseRules are those that others refer to, with Nova's new defaults; the last two are of before, for old policy files.
+var baseRules = map[string]string{
+	string(ruleAdmin):         "role:admin",
+	"project_member_api":      "role:member and project_id:%(project_id)s",
+	"project_reader_api":      "role:reader and project_id:%(project_id)s",
+	"project_member_or_admin": "rule:project_member_api or rule:context_is_admin",
+	"project_reader_or_admin": "rule:project_reader_api or rule:context_is_admin",
+	"admin_api":               "rule:context_is_admin",
+	"admin_or_owner":          "rule:context_is_admin or project_id:%(project_id)s",
+}
+
+// The texts of Nova's new defaults.
+const (
+	admins  = "rule:context_is_admin"
+	members = "rule:project_member_or_admin"
+	readers = "rule:project_reader_or_admin"
+	anybody = "@"
+)
+
+// defaults are the rules of the calls.
+var defaults = map[Rule]string{
+	ruleServersIndex: readers, ruleServersIndexAll: admins, ruleServersDetail: readers, ruleServersDetailAll: admins,
+	ruleServersAllFilters: admins, ruleServersShow: readers, ruleShowExtraSpecs: readers,
+	ruleShowHostStatus: admins, ruleShowHostUnknown: admins, ruleExtendedAttrs: admins,
+
+	ruleServersCreate: members, ruleCreateForcedHost: admins, ruleCreateDestination: admins, ruleCreateAttachVolume: members,
+	ruleCreateAttachNetwork: members, ruleCreateTrustedCerts: members, ruleCreateZeroDisk: admins,
+	ruleCreateCellDown: "rule:admin_api",
+	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
+
+	ruleServicesList: admins, ruleServicesUpdate: admins, ruleServicesDelete: admins,
+	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins, ruleFlavorAccess: admins,
+	ruleFlavorSpecsIndex: readers, ruleFlavorSpecsShow: readers, ruleFlavorSpecsCreate: admins, ruleFlavorSpecsUpdate: admins,
+	ruleFlavorSpecsDelete: admins,
+	ruleLimits:            anybody, ruleLimitsOther: admins,
+	ruleQuotaShow: readers, ruleQuotaDefaults: anybody, ruleQuotaDetail: readers, ruleQuotaUpdate: admins, ruleQuotaDelete: admins,
+}
+
+// words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's language. None of them is a rule there.
+var words = map[string]string{"admin": admins, "member": members, "reader": readers}
+
+// Policy decides who may do what. Make one with DefaultPolicy or OpenPolicy.
+type Policy struct {
+	rules *oslopolicy.Rules
+	file  *fresh.Value[*oslopolicy.Rules] // goes before rules
+}
+
+func defaultTexts() map[string]string {
+	texts := maps.Clone(baseRules)
+	for rule, text := range defaults {
+		texts[string(rule)] = text
+	}
+	return texts
+}
+
+// DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the project.
+func DefaultPolicy() *Policy {
+	rules, err := oslopolicy.Compile(defaultTexts())
+	if err != nil {
+		panic(err) // the rules above
+	}
+	return &Policy{rules: rules}
+}
+
+// OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml, whose rules go before them. A rule may also
+// be one of the words admin, member and reader. The file may name Nova's rules that the API asks for, and rules of its own that others
+// refer to; a name that is neither is an error, because it would have no effect.
+//
+// The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force from then on; if they
+// cannot be used the old ones stay, and log says so.
+func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
+	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*oslopolicy.Rules, error) {
+		rules, err := overlaid(files[0].Data)
+		if err != nil {
+			return nil, fmt.Errorf("policy file %s: %w", path, err)
+		}
+		return rules, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Policy{file: file}, nil
+}
+
+// overlaid are the defaults with the rules of a file over them.
+func overlaid(file []byte) (*oslopolicy.Rules, error) {
+	texts := defaultTexts()
+	own, err := oslopolicy.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	referred := map[string]bool{}
+	for name, text := range own {
+		if word, is := words[strings.TrimSpace(text)]; is {
+			own[name] = word
+		}
+		for _, other := range oslopolicy.References(own[name]) {
+			referred[other] = true
+		}
+	}
+	known := slices.Sorted(maps.Keys(texts))
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if _, is := texts[name]; !is && (!referred[name] || strings.HasPrefix(name, "os_compute_api:")) {
+			return nil, fmt.Errorf("%w: the compute API has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
+		}
+	}
+	maps.Copy(texts, own)
+	return oslopolicy.Compile(texts)
+}
+
+// may says whether the caller passes a rule for something of a project. A request with a token for the system or for a domain may do
+// nothing: all of Nova's policies are for projects, and it enforces scopes. Cost: some 50 ns.
+func (x *exchange) may(rule Rule, project string) bool {
+	if x.who.SystemScope || x.who.DomainScope {
+		return false
+	}
+	policy := x.api.policy
+	rules := policy.rules
+	if policy.file != nil {
+		rules = policy.file.Get()
+	}
+	target := oslopolicy.Target{Project: project}
+	if project == x.who.Project {
+		target.User = x.who.User
+	}
+	return rules.Pass(string(rule), &oslopolicy.Caller{User: x.who.User, Project: x.who.Project, Roles: x.who.Roles}, target)
+}
+
+// allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that Nova answers.
+func (x *exchange) allow(rule Rule, project string) error {
+	if x.may(rule, project) {
+		return nil
+	}
+	return forbidden("Policy doesn't allow %s to be performed.", rule)
+}
+
+// allowOwn is allow for what is about the caller's own project.
+func (x *exchange) allowOwn(rule Rule) error { return x.allow(rule, x.who.Project) }
+
+// isAdmin says whether the caller is an administrator, who may know of all projects.
+func (x *exchange) isAdmin() bool { return x.may(ruleAdmin, x.who.Project) }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// The microversions of limits and quotas.
+const (
+	vNoNetworkQuotas Version = 36 // nothing of networks any more
+	vNoImageMeta     Version = 39 // no maxImageMeta among limits
+)
+
+// quotaResource is something that there are quotas for. Only servers, cores, memory and metadata exist here; the others have limits because
+// clients look for them, and nothing of them is ever used.
+type quotaResource struct {
+	name string
+	// otherwise is Nova's default, where the configuration has none.
+	otherwise int64
+	// until is the last microversion that shows it; 0: all do.
+	until Version
+	// max are its names among limits, used that of what is used of it; "" and nil for none.
+	max  []string
+	used string
+}
+
+// quotaResources are in the order that limits have. Quota sets have them by name.
+var quotaResources = []quotaResource{
+	{name: "instances", otherwise: 10, max: []string{"maxTotalInstances"}, used: "totalInstancesUsed"},
+	{name: "cores", otherwise: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
+	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
+	{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}},
+	{name: "injected_files", otherwise: 5, until: vNoInjectedFiles - 1, max: []string{"maxPersonality"}},
+	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: vNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
+	{name: "injected_file_path_bytes", otherwise: 255, until: vNoInjectedFiles - 1},
+	{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}},
+	{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"},
+	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
+	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
+	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"}, used: "totalFloatingIpsUsed"},
+	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"}, used: "totalSecurityGroupsUsed"},
+	{name: "security_group_rules", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
+}
+
+// maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
+const maxImageMeta = "maxImageMeta"
+
+// shown says whether a microversion shows the resource.
+func (r *quotaResource) shown(v Version) bool { return r.until == 0 || v <= r.until }
+
+// limit is that of a quota set.
+func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
+	if n, has := q[r.name]; has {
+		return n
+	}
+	return r.otherwise
+}
+
+// inUse is how much of it a project has.
+func (r *quotaResource) inUse(u wire.Usage) int64 {
+	switch r.name {
+	case "instances":
+		return u.Instances
+	case "cores":
+		return u.Cores
+	case "ram":
+		return u.RAM
+	}
+	return 0
+}
+
+// limitsAndUsage are the limits of a project and what it has, which is exact also while cells are down.
+func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, wire.Usage, error) {
+	limits, err := a.quota.Limits(ctx, project)
+	if err != nil {
+		return nil, wire.Usage{}, err
+	}
+	usage, _, err := a.quota.Usage(ctx, project)
+	return limits, usage, err
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// matching are the build requests that a query asks for, in its order. They are few and short-lived, so they are looked through one by one.
+func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildRequest, error) {
+	if q.Deleted == wire.DeletedOnly {
+		return nil, nil
+	}
+	name, err := celldb.Pattern(q.NamePattern)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []apidb.BuildRequest
+	for _, b := range all {
+		if name.MatchString(b.Server.Name) && matches(&b.Server, q) {
+			chosen = append(chosen, b)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b apidb.BuildRequest) int {
+		for _, key := range q.Sort {
+			order := compareBy(key.Key, &a.Server, &b.Server)
+			if key.Desc {
+				order = -order
+			}
+			if order != 0 {
+				return order
+			}
+		}
+		return cmp.Compare(a.Server.UUID, b.Server.UUID)
+	})
+	return chosen, nil
+}
+
+// matches says whether a server that is being built meets the conditions of a query, but for its name.
+func matches(s *wire.Server, q *wire.ServerQuery) bool {
+	description := ""
+	if s.Description != nil {
+		description = *s.Description
+	}
+	for _, c := range [...]struct{ want, have string }{
+		{q.ProjectID, s.ProjectID}, {q.UserID, s.UserID}, {q.FlavorID, s.Flavor.ID}, {q.ImageRef, s.ImageRef}, {q.Zone, s.Zone},
+		{q.Hostname, s.Hostname}, {q.Description, description}, {q.Reservation, s.Reservation}, {q.AccessIPv4, s.AccessIPv4}, {q.AccessIPv6, s.AccessIPv6},
+	} {
+		if c.want != "" && c.want != c.have {
+			return false
+		}
+	}
+	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) && among(q.PowerStates, s.PowerState) &&
+		among(q.Hosts, s.Host) && among(q.Nodes, s.Node) &&
+		is(q.LaunchIndex, s.LaunchIndex) && is(q.Locked, s.Locked) && is(q.ConfigDrive, s.ConfigDrive) &&
+		tagged(s.Tags, q) && changed(s, q)
+}
+
+// among says whether a value is one of those that are wanted; nil is any.
+func among[T comparable](wanted []T, value T) bool {
+	return len(wanted) == 0 || slices.Contains(wanted, value)
+}
+
+func is[T comparable](wanted *T, value T) bool { return wanted == nil || *wanted == value }
+
+func tagged(tags []string, q *wire.ServerQuery) bool {
+	has := func(tag string) bool { return slices.Contains(tags, tag) }
+	all := func(wanted []string) bool {
+		return !slices.ContainsFunc(wanted, func(tag string) bool { return !has(tag) })
+	}
+	return all(q.TagsAll) &&
+		(len(q.TagsAny) == 0 || slices.ContainsFunc(q.TagsAny, has)) &&
+		(len(q.NotTagsAll) == 0 || !all(q.NotTagsAll)) &&
+		!slices.ContainsFunc(q.NotTagsAny, has)
+}
+
+func changed(s *wire.Server, q *wire.ServerQuery) bool {
+	at := s.CreatedAt
+	if s.UpdatedAt != nil {
+		at = *s.UpdatedAt
+	}
+	return (q.ChangedSince == nil || !at.Before(*q.ChangedSince)) && (q.ChangedBefore == nil || !at.After(*q.ChangedBefore))
+}
+
+// compareBy compares two servers in a column that servers can be sorted by. Columns that servers being built do not have yet make no difference.
+func compareBy(column string, a, b *wire.Server) int {
+	text := func(of func(*wire.Server) string) int { return strings.Compare(of(a), of(b)) }
+	switch column {
+	case "created_at":
+		return a.CreatedAt.Truncate(time.Microsecond).Compare(b.CreatedAt.Truncate(time.Microsecond))
+	case "display_name":
+		return text(func(s *wire.Server) string { return s.Name })
+	case "display_description":
+		return text(func(s *wire.Server) string {
+			if s.Description == nil {
+				return ""
+			}
+			return *s.Description
+		})
+	case "uuid":
+		return text(func(s *wire.Server) string { return s.UUID })
+	case "project_id":
+		return text(func(s *wire.Server) string { return s.ProjectID })
+	case "user_id":
+		return text(func(s *wire.Server) string { return s.UserID })
+	case "hostname":
+		return text(func(s *wire.Server) string { return s.Hostname })
+	case "image_ref":
+		return text(func(s *wire.Server) string { return s.ImageRef })
+	case "availability_zone":
+		return text(func(s *wire.Server) string { return s.Zone })
+	case "access_ip_v4":
+		return text(func(s *wire.Server) string { return s.AccessIPv4 })
+	case "access_ip_v6":
+		return text(func(s *wire.Server) string { return s.AccessIPv6 })
+	case "vm_state":
+		return text(func(s *wire.Server) string { return s.VMState })
+	case "task_state":
+		return text(func(s *wire.Server) string { return s.TaskState })
+	case "instance_type_id":
+		return text(func(s *wire.Server) string { return s.Flavor.ID })
+	case "launch_index":
+		return cmp.Compare(a.LaunchIndex, b.LaunchIndex)
+	}
+	return 0
+}

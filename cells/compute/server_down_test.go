@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and one that is being built. c1-gone and c1-soft
+// are queued for delete; c1-old is of before the column. The later ones are the newer.
+func crowd(t *testing.T, options Options) *cloud {
+	t.Helper()
+	c := newCloud(t, options)
+	n := 0
+	add := func(cell int, name, project string, change func(*wire.Server)) wire.Server {
+		n++
+		s := server(n, name)
+		s.ProjectID = project
+		if change != nil {
+			change(&s)
+		}
+		return c.has(cell, s)
+	}
+	add(0, "c0-a", "p1", func(s *wire.Server) { s.VMState, s.Host, s.Node = wire.VMError, "", "" })       // 1
+	add(1, "c1-a", "p1", nil)                                                                             // 2
+	add(2, "c2-a", "p1", func(s *wire.Server) { s.Tags = []string{"blue"} })                              // 3
+	add(1, "c1-b", "p1", nil)                                                                             // 4
+	add(2, "c2-b", "p1", func(s *wire.Server) { s.VMState, s.Host = wire.VMStopped, "h2" })               // 5
+	add(1, "c1-x", "p2", nil)                                                                             // 6
+	add(2, "c2-x", "p2", nil)                                                                             // 7
+	gone := add(1, "c1-gone", "p1", func(s *wire.Server) { s.Deleted, s.VMState = true, wire.VMDeleted }) // 8
+	soft := add(1, "c1-soft", "p1", func(s *wire.Server) { s.VMState = wire.VMSoftDeleted })              // 9
+	old := add(1, "c1-old", "p1", func(s *wire.Server) { s.ImageRef = "" })                               // 10
+	add(nowhere, "build", "p1", func(s *wire.Server) {                                                    // 11
+		s.VMState, s.TaskState, s.Host, s.Node, s.ID = wire.VMBuilding, wire.TaskScheduling, "", "", 0
+	})
+	if err := c.store.SetQueued(context.Background(), map[string]bool{gone.UUID: true, soft.UUID: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.sql("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", old.UUID)
+	return c
+}
+
+// sql changes the database as no call of the store does: to what an older program left.
+func (c *cloud) sql(statement string, args ...any) {
+	c.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+c.path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(context.Background(), statement, args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// What p1 has in the crowd when all cells are up, and when cell1 is down.
+var (
+	allUp   = []string{"build", "c1-old", "c2-b", "c1-b", "c2-a", "c1-a", "c0-a"}
+	skipped = []string{"build", "c2-b", "c2-a", "c0-a"}
+	unknown = []string{"UNKNOWN:10", "UNKNOWN:4", "UNKNOWN:2", "build", "c2-b", "c2-a", "c0-a"}
+)
+
+// TestListsWhileACellIsDown: which lists have minimal records, which leave the cell out, and which are refused.
+func TestListsWhileACellIsDown(t *testing.T) {
+	c := crowd(t, Options{ListSkipsDownCells: true})
+	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
+		t.Fatalf("with all cells up: %v", got)
+	}
+	c.cell(1).fail = refused
+	everybody := []string{"UNKNOWN:10", "UNKNOWN:6", "UNKNOWN:4", "UNKNOWN:2", "build", "c2-x", "c2-b", "c2-a", "c0-a"}
+	none := []string{}
+	for _, tt := range []struct {
+		who, version, query string
+		want                []string
+		status              int
+		says                string
+	}{
+		{who: member, version: "2.69", want: unknown},
+		{who: member, version: "2.68", want: skipped},
+		{who: member, version: "2.1", want: skipped},
+		{who: reader, version: "2.69", want: unknown},
+		{who: admin, version: "2.69", want: unknown},
+		{who: member3, version: "2.69", want: none},
+
+		{who: admin, version: "2.69", query: "all_tenants=1", want: everybody},
+		{who: admin, version: "2.69", query: "all_tenants=True", want: everybody},
+		{who: admin, version: "2.69", query: "all_tenants=", want: everybody},
+		{who: admin, version: "2.69", query: "all_tenants=0", want: unknown},
+		{who: member, version: "2.69", query: "all_tenants=0", want: unknown},
+		{
+			who: admin, version: "2.69", query: "all_tenants=abc", status: 400,
+			says: "badRequest: Unrecognized value 'abc', acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
+		},
+		{who: member, version: "2.69", query: "all_tenants=1", status: 403, says: "forbidden: Policy doesn't allow os_compute_api:servers:LIST:get_all_tenants to be performed."},
+
+		// Filters: those that count take the cell out, those that do not are as if they were not there.
+		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"c2-x"}},
+		{who: admin, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"c2-x"}},
+		{who: admin, version: "2.69", query: "project_id=p2", want: skipped},
+		{who: member, version: "2.69", query: "project_id=p2", want: unknown},
+		{who: admin, version: "2.69", query: "deleted=False", want: skipped},
+		{who: member, version: "2.69", query: "deleted=False", want: unknown},
+		{who: admin, version: "2.69", query: "deleted=True", want: none},
+		{who: member, version: "2.69", query: "deleted=True", want: unknown},
+		{who: admin, version: "2.69", query: "host=h2", want: []string{"c2-b"}},
+		{who: member, version: "2.69", query: "host=h2", want: unknown},
+		{who: member, version: "2.69", query: "name=c", want: []string{"c2-b", "c2-a", "c0-a"}},
+		{who: member, version: "2.69", query: "status=ACTIVE", want: []string{"c2-a"}},
+		{who: member, version: "2.69", query: "status=SHUTOFF&status=ERROR", want: []string{"c2-b", "c0-a"}},
+		{who: member, version: "2.69", query: "tags=blue", want: []string{"c2-a"}},
+		{who: member, version: "2.69", query: "not-tags=blue", want: []string{"build", "c2-b", "c0-a"}},
+		{who: member, version: "2.69", query: "ip=10.0.0.1", want: none},
+		{who: member, version: "2.69", query: "changes-since=2024-05-01T12:04:00Z", want: []string{"build", "c2-b"}},
+		{who: member, version: "2.69", query: "status=UNKNOWN", status: 400, says: "badRequest: Invalid status value"},
+		{who: member, version: "2.37", query: "status=UNKNOWN", want: none},
+		{who: member, version: "2.69", query: "foo=bar", want: unknown},
+		{who: member, version: "2.69", query: "locked=True", want: unknown},
+
+		// Pages and orders.
+		{who: member, version: "2.69", query: "limit=3", want: []string{"build", "c2-b", "c2-a"}},
+		{who: member, version: "2.69", query: "limit=1000", want: skipped},
+		{who: member, version: "2.69", query: "limit=0", want: none},
+		{who: member, version: "2.69", query: "limit=-1", status: 400, says: "badRequest: Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"},
+		{who: member, version: "2.69", query: "sort_key=display_name", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
+		{who: member, version: "2.69", query: "sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
+		{who: member, version: "2.69", query: "sort_key=vcpus", want: skipped},
+		{who: member, version: "2.69", query: "sort_key=host", status: 403, says: "forbidden: Only administrators can sort servers by host"},
+		{who: admin, version: "2.69", query: "sort_key=host&sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
+		{who: member, version: "2.69", query: "marker=" + uuid(4), status: 500, says: "computeFault: DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back."},
+		{who: member, version: "2.69", query: "marker=" + uuid(5), want: []string{"c2-a", "c0-a"}},
+		{who: member, version: "2.69", query: "marker=" + uuid(1), want: none},
+		{who: member, version: "2.69", query: "marker=" + uuid(1) + "&sort_dir=asc", want: []string{"c2-a", "c2-b"}},
+		{who: member, version: "2.69", query: "marker=" + uuid(11), want: []string{"c2-b", "c2-a", "c0-a"}},
+		{who: member, version: "2.69", query: "marker=" + uuid(99), status: 400, says: "badRequest: marker [" + uuid(99) + "] not found"},
+		{who: member, version: "2.69", query: "marker=" + uuid(7), status: 400, says: "badRequest: marker [" + uuid(7) + "] not found"},
+		{who: member, version: "2.69", query: "marker=abc", status: 400, says: "badRequest: marker [abc] not found"},
+	} {
+		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
+			t.Run(fmt.Sprintf("%s %s %s?%s", tt.who, tt.version, path, tt.query), func(t *testing.T) {
+				kind := "index"
+				if strings.HasSuffix(path, "detail") {
+					kind = "detail"
+				}
+				got := c.ask(tt.who, tt.version, path+"?"+tt.query)
+				if tt.status != 0 {
+					if says := strings.Replace(tt.says, "LIST", kind, 1); got.status != tt.status || got.message() != says {
+						t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, says)
+					}
+					return
+				}
+				if diff := gocmp.Diff(tt.want, got.names()); got.status != 200 || diff != "" {
+					t.Errorf("%d %s\n(-want +got):\n%s", got.status, got.message(), diff)
+				}
+			})
+		}
+	}
+}
+
+// TestMinimalRecords: their keys and values in the three calls.
+func TestMinimalRecords(t *testing.T) {
+	c := crowd(t, Options{ListSkipsDownCells: true})
+	c.cell(1).fail = refused
+	id := uuid(4)
+	links := []any{
+		map[string]any{"rel": "self", "href": "http://compute/v2.1/servers/" + id},
+		map[string]any{"rel": "bookmark", "href": "http://compute/servers/" + id},
+	}
+	brief := map[string]any{"id": id, "status": "UNKNOWN", "links": links}
+	detail := map[string]any{"id": id, "status": "UNKNOWN", "tenant_id": "p1", "created": "2024-05-01T12:03:00Z", "links": links}
+	whole := map[string]any{
+		"id": id, "status": "UNKNOWN", "tenant_id": "p1", "created": "2024-05-01T12:03:00Z", "links": links,
+		"image": map[string]any{"id": "70a599e0-31e7-49b7-b260-868f441e862b", "links": []any{
+			map[string]any{"rel": "bookmark", "href": "http://compute/images/70a599e0-31e7-49b7-b260-868f441e862b"},
+		}},
+		"flavor":                      map[string]any{"vcpus": 1.0, "ram": 512.0, "disk": 1.0, "ephemeral": 0.0, "swap": 0.0, "original_name": "m1.tiny", "extra_specs": map[string]any{}},
+		"OS-EXT-AZ:availability_zone": "UNKNOWN", "OS-EXT-STS:power_state": 0.0, "user_id": "u-p1",
+	}
+	for path, want := range map[string]any{"/v2.1/servers": brief, "/v2.1/servers/detail": detail} {
+		got := c.ask(member, "2.69", path).body["servers"].([]any)[1]
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	if diff := gocmp.Diff(map[string]any{"server": whole}, c.ask(member, "2.69", "/v2.1/servers/"+id).body); diff != "" {
+		t.Errorf("show (-want +got):\n%s", diff)
+	}
+	// Booted from a volume, with a zone that was asked for, of a user who is not known.
+	volume := c.ask(member, "2.69", "/v2.1/servers/"+uuid(10)).body["server"].(map[string]any)
+	if volume["image"] != "" || volume["OS-EXT-AZ:availability_zone"] != "UNKNOWN" {
+		t.Errorf("booted from a volume: %v", volume)
+	}
+	s := server(20, "zoned")
+	s.Zone = "az1"
+	c.has(1, s)
+	if zoned := c.ask(member, "2.69", "/v2.1/servers/"+uuid(20)).body["server"].(map[string]any); zoned["OS-EXT-AZ:availability_zone"] != "az1" {
+		t.Errorf("with a zone: %v", zoned)
+	}
+	old := c.api.store
+	c.api.store = specless{Store: old}
+	if nobody := c.ask(member, "2.69", "/v2.1/servers/"+id).body["server"].(map[string]any); nobody["user_id"] != "UNKNOWN" {
+		t.Errorf("without a user: %v", nobody)
+	}
+}
+
+// specless has request specifications of old: without a user.
+type specless struct{ apidb.Store }
+
+func (s specless) RequestSpec(ctx context.Context, uuid string) (apidb.RequestSpec, error) {
+	spec, err := s.Store.RequestSpec(ctx, uuid)
+	spec.UserID = ""
+	return spec, err
+}
+
+// TestShowWhileACellIsDown: 200, 404 and 500, before 2.69 and from then on.
+func TestShowWhileACellIsDown(t *testing.T) {
+	c := crowd(t, Options{ListSkipsDownCells: true})
+	c.sql("DELETE FROM request_specs WHERE instance_uuid = ?", uuid(2))
+	const down = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
+	missing := func(n int) string { return "itemNotFound: Instance " + uuid(n) + " could not be found." }
+	for _, tt := range []struct {
+		name     string
+		who      string
+		n        int
+		up       int
+		down     int
+		downSays string
+		old      int // down, before 2.69
+		oldSays  string
+	}{
+		{"living", member, 4, 200, 200, "", 500, down},
+		{"not migrated", member, 10, 200, 200, "", 500, down},
+		{"deleted", member, 8, 404, 404, missing(8), 500, down},
+		{"softly deleted", member, 9, 200, 404, missing(9), 500, down},
+		{"without a specification", member, 2, 200, 404, missing(2), 500, down},
+		{"of another project", member, 6, 404, 404, missing(6), 404, missing(6)},
+		{"of another project, for an administrator", admin, 6, 200, 200, "", 500, down},
+		{"of another cell", member, 5, 200, 200, "", 200, ""},
+		{"of cell0", member, 1, 200, 200, "", 200, ""},
+		{"being built", member, 11, 200, 200, "", 200, ""},
+		{"none", member, 99, 404, 404, missing(99), 404, missing(99)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ask := func(fail func(*http.Request, int) (*http.Response, error), version string) reply {
+				c.cell(1).fail = fail
+				return c.ask(tt.who, version, "/v2.1/servers/"+uuid(tt.n))
+			}
+			if got := ask(nil, "2.69"); got.status != tt.up {
+				t.Errorf("up: %d %s", got.status, got.text)
+			}
+			for name, fail := range map[string]func(*http.Request, int) (*http.Response, error){"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody} {
+				if got := ask(fail, "2.69"); got.status != tt.down || got.message() != tt.downSays {
+					t.Errorf("%s: %d %s", name, got.status, got.text)
+				}
+				if got := ask(fail, "2.68"); got.status != tt.old || got.message() != tt.oldSays {
+					t.Errorf("%s, 2.68: %d %s", name, got.status, got.text)
+				}
+			}
+		})
+	}
+	if got := c.ask(member, "2.69", "/v2.1/servers/not-a-uuid"); got.status != 404 || got.message() != "itemNotFound: Instance not-a-uuid could not be found." {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+}
+
+// TestDownIsDownInWhateverWay: lists are the same whether a cell refuses, fails, or answers what is no answer.
+func TestDownIsDownInWhateverWay(t *testing.T) {
+	for name, fail := range map[string]func(*http.Request, int) (*http.Response, error){"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody} {
+		c := crowd(t, Options{ListSkipsDownCells: true})
+		c.cell(1).fail = fail
+		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
+			if diff := gocmp.Diff(unknown, c.ask(member, "2.69", path).names()); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", name, path, diff)
+			}
+		}
+		c.cell(1).fail = nil
+		if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
+			t.Errorf("%s: when it is back: %v", name, got)
+		}
+	}
+}
+
+// TestOtherCellsDown: cell0, several, and all of them.
+func TestOtherCellsDown(t *testing.T) {
+	for _, tt := range []struct {
+		down []int
+		want []string
+	}{
+		{[]int{0}, []string{"UNKNOWN:1", "build", "c1-old", "c2-b", "c1-b", "c2-a", "c1-a"}},
+		{[]int{1, 2}, []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "build", "c0-a"}},
+		{[]int{0, 1, 2}, []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "UNKNOWN:1", "build"}},
+	} {
+		c := crowd(t, Options{ListSkipsDownCells: true})
+		for _, n := range tt.down {
+			c.cell(n).fail = refused
+		}
+		if diff := gocmp.Diff(tt.want, c.ask(member, "2.69", "/v2.1/servers/detail").names()); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.down, diff)
+		}
+		for _, n := range tt.down {
+			if n == 0 {
+				if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(1)); got.status != 200 || len(got.body["server"].(map[string]any)) != 10 {
+					t.Errorf("the server in cell0: %d %s", got.status, got.text)
+				}
+			}
+		}
+	}
+}
+
+// TestListsThatMustNotSkip: with list_records_by_skipping_down_cells off, what cannot have minimal records is refused.
+func TestListsThatMustNotSkip(t *testing.T) {
+	for _, tt := range []struct {
+		who, version, query string
+		perProject          bool
+		status              int
+	}{
+		{who: member, version: "2.68", status: 500},
+		{who: member2, version: "2.68", status: 500},
+		{who: member3, version: "2.68", status: 500},
+		{who: member3, version: "2.68", perProject: true, status: 200}, // nothing in that cell
+		{who: member2, version: "2.68", perProject: true, status: 500}, // c1-x is in it
+		{who: admin, version: "2.68", perProject: true, status: 500},   // administrators see all cells
+		{who: member, version: "2.69", status: 200},
+		{who: member, version: "2.69", query: "?name=c", status: 500},
+		{who: member, version: "2.69", query: "?limit=5", status: 500},
+		{who: member, version: "2.69", query: "?sort_key=vcpus", status: 500},
+		{who: member, version: "2.69", query: "?host=h", status: 200}, // does not count for a member
+	} {
+		c := crowd(t, Options{ListSkipsDownCells: false, PerProjectCells: tt.perProject})
+		c.cell(1).fail = refused
+		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
+			got := c.ask(tt.who, tt.version, path+tt.query)
+			if got.status != tt.status || tt.status == 500 && !strings.Contains(got.message(), "NovaException") {
+				t.Errorf("%s %s %s%s: %d %s", tt.who, tt.version, path, tt.query, got.status, got.message())
+			}
+		}
+	}
+}
+
+// TestHungCell: a list waits for it once, however much is asked of it, and loses none of the others' servers; who has nothing in it need not wait.
+func TestHungCell(t *testing.T) {
+	for _, tt := range []struct {
+		name, who, path string
+		perProject      bool
+		takes           time.Duration
+		want            []string
+	}{
+		{name: "list", who: member, path: "/v2.1/servers", takes: cellTimeout, want: unknown},
+		{name: "detail", who: member, path: "/v2.1/servers/detail", takes: cellTimeout, want: unknown},
+		{name: "show", who: member, path: "/v2.1/servers/" + uuid(4), takes: cellTimeout},
+		{name: "show of another cell", who: member, path: "/v2.1/servers/" + uuid(5), takes: 0},
+		{name: "marker", who: member, path: "/v2.1/servers?marker=" + uuid(4), takes: cellTimeout},
+		{name: "own cells alone", who: member3, path: "/v2.1/servers", perProject: true, takes: 0, want: []string{"c2-p3"}},
+		{name: "own cells, for an administrator", who: admin, path: "/v2.1/servers", perProject: true, takes: cellTimeout, want: unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := crowd(t, Options{ListSkipsDownCells: true, PerProjectCells: tt.perProject})
+				s := server(30, "c2-p3")
+				s.ProjectID = "p3"
+				c.has(2, s)
+				c.cell(1).fail = hung
+				begun := time.Now()
+				got := c.ask(tt.who, "2.69", tt.path)
+				if took := time.Since(begun); took != tt.takes {
+					t.Errorf("it took %s, not %s", took, tt.takes)
+				}
+				if tt.want != nil && !gocmp.Equal(tt.want, got.names()) {
+					t.Errorf("%d %v, not %v", got.status, got.names(), tt.want)
+				}
+				if tt.name == "marker" && got.status != 500 {
+					t.Errorf("%d %s", got.status, got.text)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowCell: an answer just in time is an answer.
+func TestSlowCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowd(t, Options{ListSkipsDownCells: true})
+		c.cell(1).fail = func(r *http.Request, _ int) (*http.Response, error) {
+			select {
+			case <-time.After(cellTimeout - time.Millisecond):
+				return nil, nil
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}
+		if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
+			t.Errorf("%v", got)
+		}
+	})
+}

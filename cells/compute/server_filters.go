@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// listRequest is what a list of servers was asked for.
+type listRequest struct {
+	params url.Values // those that the microversion has
+	detail bool
+	// query is what the cells are asked, but for the page.
+	query wire.ServerQuery
+	// nothing says that no server can be in the list, so that nobody needs to be asked.
+	nothing    bool
+	limit      int
+	marker     string
+	hasMarker  bool
+	allTenants bool
+	// minimal says that servers of cells that are down are listed as far as they are known.
+	minimal bool
+}
+
+// readList reads what was asked for, with Nova's checks in Nova's order.
+func (x *exchange) readList(detail bool) (*listRequest, error) {
+	params, err := x.listQuery()
+	if err != nil {
+		return nil, err
+	}
+	rule, ruleAll := ruleServersIndex, ruleServersIndexAll
+	if detail {
+		rule, ruleAll = ruleServersDetail, ruleServersDetailAll
+	}
+	if err := x.allowOwn(rule); err != nil {
+		return nil, err
+	}
+	filters := x.filters(params)
+	l := &listRequest{params: params, detail: detail, minimal: x.minimalRecords(params, filters)}
+	for _, name := range sortedNames(filters) {
+		if slices.Contains(joined, name) || strings.HasPrefix(name, "_") {
+			return nil, badRequest("Invalid filter field: %s.", shortened(name))
+		}
+	}
+	if err := l.readStates(x, params, filters); err != nil || l.nothing {
+		return l, err
+	}
+	if l.allTenants, err = readAllTenants(filters); err != nil {
+		return nil, err
+	}
+	delete(filters, "all_tenants")
+	if l.allTenants {
+		if err := x.allowOwn(ruleAll); err != nil {
+			return nil, err
+		}
+	} else {
+		// Without all_tenants a project that is asked for does not count, as in Nova.
+		delete(filters, "tenant_id")
+		delete(filters, "project_id")
+		l.query.ProjectID = x.who.Project
+		l.nothing = x.who.Project == "" // nobody's servers, and not everybody's
+	}
+	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), last(params, "marker"), params.Has("marker")
+	if l.query.Sort, err = x.readSort(params); err != nil {
+		return nil, err
+	}
+	for _, name := range sortedNames(filters) {
+		if err := l.filter(name, filters[name]); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func sortedNames(filters map[string]string) []string {
+	var names []string
+	for name := range filters {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// filters are the filters that count for this caller: all for an administrator, those of memberFilters for a member.
+func (x *exchange) filters(params url.Values) map[string]string {
+	all := x.may(ruleServersAllFilters, x.who.Project)
+	filters := map[string]string{}
+	for name := range params {
+		since, forMembers := memberFilters[name]
+		if all && !slices.Contains(paging, name) || forMembers && x.since(since) {
+			filters[name] = last(params, name)
+		}
+	}
+	return filters
+}
+
+// minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on, when all servers are asked for in the order
+// that a list has by itself. What the caller may not filter by does not count, but paging always does.
+func (x *exchange) minimalRecords(params url.Values, filters map[string]string) bool {
+	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
+		return false
+	}
+	_, all := filters["all_tenants"]
+	return len(filters) == 0 || len(filters) == 1 && all
+}
+
+// readAllTenants reads the word; "" is yes.
+func readAllTenants(filters map[string]string) (bool, error) {
+	word, asked := filters["all_tenants"]
+	if !asked || word == "" {
+		return asked, nil
+	}
+	value, known := readBool(word)
+	if !known {
+		return false, badRequest("Unrecognized value %s, acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
+			pythonString(shortened(word)))
+	}
+	return value, nil
+}
+
+// readStates reads status, the times of changes and deleted, which depend on each other.
+func (l *listRequest) readStates(x *exchange, params url.Values, filters map[string]string) error {
+	q := &l.query
+	delete(filters, "status")
+	if params.Has("status") {
+		delete(filters, "vm_state")
+		vms, tasks := statesOf(params["status"])
+		switch {
+		case len(vms) > 0:
+		case x.since(vStatusChecked):
+			return badRequest("Invalid status value")
+		default:
+			l.nothing = true
+			return nil
+		}
+		q.VMStates = vms
+		if tasks != nil {
+			delete(filters, "task_state")
+			q.TaskStates = tasks
+		}
+	}
+	since, hasSince := filters["changes-since"]
+	before, hasBefore := filters["changes-before"]
+	if hasSince {
+		t, _ := readTime(since)
+		q.ChangedSince = &t
+	}
+	if hasBefore {
+		t, _ := readTime(before)
+		q.ChangedBefore = &t
+	}
+	if hasSince && hasBefore && q.ChangedBefore.Before(*q.ChangedSince) {
+		return badRequest("The value of changes-since must be less than or equal to changes-before.")
+	}
+	word, hasDeleted := filters["deleted"]
+	deleted, _ := readBool(word)
+	switch {
+	case deleted:
+		q.Deleted = wire.DeletedOnly
+	case !hasDeleted && (hasSince || hasBefore):
+		q.Deleted = wire.DeletedAny
+	}
+	if slices.Equal(q.VMStates, []string{wire.VMDeleted}) {
+		if !x.isAdmin() {
+			return forbidden("Only administrators may list deleted instances")
+		}
+		q.Deleted = wire.DeletedOnly
+	}
+	q.SoftDeleted = filters["soft_deleted"] != ""
+	for _, name := range []string{"changes-since", "changes-before", "deleted", "soft_deleted"} {
+		delete(filters, name)
+	}
+	return nil
+}
+
+// filter adds one condition to the query.
+func (l *listRequest) filter(name, value string) error {
+	q := &l.query
+	switch name {
+	case "name", "display_name":
+		q.NamePattern = value
+	case "project_id", "tenant_id":
+		q.ProjectID = value
+	case "user_id":
+		q.UserID = value
+	case "uuid":
+		q.UUIDs = []string{value}
+	case "host":
+		q.Hosts = []string{value}
+	case "node":
+		q.Nodes = []string{value}
+	case "flavor":
+		q.FlavorID = value
+	case "image", "image_ref":
+		q.ImageRef = value
+	case "vm_state":
+		q.VMStates = []string{value}
+	case "task_state":
+		q.TaskStates = []string{value}
+	case "hostname":
+		q.Hostname = value
+	case "description", "display_description":
+		q.Description = value
+	case "availability_zone":
+		q.Zone = value
+	case "reservation_id":
+		q.Reservation = value
+	case "access_ip_v4":
+		q.AccessIPv4 = value
+	case "access_ip_v6":
+		q.AccessIPv6 = value
+	case "tags":
+		q.TagsAll = strings.Split(value, ",")
+	case "tags-any":
+		q.TagsAny = strings.Split(value, ",")
+	case "not-tags":
+		q.NotTagsAll = strings.Split(value, ",")
+	case "not-tags-any":
+		q.NotTagsAny = strings.Split(value, ",")
+	case "config_drive":
+		drive, _ := readBool(value)
+		q.ConfigDrive = &drive
+	case "power_state", "launch_index":
+		n, err := strconv.Atoi(value)
+		switch {
+		case err != nil:
+			l.nothing = true // no number is equal to it
+		case name == "power_state":
+			q.PowerStates = []int{n}
+		default:
+			q.LaunchIndex = &n
+		}
+	case "ip", "ip6", "kernel_id", "ramdisk_id", "key_name", "root_device_name":
+		l.nothing = true // what no server has
+	default:
+		return badRequest("Servers cannot be filtered by %s here.", shortened(name))
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// serverReadRoutes are the calls that read servers.
+var serverReadRoutes = []route{
+	{method: "GET", path: "/v2.1/servers", handle: (*API).listBrief},
+	{method: "GET", path: "/v2.1/servers/detail", handle: (*API).listDetail},
+	{method: "GET", path: "/v2.1/servers/{id}", handle: (*API).showServer},
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// isUUID says whether an identifier can be one of a server. Others are not looked for.
+func isUUID(s string) bool { return uuidForm.MatchString(s) }
+
+// mapping is that of a server that the caller may know of: its project's, or any for an administrator. All others are a 404, whether the cell
+// is up or not.
+func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
+	if !isUUID(uuid) {
+		return apidb.Mapping{}, noServer(uuid)
+	}
+	m, err := x.api.store.Mapping(x.ctx(), uuid)
+	switch {
+	case errors.Is(err, apidb.ErrNotFound):
+		return apidb.Mapping{}, noServer(uuid)
+	case err != nil:
+		return apidb.Mapping{}, err
+	case m.ProjectID != x.who.Project && !x.isAdmin():
+		return apidb.Mapping{}, noServer(uuid)
+	}
+	return m, nil
+}
+
+// cell is a cell by its uuid.
+func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
+	all, err := a.store.Cells(x.ctx())
+	if err != nil {
+		return apidb.Cell{}, err
+	}
+	for _, c := range all {
+		if c.UUID == uuid {
+			return c, nil
+		}
+	}
+	return apidb.Cell{}, fmt.Errorf("a server is mapped to the cell %s, which is not among the cells", uuid)
+}
+
+// showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from its build request. From 2.69 on a server of
+// a cell that is down is shown as far as the API database knows it. Cost: up to three reads of the API database, and one request to one cell.
+func (a *API) showServer(x *exchange) error {
+	m, err := x.mapping(x.param("id"))
+	if err != nil {
+		return err
+	}
+	body, err := a.shown(x, m)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("server", body))
+}
+
+// shown is the server of a mapping, for a caller who may know of it.
+func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
+	building, err := a.store.BuildRequest(x.ctx(), m.InstanceUUID)
+	switch {
+	case err == nil:
+		if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+			return nil, err
+		}
+		return x.newServerView(m.ProjectID).whole(&building.Server), nil
+	case !errors.Is(err, apidb.ErrNotFound):
+		return nil, err
+	}
+	if m.CellUUID == "" { // It may have been placed and released between the two reads.
+		if m, err = x.mapping(m.InstanceUUID); err != nil {
+			return nil, err
+		}
+		if m.CellUUID == "" {
+			return nil, noServer(m.InstanceUUID)
+		}
+	}
+	cell, err := a.cell(x, m.CellUUID)
+	if err != nil {
+		return nil, err
+	}
+	server, err := a.cells.show(x.ctx(), cell, m.InstanceUUID)
+	switch {
+	case errors.Is(err, errNoServer):
+		return nil, noServer(m.InstanceUUID)
+	case errors.Is(err, gather.ErrDown) && x.since(vDownCells):
+		return a.shownUnknown(x, m)
+	case err != nil:
+		return nil, err
+	case server.Deleted || server.Hidden:
+		return nil, noServer(m.InstanceUUID)
+	}
+	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+		return nil, err
+	}
+	return x.newServerView(m.ProjectID).whole(&server), nil
+}
+
+// shownUnknown is the minimal record of a server. Without a request specification there is nothing to show, as in Nova.
+func (a *API) shownUnknown(x *exchange, m apidb.Mapping) (*object, error) {
+	if m.Queued() {
+		return nil, noServer(m.InstanceUUID)
+	}
+	spec, err := a.store.RequestSpec(x.ctx(), m.InstanceUUID)
+	switch {
+	case errors.Is(err, apidb.ErrNotFound):
+		return nil, noServer(m.InstanceUUID)
+	case err != nil:
+		return nil, err
+	}
+	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+		return nil, err
+	}
+	return x.newServerView(m.ProjectID).unknownWhole(&m, &spec), nil
+}

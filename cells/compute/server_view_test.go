@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// recorded are servers as nova-api 26.2.2 showed them, by what they are, who asked and in which microversion: "show-active-admin-2.69".
+//
+//go:embed testdata/nova_servers.json
+var recorded []byte
+
+var recordedName = regexp.MustCompile(`^show-(.+)-(admin|member)-(2\.\d+)$`)
+
+// TestServersLookAsInNova shows servers at many microversions and compares whole records with those of Nova. What the servers are is read
+// from what Nova showed to an administrator at 2.69.
+func TestServersLookAsInNova(t *testing.T) {
+	var records map[string]map[string]any
+	if err := json.Unmarshal(recorded, &records); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		t.Run(name, func(t *testing.T) {
+			parts := recordedName.FindStringSubmatch(name)
+			what, who, version := parts[1], parts[2], parts[3]
+			server := fromNova(t, records["show-"+what+"-admin-2.69"])
+			if old, has := records["show-"+what+"-admin-2.1"]; has {
+				server.Flavor.ID = old["flavor"].(map[string]any)["id"].(string)
+			}
+			c := newCloud(t, Options{})
+			cell := 1
+			if server.VMState == wire.VMBuilding && server.ID == 0 {
+				cell = nowhere
+			}
+			c.has(cell, server)
+
+			got := c.ask(who, version, "/v2.1/servers/"+server.UUID)
+			if got.status != 200 {
+				t.Fatalf("%d %s", got.status, got.text)
+			}
+			want := records[name]
+			// What this project does not have, or what Nova's record says of the moment.
+			want["os-extended-volumes:volumes_attached"] = []any{}
+			for _, key := range []string{"kernel_id", "ramdisk_id"} {
+				if _, has := want["OS-EXT-SRV-ATTR:"+key]; has {
+					want["OS-EXT-SRV-ATTR:"+key] = ""
+				}
+			}
+			if _, has := want["OS-EXT-SRV-ATTR:root_device_name"]; has {
+				want["OS-EXT-SRV-ATTR:root_device_name"] = nil
+			}
+			if cell == nowhere {
+				want["updated"] = got.body["server"].(map[string]any)["updated"]
+			}
+			if diff := gocmp.Diff(want, got.body["server"]); diff != "" {
+				t.Errorf("(-Nova +ours)\n%s", diff)
+			}
+		})
+	}
+}
+
+// fromNova reads a server out of what is shown of it to an administrator at 2.69.
+func fromNova(t *testing.T, record map[string]any) wire.Server {
+	t.Helper()
+	text := func(key string) string {
+		s, _ := record[key].(string)
+		return s
+	}
+	number := func(m map[string]any, key string) int64 { return int64(m[key].(float64)) }
+	moment := func(key, layout string) *time.Time {
+		if text(key) == "" {
+			return nil
+		}
+		at, err := time.Parse(layout, text(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &at
+	}
+	flavor := record["flavor"].(map[string]any)
+	s := wire.Server{
+		UUID: text("id"), Name: text("name"), ProjectID: text("tenant_id"), UserID: text("user_id"), AccessIPv4: text("accessIPv4"),
+		Zone: text("OS-EXT-AZ:availability_zone"), Host: text("OS-EXT-SRV-ATTR:host"), Node: text("OS-EXT-SRV-ATTR:hypervisor_hostname"),
+		Reservation: text("OS-EXT-SRV-ATTR:reservation_id"), Hostname: text("OS-EXT-SRV-ATTR:hostname"), UserData: text("OS-EXT-SRV-ATTR:user_data"),
+		VMState: text("OS-EXT-STS:vm_state"), TaskState: text("OS-EXT-STS:task_state"), PowerState: int(number(record, "OS-EXT-STS:power_state")),
+		ConfigDrive: text("config_drive") == "True", Locked: record["locked"].(bool), HostUp: text("host_status") == "UP",
+		CreatedAt: *moment("created", time.RFC3339), UpdatedAt: moment("updated", time.RFC3339),
+		LaunchedAt:   moment("OS-SRV-USG:launched_at", "2006-01-02T15:04:05.000000"),
+		TerminatedAt: moment("OS-SRV-USG:terminated_at", "2006-01-02T15:04:05.000000"),
+		LaunchIndex:  int(number(record, "OS-EXT-SRV-ATTR:launch_index")), DiskConfig: text("OS-DCF:diskConfig"),
+		Flavor: wire.Flavor{
+			Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"), RootGB: number(flavor, "disk"),
+			EphemeralGB: number(flavor, "ephemeral"), SwapMB: number(flavor, "swap"), ExtraSpecs: map[string]string{},
+		},
+		Metadata: map[string]string{},
+	}
+	for key, value := range record["metadata"].(map[string]any) {
+		s.Metadata[key] = value.(string)
+	}
+	for key, value := range flavor["extra_specs"].(map[string]any) {
+		s.Flavor.ExtraSpecs[key] = value.(string)
+	}
+	for _, tag := range record["tags"].([]any) {
+		s.Tags = append(s.Tags, tag.(string))
+	}
+	if image, is := record["image"].(map[string]any); is {
+		s.ImageRef = image["id"].(string)
+	}
+	if description, is := record["description"].(string); is {
+		s.Description = &description
+	}
+	if certs, is := record["trusted_image_certificates"].([]any); is {
+		for _, cert := range certs {
+			s.TrustedCerts = append(s.TrustedCerts, cert.(string))
+		}
+	}
+	if fault, is := record["fault"].(map[string]any); is {
+		at, err := time.Parse(time.RFC3339, fault["created"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Fault = &wire.Fault{Code: int(number(fault, "code")), Message: fault["message"].(string), Created: at}
+		s.Fault.Details, _ = fault["details"].(string)
+	}
+	if name := strings.TrimPrefix(text("OS-EXT-SRV-ATTR:instance_name"), "instance-"); name != "" {
+		if _, err := fmt.Sscanf(name, "%x", &s.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}

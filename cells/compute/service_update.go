@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the body names the service.
+var serviceUpdates = func() schemaSteps {
+	reason := js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}
+	old := js.Properties{
+		{Name: "host", Schema: schemaHost},
+		{Name: "binary", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}},
+		{Name: "disabled_reason", Schema: reason},
+	}
+	forcible := old.With("forced_down", schemaBoolean)
+	byUUID := js.Properties{
+		{Name: "status", Schema: js.Schema{js.Type("string"), js.Enum("enabled", "disabled")}},
+		{Name: "disabled_reason", Schema: reason},
+		{Name: "forced_down", Schema: schemaBoolean},
+	}
+	return schemaSteps{
+		{vServiceUUID, js.Closed(byUUID)},
+		{vForcedDown, js.Closed(forcible, "host", "binary")},
+		{MinVersion, js.Closed(old, "host", "binary")},
+	}
+}()
+
+// updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in one of them.
+func (a *API) updateService(x *exchange) error {
+	body, err := x.checked(serviceUpdates.at(x.version))
+	if err != nil {
+		return err
+	}
+	if !x.since(vServiceUUID) {
+		return a.updateServiceOf(x, body)
+	}
+	id := x.param("id")
+	if !js.UUIDLike(id) {
+		return badRequest("Invalid uuid %s", shortened(id))
+	}
+	if err := x.allowOwn(ruleServicesUpdate); err != nil {
+		return err
+	}
+	all, err := a.services(x.ctx())
+	if err != nil {
+		return err
+	}
+	s := all.find(func(s *service) bool { return s.UUID == id })
+	switch {
+	case s == nil && len(all.down) > 0:
+		return unknownService(id)
+	case s == nil:
+		return notFound("Service %s could not be found.", id)
+	}
+	patch, err := servicePatch(body)
+	if err != nil {
+		return err
+	}
+	changed, err := a.patchService(x.ctx(), s, patch)
+	if cellclient.IsNotFound(err) {
+		return notFound("Service %s could not be found.", id)
+	}
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("service", x.serviceView(&service{changed, s.cell})))
+}
+
+// unknownService is for a service that may be in a cell that is down.
+func unknownService(id string) error {
+	return newFault(http.StatusInternalServerError, "NovaException: Service %s is in no cell that is responding, and not all are. Try again when they are back.", id)
+}
+
+// servicePatch is the change that a body of 2.53 and later asks for.
+func servicePatch(body *js.Object) (wire.ServicePatch, error) {
+	var patch wire.ServicePatch
+	reason := memberString(body, "disabled_reason")
+	switch memberString(body, "status") {
+	case "enabled":
+		if reason != "" {
+			return patch, badRequest("Specifying 'disabled_reason' with status 'enabled' is invalid.")
+		}
+		patch.Disabled, patch.DisabledReason = new(false), new("")
+	case "disabled":
+		patch.Disabled, patch.DisabledReason = new(true), new(reason)
+	}
+	if _, has := body.Get("forced_down"); has {
+		patch.ForcedDown = new(memberBool(body, "forced_down", false))
+	}
+	if patch == (wire.ServicePatch{}) {
+		return patch, badRequest("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+	}
+	return patch, nil
+}
+
+// updateServiceOf is updateService before 2.53: the last segment of the path is an action. The answer has what was asked for.
+func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
+	if err := x.allowOwn(ruleServicesUpdate); err != nil {
+		return err
+	}
+	host, binary := memberString(body, "host"), memberString(body, "binary")
+	answer := new(object).add("host", host).add("binary", binary)
+	var patch wire.ServicePatch
+	switch action := x.param("id"); {
+	case action == "enable":
+		patch.Disabled, patch.DisabledReason = new(false), new("")
+		answer.add("status", "enabled")
+	case action == "disable":
+		patch.Disabled, patch.DisabledReason = new(true), new("")
+		answer.add("status", "disabled")
+	case action == "disable-log-reason":
+		reason := memberString(body, "disabled_reason")
+		if reason == "" {
+			return badRequest("Missing disabled reason field")
+		}
+		patch.Disabled, patch.DisabledReason = new(true), new(reason)
+		answer.add("status", "disabled").add("disabled_reason", reason)
+	case action == "force-down" && x.since(vForcedDown):
+		if _, has := body.Get("forced_down"); !has {
+			return badRequest("Missing forced_down field")
+		}
+		down := memberBool(body, "forced_down", false)
+		patch.ForcedDown = new(down)
+		answer.add("forced_down", down)
+	default:
+		return notFound("Unknown action")
+	}
+	s, err := a.serviceOf(x, host, binary)
+	if err != nil {
+		return err
+	}
+	if _, err := a.patchService(x.ctx(), s, patch); err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("service", answer))
+}
+
+// serviceOf is the service of a host that is mapped.
+func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
+	if binary != computeBinary {
+		return nil, badRequest("Updating a %s service is not supported. Only nova-compute services can be updated.", shortened(binary))
+	}
+	hosts, err := a.store.Hosts(x.ctx())
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host })
+	if at < 0 {
+		return nil, notFound("Host '%s' is not mapped to any cell", host)
+	}
+	cell, err := a.cell(x, hosts[at].CellUUID)
+	if err != nil {
+		return nil, err
+	}
+	services, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range services {
+		if s.Host == host && s.Binary == binary {
+			return &service{s, cell}, nil
+		}
+	}
+	return nil, notFound("Could not find binary %s on host %s.", binary, host)
+}
+
+func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePatch) (wire.Service, error) {
+	return gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.Service, error) {
+		return c.PatchService(ctx, s.UUID, patch)
+	})
+}

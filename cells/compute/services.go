@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// serviceRoutes are the calls about services. The services are the nova-compute services of the cells' hosts: what Nova has as conductors
+// and schedulers are parts of the processes of cells and of this one, and have no records. So cell0, which has no hosts, is not asked.
+var serviceRoutes = []route{
+	{method: "GET", path: "/v2.1/os-services", handle: (*API).listServices},
+	{method: "PUT", path: "/v2.1/os-services/{id}", handle: (*API).updateService},
+}
+
+// computeBinary is what services of hosts are called.
+const computeBinary = "nova-compute"
+
+// serviceQuery are the parameters of GET /os-services.
+var serviceQuery = js.Properties{{Name: "host", Schema: schemaText}, {Name: "binary", Schema: schemaText}}
+
+// service is a service and the cell that it is in.
+type service struct {
+	wire.Service
+	cell apidb.Cell
+}
+
+// cellServices are the services of the cells that are up, by cell and host, and the cells that are down.
+type cellServices struct {
+	up   []service
+	down []apidb.Cell
+}
+
+// find is the service that a condition holds for, nil if there is none.
+func (c *cellServices) find(is func(*service) bool) *service {
+	for i := range c.up {
+		if is(&c.up[i]) {
+			return &c.up[i]
+		}
+	}
+	return nil
+}
+
+// services asks all cells at once. A cell that refuses to tell is like one that is down.
+func (a *API) services(ctx context.Context) (cellServices, error) {
+	cells, err := a.store.Cells(ctx)
+	if err != nil {
+		return cellServices{}, err
+	}
+	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
+	var all cellServices
+	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) }) {
+		if answer.Err != nil {
+			all.down = append(all.down, answer.Cell)
+			continue
+		}
+		slices.SortFunc(answer.Value, func(a, b wire.Service) int {
+			return strings.Compare(a.Host, b.Host)
+		})
+		for _, s := range answer.Value {
+			all.up = append(all.up, service{s, answer.Cell})
+		}
+	}
+	return all, ctx.Err()
+}
+
+// listServices answers GET /os-services. From 2.69 on the hosts of cells that are down are there with host, binary and status UNKNOWN only;
+// before, they are left out. Cost: one question to all cells, and the host mappings if a cell is down.
+func (a *API) listServices(x *exchange) error {
+	params, err := x.checkedQuery(serviceQuery)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleServicesList); err != nil {
+		return err
+	}
+	host, binary := last(params, "host"), last(params, "binary")
+	wanted := func(h, b string) bool { return (host == "" || h == host) && (binary == "" || b == binary) }
+	all, err := a.services(x.ctx())
+	if err != nil {
+		return err
+	}
+	shown := list{}
+	for i := range all.up {
+		if s := &all.up[i]; wanted(s.Host, s.Binary) {
+			shown = append(shown, x.serviceView(s))
+		}
+	}
+	if x.since(vDownCells) && len(all.down) > 0 {
+		hosts, err := a.store.Hosts(x.ctx())
+		if err != nil {
+			return err
+		}
+		for _, cell := range all.down {
+			for _, h := range hosts {
+				if h.CellUUID == cell.UUID && wanted(h.Host, computeBinary) {
+					shown = append(shown, new(object).add("binary", computeBinary).add("host", h.Host).add("status", statusUnknown))
+				}
+			}
+		}
+	}
+	return x.json(http.StatusOK, new(object).add("services", shown))
+}
+
+// serviceView is a service as the microversion has it.
+func (x *exchange) serviceView(s *service) *object {
+	o := new(object).add("binary", s.Binary).add("host", s.Host)
+	if x.since(vServiceUUID) {
+		o.add("id", s.UUID)
+	} else {
+		o.add("id", s.ID) // one of its cell: other cells have the same
+	}
+	zone := s.Zone
+	if zone == "" {
+		zone = x.api.options.DefaultZone
+	}
+	status, state := "enabled", "down"
+	if s.Disabled {
+		status = "disabled"
+	}
+	if s.Up {
+		state = "up"
+	}
+	o.add("zone", zone).add("status", status).add("state", state)
+	if s.UpdatedAt == nil {
+		o.add("updated_at", nil)
+	} else {
+		o.add("updated_at", microseconds(*s.UpdatedAt))
+	}
+	o.add("disabled_reason", orNull(s.DisabledReason))
+	if x.since(vForcedDown) {
+		o.add("forced_down", s.ForcedDown)
+	}
+	return o
+}
+
+// microseconds is a time as services have it.
+func microseconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }

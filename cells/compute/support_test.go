@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	apisqlite "github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+// fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some way.
+type fakeCell struct {
+	mu      sync.Mutex
+	servers []wire.Server
+	// fail answers instead, if it is not nil; n counts the requests from 1.
+	fail     func(r *http.Request, n int) (*http.Response, error)
+	requests int
+}
+
+// The ways in which a cell fails.
+var (
+	refused = func(*http.Request, int) (*http.Response, error) { return nil, errors.New("connection refused") }
+	hung    = func(r *http.Request, _ int) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	rubbish  = func(*http.Request, int) (*http.Response, error) { return answer(200, "<html>hello</html>"), nil }
+	halfBody = func(*http.Request, int) (*http.Response, error) {
+		return answer(200, `{"rows":[{"server":{"uuid":"`), nil
+	}
+	brokenCell = func(*http.Request, int) (*http.Response, error) {
+		return answer(500, `{"code":"internal","message":"SQL"}`), nil
+	}
+	full = func(*http.Request, int) (*http.Response, error) {
+		return answer(503, `{"code":"unavailable","message":"disk full"}`), nil
+	}
+)
+
+func answer(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// RoundTrip answers a request to the cell.
+func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.requests++
+	n, fail, servers := c.requests, c.fail, slices.Clone(c.servers)
+	c.mu.Unlock()
+	if fail != nil {
+		if response, err := fail(r, n); response != nil || err != nil {
+			return response, err
+		}
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodGet {
+		for _, s := range servers {
+			if strings.HasSuffix(r.URL.Path, "/"+s.UUID) {
+				return answerJSON(s)
+			}
+		}
+		return answer(404, `{"code":"not_found","message":"no such server"}`), nil
+	}
+	var q wire.ServerQuery
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		return answer(400, `{"code":"bad_request","message":"no query"}`), nil
+	}
+	return answerJSON(queried(servers, &q))
+}
+
+func answerJSON(v any) (*http.Response, error) {
+	text, err := json.Marshal(v)
+	return answer(200, string(text)), err
+}
+
+// queried is the page of servers that a query asks for.
+func queried(servers []wire.Server, q *wire.ServerQuery) wire.ServerPage {
+	name := regexp.MustCompile("(?i)" + q.NamePattern)
+	var rows []wire.Row
+	for _, s := range servers {
+		gone, soft := s.Deleted, s.VMState == wire.VMSoftDeleted
+		switch {
+		case s.Hidden, !name.MatchString(s.Name), !matches(&s, q):
+		case q.Deleted == wire.DeletedNone && (gone || soft && !q.SoftDeleted):
+		case q.Deleted == wire.DeletedOnly && !gone && !soft:
+		default:
+			rows = append(rows, wire.Row{Server: s, Key: keyFor(&s, q.Sort)})
+		}
+	}
+	before := func(a, b wire.Key) int {
+		for i := range a {
+			order := 0
+			switch v := a[i].(type) {
+			case int64:
+				order = cmp.Compare(v, b[i].(int64))
+			case string:
+				order = strings.Compare(v, b[i].(string))
+			}
+			if i < len(q.Sort) && q.Sort[i].Desc {
+				order = -order
+			}
+			if order != 0 {
+				return order
+			}
+		}
+		return 0
+	}
+	slices.SortFunc(rows, func(a, b wire.Row) int { return before(a.Key, b.Key) })
+	if q.After != nil {
+		rows = slices.DeleteFunc(rows, func(r wire.Row) bool { return before(r.Key, q.After) <= 0 })
+	}
+	page := wire.ServerPage{Rows: rows[:min(len(rows), q.Limit)], More: len(rows) > q.Limit}
+	for i := range page.Rows {
+		if s := &page.Rows[i].Server; q.Brief {
+			*s = wire.Server{UUID: s.UUID, Name: s.Name}
+		}
+	}
+	if page.Rows == nil {
+		page.Rows = []wire.Row{}
+	}
+	return page
+}
+
+func keyFor(s *wire.Server, order []wire.SortKey) wire.Key {
+	var key wire.Key
+	for _, k := range order {
+		switch k.Key {
+		case "created_at":
+			key = append(key, s.CreatedAt.UnixMicro())
+		case "display_name":
+			key = append(key, s.Name)
+		case "host":
+			key = append(key, s.Host)
+		case "vm_state":
+			key = append(key, s.VMState)
+		default:
+			panic("the cell of the tests does not sort by " + k.Key)
+		}
+	}
+	return append(key, s.UUID)
+}
+
+// cloud is an API with an API database in a file and cells in the process: cell0, cell1, cell2.
+type cloud struct {
+	t       *testing.T
+	api     *API
+	store   *apisqlite.Store
+	path    string
+	cells   map[string]*fakeCell
+	clock   time.Time
+	logged  bytes.Buffer
+	options Options
+	policy  *Policy
+}
+
+// start is the time of the first server; each one after it is a minute younger.
+var start = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+
+const cellTimeout = 10 * time.Second
+
+func newCloud(t *testing.T, options Options) *cloud {
+	t.Helper()
+	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: filepath.Join(t.TempDir(), "api.db")}
+	var err error
+	if c.store, err = apisqlite.Open(t.Context(), c.path, apisqlite.Options{Now: func() time.Time { return c.clock }}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 3 {
+		uuid := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
+		name := fmt.Sprintf("cell%d", i)
+		c.cells[uuid] = &fakeCell{}
+		if _, err := c.store.CreateCell(context.Background(), apidb.Cell{UUID: uuid, Name: name, URL: "http://" + name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
+		return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
+	}})
+	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: authn.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(&c.logged)})
+	return c
+}
+
+// cellUUID is that of cell0, cell1 or cell2.
+func cellUUID(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
+
+func (c *cloud) cell(n int) *fakeCell { return c.cells[cellUUID(n)] }
+
+// nowhere is the cell of servers that are not placed.
+const nowhere = -1
+
+// has makes a server: mapping and specification in the API database, the row in its cell. With nowhere it stays a build request.
+func (c *cloud) has(cell int, s wire.Server) wire.Server {
+	c.t.Helper()
+	ctx := context.Background()
+	if s.ProjectID == "" {
+		s.ProjectID = "p1"
+	}
+	if s.UserID == "" {
+		s.UserID = "u-" + s.ProjectID
+	}
+	if s.VMState == "" {
+		s.VMState = wire.VMActive
+	}
+	if s.CreatedAt.IsZero() {
+		s.CreatedAt = c.clock
+		c.clock = c.clock.Add(time.Minute)
+	}
+	clock := c.clock
+	c.clock = s.CreatedAt
+	spec := apidb.RequestSpec{InstanceUUID: s.UUID, ProjectID: s.ProjectID, UserID: s.UserID, Flavor: s.Flavor, ImageRef: s.ImageRef, Zone: s.Zone}
+	check := func(err error) {
+		c.t.Helper()
+		if err != nil {
+			c.t.Fatalf("server %s: %v", s.Name, err)
+		}
+	}
+	check(c.store.CreateServers(ctx, []apidb.NewServer{{Server: s, Spec: spec}}, nil))
+	if cell != nowhere {
+		check(c.store.Place(ctx, s.UUID, cellUUID(cell)))
+		check(c.store.Built(ctx, s.UUID))
+		c.cell(cell).servers = append(c.cell(cell).servers, s)
+	}
+	c.clock = clock
+	return s
+}
+
+// uuid numbers servers.
+func uuid(n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", n, n) }
+
+// Who asks.
+const (
+	admin   = "admin"
+	member  = "member"
+	member2 = "member2"
+	member3 = "member3"
+	reader  = "reader"
+)
+
+var callers = map[string][2]string{
+	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
+}
+
+// reply is an answer.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any
+}
+
+// ask asks the API. version is "2.69" or another one; "" sends none.
+func (c *cloud) ask(who, version, path string) reply {
+	c.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "http://compute"+path, nil)
+	if caller, is := callers[who]; is {
+		r.Header.Set("X-Auth-Token", caller[0])
+		r.Header.Set("X-Roles", caller[1])
+	}
+	if version != "" {
+		r.Header.Set("OpenStack-API-Version", "compute "+version)
+	}
+	return c.send(r)
+}
+
+func (c *cloud) send(r *http.Request) reply {
+	c.t.Helper()
+	w := httptest.NewRecorder()
+	c.api.ServeHTTP(w, r)
+	got := reply{status: w.Code, header: w.Header(), text: w.Body.String()}
+	if got.text != "" {
+		if err := json.Unmarshal(w.Body.Bytes(), &got.body); err != nil {
+			c.t.Fatalf("%s %s: the answer is no JSON: %v\n%s", r.Method, r.URL, err, got.text)
+		}
+	}
+	return got
+}
+
+// names are the servers of a list, in its order: names, or the number of those that are unknown.
+func (r reply) names() []string {
+	names := []string{}
+	servers, _ := r.body["servers"].([]any)
+	for _, s := range servers {
+		record := s.(map[string]any)
+		if name, is := record["name"].(string); is {
+			names = append(names, name)
+			continue
+		}
+		id := record["id"].(string)
+		var n int
+		if _, err := fmt.Sscanf(id[:8], "%x", &n); err != nil {
+			panic(err)
+		}
+		names = append(names, fmt.Sprintf("%v:%d", record["status"], n))
+	}
+	return names
+}
+
+// message is what a refusal says, with its name.
+func (r reply) message() string {
+	for name, f := range r.body {
+		if fields, is := f.(map[string]any); is && r.status >= 400 {
+			return fmt.Sprintf("%s: %v", name, fields["message"])
+		}
+	}
+	return ""
+}
+
+// server is one with a number, a name, and what all servers have.
+func server(n int, name string) wire.Server {
+	return wire.Server{
+		UUID: uuid(n), Name: name, Host: "h1", Node: "h1", HostUp: true, ID: int64(n), ImageRef: "70a599e0-31e7-49b7-b260-868f441e862b",
+		Flavor: wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1},
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listing
+
+import (
+	"container/heap"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// merge puts rows into the result until there are enough, or until those of a source run out that has more: then it gives the sources to ask
+// before it can go on. Each row costs O(log cells).
+func (l *list) merge() []*source {
+	if l.rewind || l.emitted == nil {
+		l.restart()
+	}
+	h := l.heap()
+	for len(h.of) > 0 && len(l.merged) < l.query.Limit {
+		s := h.of[0]
+		row := &s.rows[s.next] // large
+		s.next++
+		if _, twice := l.emitted[row.Server.UUID]; !twice {
+			l.emitted[row.Server.UUID] = struct{}{}
+			l.merged = append(l.merged, *row)
+		}
+		switch {
+		case s.next < len(s.rows):
+			heap.Fix(h, 0)
+		case !s.more:
+			heap.Pop(h)
+		case len(l.merged) < l.query.Limit:
+			return l.short()
+		}
+	}
+	return nil
+}
+
+// restart begins at the beginning: for the first time, or again without the rows of a source that went down.
+func (l *list) restart() {
+	have := 0
+	for _, s := range l.sources {
+		s.next = 0
+		have += len(s.rows)
+	}
+	have = min(have, l.query.Limit)
+	l.rewind, l.merged, l.emitted = false, make([]wire.Row, 0, have), make(map[string]struct{}, have)
+}
+
+// short are the sources to ask when one has run out: that one, and with it those that soon will, so that they are not waited for one after another.
+func (l *list) short() []*source {
+	missing := l.query.Limit - len(l.merged)
+	var short []*source
+	for _, s := range l.sources {
+		if left := len(s.rows) - s.next; s.more && (left == 0 || left <= l.batch/4 && left < missing) {
+			short = append(short, s)
+		}
+	}
+	return short
+}
+
+// heap has the sources with rows to be merged, the one with the first row first.
+func (l *list) heap() *sources {
+	h := &sources{order: l.order}
+	for _, s := range l.sources {
+		if s.next < len(s.rows) {
+			h.of = append(h.of, s)
+		}
+	}
+	heap.Init(h)
+	return h
+}
+
+// sources is a heap by the next row, and among equal rows by the order of the cells.
+type sources struct {
+	order order
+	of    []*source
+}
+
+func (h *sources) Len() int { return len(h.of) }
+
+func (h *sources) Less(i, j int) bool {
+	a, b := h.of[i], h.of[j]
+	if c := h.order.compare(a.rows[a.next].Key, b.rows[b.next].Key); c != 0 {
+		return c < 0
+	}
+	return a.index < b.index
+}
+
+func (h *sources) Swap(i, j int) { h.of[i], h.of[j] = h.of[j], h.of[i] }
+
+// Push is needed for heap.Interface.
+func (h *sources) Push(x any) { h.of = append(h.of, x.(*source)) }
+
+// Pop is needed for heap.Interface.
+func (h *sources) Pop() any {
+	last := h.of[len(h.of)-1]
+	h.of = h.of[:len(h.of)-1]
+	return last
+}

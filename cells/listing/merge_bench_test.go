@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listing
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// pagesOf are full pages of cells whose rows alternate.
+func pagesOf(cells, rows int) []wire.ServerPage {
+	pages := make([]wire.ServerPage, cells)
+	for c := range pages {
+		for i := range rows {
+			uuid := fmt.Sprintf("%04d-%04d", c, i)
+			pages[c].Rows = append(pages[c].Rows, wire.Row{Server: wire.Server{UUID: uuid}, Key: wire.Key{int64(i*cells + c), uuid}})
+		}
+	}
+	return pages
+}
+
+// BenchmarkMerge checks and merges the pages of 50 cells of 100 rows, all of them.
+func BenchmarkMerge(b *testing.B) {
+	pages := pagesOf(50, 100)
+	query := wire.ServerQuery{Limit: 5000, Sort: []wire.SortKey{{Key: "created_at"}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		l := &list{query: query, order: orderOf(query.Sort), batch: 100}
+		for i, page := range pages {
+			s := &source{index: i}
+			if err := l.order.check(page, s, 100); err != nil {
+				b.Fatal(err)
+			}
+			s.take(page)
+			l.sources = append(l.sources, s)
+		}
+		l.merge()
+		if len(l.merged) != 5000 {
+			b.Fatalf("%d rows", len(l.merged))
+		}
+	}
+}

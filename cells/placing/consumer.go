@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// Consumer is a server as Placement knows it.
+type Consumer struct {
+	UUID, ProjectID, UserID string
+}
+
+// Held is what a consumer holds. Generation is nil, and Allocations empty, of one that holds nothing.
+type Held struct {
+	Consumer
+	Generation  *int64
+	Type        string
+	Allocations map[string]wire.ProviderAllocation
+}
+
+// Nothing says that the consumer holds nothing.
+func (h Held) Nothing() bool { return len(h.Allocations) == 0 }
+
+// Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
+func (c *Client) Allocations(ctx context.Context, uuid string) (Held, error) {
+	var answer wire.ConsumerAllocations
+	if err := c.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, nil, &answer); err != nil {
+		return Held{}, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
+	}
+	held := Held{Consumer: Consumer{UUID: uuid, ProjectID: answer.ProjectID, UserID: answer.UserID}, Type: answer.ConsumerType, Allocations: answer.Allocations}
+	if !held.Nothing() {
+		held.Generation = answer.ConsumerGeneration
+	}
+	return held, nil
+}
+
+// Claim gives a candidate to a server that holds nothing. One PUT, and one GET if it conflicts.
+//
+// Errors: [ErrConsumerConflict] if it does hold something: see [Client.Allocations]; [ErrGenerationConflict], [ErrNoRoom],
+// [ErrInvalid]; [ErrUnavailable] if nothing was sent, [ErrOutcomeUnknown] if no answer came.
+func (c *Client) Claim(ctx context.Context, consumer Consumer, candidate Candidate) error {
+	return c.put(ctx, consumer, nil, candidate)
+}
+
+// Move puts a candidate in the place of what a server holds, if nobody has written that since it was read. Errors and cost are
+// those of [Client.Claim].
+func (c *Client) Move(ctx context.Context, consumer Consumer, held Held, candidate Candidate) error {
+	return c.put(ctx, consumer, held.Generation, candidate)
+}
+
+func (c *Client) put(ctx context.Context, consumer Consumer, generation *int64, candidate Candidate) error {
+	allocations := make(map[string]wire.ProviderAllocation, len(candidate.Allocations))
+	for provider, a := range candidate.Allocations {
+		allocations[provider] = wire.ProviderAllocation{Resources: a.Resources}
+	}
+	err := c.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer.UUID), nil, wire.ConsumerAllocations{
+		Allocations: allocations, ProjectID: consumer.ProjectID, UserID: consumer.UserID,
+		ConsumerGeneration: generation, ConsumerType: ConsumerType, Mappings: candidate.Mappings,
+	}, nil)
+	if err == nil {
+		return nil
+	}
+	var refused *RequestError
+	if errors.Is(err, ErrGenerationConflict) && errors.As(err, &refused) {
+		// Placement has the same code for both conflicts; the consumer itself tells which it was.
+		held, readErr := c.Allocations(ctx, consumer.UUID)
+		if readErr != nil {
+			return readErr
+		}
+		if !same(held.Generation, generation) {
+			refused.Kind = ErrConsumerConflict
+		}
+	}
+	return fmt.Errorf("allocating for server %s: %w", consumer.UUID, err)
+}
+
+func same(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+// releaseTries is how often Release reads again what others write at the same time.
+const releaseTries = 5
+
+// Release takes all that a server holds away from it, if nobody writes at the same time; otherwise it reads again, and gives up
+// after a few times. Nothing there is done. One GET; and one PUT if there is something.
+//
+// Errors: [ErrConsumerConflict] if others wrote each time; [ErrUnavailable]; [ErrOutcomeUnknown]: do it again.
+func (c *Client) Release(ctx context.Context, uuid string) error {
+	var err error
+	for range releaseTries {
+		var held Held
+		if held, err = c.Allocations(ctx, uuid); err != nil {
+			return err
+		}
+		if held.Nothing() {
+			return nil
+		}
+		kind := held.Type
+		if !wire.IsName(kind) {
+			kind = ConsumerType // "unknown", of a consumer from before there were types
+		}
+		err = c.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(uuid), nil, wire.ConsumerAllocations{
+			Allocations: map[string]wire.ProviderAllocation{}, ProjectID: held.ProjectID, UserID: held.UserID,
+			ConsumerGeneration: held.Generation, ConsumerType: kind,
+		}, nil)
+		if !errors.Is(err, ErrGenerationConflict) {
+			break
+		}
+	}
+	var refused *RequestError
+	if errors.Is(err, ErrGenerationConflict) && errors.As(err, &refused) {
+		refused.Kind = ErrConsumerConflict
+	}
+	if err != nil {
+		return fmt.Errorf("removing the allocations of server %s: %w", uuid, err)
+	}
+	return nil
+}
+
+// Usages is what a project holds, by resource class, over all consumer types. One GET.
+func (c *Client) Usages(ctx context.Context, project string) (map[string]int64, error) {
+	var answer wire.TypedUsagesReply
+	if err := c.do(ctx, http.MethodGet, "/usages", url.Values{"project_id": {project}}, nil, &answer); err != nil {
+		return nil, fmt.Errorf("reading the usages of project %s: %w", project, err)
+	}
+	total := map[string]int64{}
+	for _, usages := range answer.Usages {
+		for class, n := range usages {
+			if class != wire.ConsumerCount {
+				total[class] += n
+			}
+		}
+	}
+	return total, nil
+}

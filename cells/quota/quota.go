@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// The resources that a boot uses.
+const (
+	Instances = "instances"
+	Cores     = "cores"
+	RAM       = "ram" // MiB
+)
+
+// Unlimited is a limit that is none.
+const Unlimited = -1
+
+// ErrCellDown says that a project has living servers in a cell that is down, and may not boot until it is back.
+var ErrCellDown = errors.New("the project has servers in a cell that is down")
+
+// Options are what a Service is made of. Placement is needed for CountFromPlacement only.
+type Options struct {
+	Store     apidb.Store
+	Gatherer  *gather.Gatherer
+	Placement *placing.Client
+	// Defaults are the limits of projects that have none of their own.
+	Defaults apidb.QuotaSet
+	// CountFromPlacement counts without asking cells: Nova's [quota] count_usage_from_placement.
+	CountFromPlacement bool
+	Logger             zerolog.Logger
+}
+
+// Service answers for quotas. Its methods may be called from several goroutines.
+type Service struct {
+	o        Options
+	fallback sync.Map // projects that were warned of
+}
+
+// New returns a service.
+func New(o Options) (*Service, error) {
+	switch {
+	case o.Store == nil || o.Gatherer == nil:
+		return nil, errors.New("quota: the API database and the gatherer are needed")
+	case o.CountFromPlacement && o.Placement == nil:
+		return nil, errors.New("quota: to count usage from Placement a Placement client is needed")
+	}
+	for _, r := range []string{Instances, Cores, RAM} {
+		if _, set := o.Defaults[r]; !set {
+			return nil, fmt.Errorf("quota: there is no default limit for %s; -1 is none", r)
+		}
+	}
+	return &Service{o: o}, nil
+}
+
+// Defaults are the limits of projects that have none of their own.
+func (s *Service) Defaults() apidb.QuotaSet { return maps.Clone(s.o.Defaults) }
+
+// Limits are those of a project.
+func (s *Service) Limits(ctx context.Context, project string) (apidb.QuotaSet, error) {
+	own, err := s.o.Store.Quotas(ctx, project)
+	if err != nil {
+		return nil, fmt.Errorf("reading the quotas of project %s: %w", project, err)
+	}
+	limits := s.Defaults()
+	maps.Copy(limits, own)
+	return limits, nil
+}
+
+// Usage is what a project has, servers that were asked for and are in no cell yet among them, and the cells that were down while
+// it was counted. It is exact also then.
+//
+// Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none to the cells.
+func (s *Service) Usage(ctx context.Context, project string) (wire.Usage, []apidb.Cell, error) {
+	c, err := s.count(ctx, project)
+	return c.usage, c.down, err
+}
+
+// count is a usage and how it came about.
+type count struct {
+	usage wire.Usage
+	// before is what the API database alone knew before.
+	before apidb.Counts
+	down   []apidb.Cell
+	// stranded are the living servers in cells that are down.
+	stranded int64
+}
+
+func (s *Service) count(ctx context.Context, project string) (count, error) {
+	before, err := s.o.Store.CountProject(ctx, project, nil)
+	if err != nil {
+		return count{}, fmt.Errorf("counting the servers of project %s: %w", project, err)
+	}
+	if s.o.CountFromPlacement {
+		if before.Unmigrated == 0 {
+			return s.fromPlacement(ctx, project, before)
+		}
+		if _, warned := s.fallback.LoadOrStore(project, true); !warned {
+			s.o.Logger.Warn().Str("project", project).Int64("mappings", before.Unmigrated).
+				Msg("Usage is counted in the cells, and not from Placement, while the project has instance mappings of before queued_for_delete; run compute-agent cells manage db online-data-migrations.")
+		}
+	}
+	return s.fromCells(ctx, project, before)
+}
+
+// fromPlacement counts as nova.quota._instances_cores_ram_count_api_db_placement does.
+func (s *Service) fromPlacement(ctx context.Context, project string, before apidb.Counts) (count, error) {
+	held, err := s.o.Placement.Usages(ctx, project)
+	if err != nil {
+		return count{}, err
+	}
+	return count{before: before, usage: wire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil
+}
+
+// fromCells adds up what the cells say, what the API database knows of those that are down, and what is in none yet.
+func (s *Service) fromCells(ctx context.Context, project string, before apidb.Counts) (count, error) {
+	c := count{before: before}
+	cells, err := s.o.Store.Cells(ctx)
+	if err != nil {
+		return c, fmt.Errorf("reading the cells: %w", err)
+	}
+	pending, err := s.o.Store.BuildRequests(ctx, project, 0)
+	if err != nil {
+		return c, fmt.Errorf("reading the build requests of project %s: %w", project, err)
+	}
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (wire.Survey, error) {
+		return client.Survey(ctx, project)
+	})
+	down := map[string]bool{}
+	var downUUIDs []string
+	for _, a := range answers {
+		switch {
+		case a.Down():
+			c.down = append(c.down, a.Cell)
+			down[a.Cell.UUID], downUUIDs = true, append(downUUIDs, a.Cell.UUID)
+		case a.Err != nil:
+			return c, fmt.Errorf("counting what project %s has in cell %s: %w", project, a.Cell.Name, a.Err)
+		default:
+			add(&c.usage, a.Value.Usage.Instances, a.Value.Usage.Cores, a.Value.Usage.RAM)
+		}
+	}
+	moving := false
+	for _, b := range pending {
+		if b.CellUUID == "" || !down[b.CellUUID] { // that of a down cell is counted with it
+			moving = true
+			add(&c.usage, 1, b.Server.Flavor.VCPUs, b.Server.Flavor.MemoryMB)
+		}
+	}
+	if len(downUUIDs) > 0 {
+		there, err := s.o.Store.CountProject(ctx, project, downUUIDs)
+		if err != nil {
+			return c, fmt.Errorf("counting what project %s has in cells that are down: %w", project, err)
+		}
+		c.stranded = there.Instances
+		add(&c.usage, there.Instances, there.Cores, there.RAM)
+	}
+	if moving {
+		// A server that came into its cell just now is counted there and as a build request. The mappings count it once.
+		c.usage.Instances = min(c.usage.Instances, before.Instances)
+		c.usage.Cores = min(c.usage.Cores, before.Cores)
+		c.usage.RAM = min(c.usage.RAM, before.RAM)
+	}
+	return c, nil
+}
+
+func add(u *wire.Usage, instances, cores, ram int64) {
+	u.Instances += instances
+	u.Cores += cores
+	u.RAM += ram
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/serve"
+)
+
+// ErrConfig is wrapped by all errors about a configuration that cannot work.
+var ErrConfig = errors.New("invalid configuration of cells")
+
+// How long a request may take to arrive, an idle connection may stay, and requests under way may take to end when the service stops. An answer has no
+// bound of its own: a long poll waits, and each handler has its deadline.
+const (
+	headerTimeout  = 10 * time.Second
+	requestTimeout = 60 * time.Second
+	answerTimeout  = 150 * time.Second
+	idleTimeout    = 120 * time.Second
+	stopGrace      = 5 * time.Second
+	maxHeaderBytes = 128 << 10
+)
+
+// Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a process left behind is replaced; one
+// that somebody answers on is not.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	path, unix := strings.CutPrefix(address, "unix://")
+	if !unix {
+		return lc.Listen(ctx, "tcp", address)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("the directory of the socket: %w", err)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that nobody answers on.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket: it is left alone; choose another path, or remove it", path)
+	}
+	var d net.Dialer
+	if c, err := d.DialContext(ctx, "unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("another process answers at %s: stop it first, or choose another path", path)
+	}
+	return os.Remove(path)
+}
+
+// isPrivate reports whether only this machine can connect there.
+func isPrivate(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
+
+// serveHTTP answers requests until the context ends; it closes the listener in any case.
+func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, logger zerolog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          log.New(connectionLog{logger}, "", 0),
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	return serve.Until(ctx, server, l, stopGrace)
+}
+
+// connectionLog takes the lines that net/http logs, which are about single connections.
+type connectionLog struct{ log zerolog.Logger }
+
+func (c connectionLog) Write(line []byte) (int, error) {
+	c.log.Debug().Str("connection", strings.TrimSpace(string(line))).Msg("A connection went wrong; others are not affected.")
+	return len(line), nil
+}

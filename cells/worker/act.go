@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// errSlow marks what does not change before somebody has looked at it.
+var errSlow = errors.New("somebody has to look at it")
+
+func isSlow(err error) bool { return errors.Is(err, errSlow) }
+
+// errNodeAway says that the node of a server is none of this host's, at present.
+var errNodeAway = errors.New("no driver names the node of the server")
+
+// act does once what is wanted of a server. With nil, that is done and reported, or something else is wanted by now.
+func (w *Worker) act(ctx context.Context, s *server, item wire.WorkItem) error {
+	slots := w.changes
+	if item.Want == wire.WantPresent {
+		slots = w.builds
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-s.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !w.holds(s, item) {
+		return nil
+	}
+	node, err := w.nodeOf(item.Server)
+	if err != nil {
+		return err
+	}
+	switch item.Want {
+	case wire.WantPresent:
+		return w.build(ctx, s, item, node)
+	case wire.WantGone:
+		return w.destroy(ctx, s, item, node)
+	case wire.WantRunning:
+		return w.setPower(ctx, s, item, node, plugins.PowerRunning)
+	case wire.WantShutdown:
+		return w.setPower(ctx, s, item, node, plugins.PowerShutdown)
+	}
+	return fmt.Errorf("%w: the cell wants %q, which this agent does not know", errSlow, item.Want)
+}
+
+// nodeOf finds the node of a server.
+func (w *Worker) nodeOf(of wire.Server) (Node, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.nodes[of.NodeUUID]; n != nil {
+		return n.Node, nil
+	}
+	if of.NodeUUID == "" {
+		for _, n := range w.nodes {
+			if n.Name == of.Node {
+				return n.Node, nil
+			}
+		}
+	}
+	return Node{}, fmt.Errorf("%w: %s (%s)", errNodeAway, of.Node, of.NodeUUID)
+}
+
+// destroy removes the guest of a server, and then its allocations.
+func (w *Worker) destroy(ctx context.Context, s *server, item wire.WorkItem, node Node) error {
+	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
+	w.count(func(c *Counts) { c.Destroys.count(err) })
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.As(err, &fault):
+		if err := w.foreign(ctx, s, item, fault); err != nil {
+			return err
+		}
+	case errors.Is(err, plugins.ErrUnsupported) && item.Server.LaunchedAt == nil && !w.attempted(s):
+		// It was never made, for the same reason.
+	case err != nil:
+		return fmt.Errorf("destroying the guest: %w", err)
+	}
+	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
+		return fmt.Errorf("removing its allocations: %w", err)
+	}
+	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("A server is gone, and its allocations are.")
+	w.report(s, item, wire.Report{Kind: wire.ReportGone})
+	return nil
+}
+
+// foreign decides what becomes of a server that shall be gone when the guest of its uuid is none that the agent made. The guest is not
+// touched. If the server was never active, it cannot be that guest: what it holds is free. If it was, the guest is most likely the server with its mark
+// lost, and it uses what is allocated: as long as there are allocations, they stay, and the server is not gone.
+func (w *Worker) foreign(ctx context.Context, s *server, item wire.WorkItem, fault *plugins.InstanceFault) error {
+	if item.Server.LaunchedAt != nil {
+		granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
+		if err != nil {
+			return fmt.Errorf("reading its allocations: %w", err)
+		}
+		if len(granted) > 0 {
+			return fmt.Errorf("%w: a guest of its uuid is here that the agent did not make, so it is not removed, and the allocations that it uses stay: %w; "+
+				"if it is not needed, remove it with the hypervisor's own tools, and the server goes", errSlow, fault)
+		}
+	}
+	w.log.Error().Str("instance", s.uuid).Err(fault).
+		Msg("A server is gone, and a guest of its uuid is here that the agent did not make. It is not touched. Nothing is allocated to it: look what it is.")
+	return nil
+}
+
+// setPower starts or stops the guest of a server.
+func (w *Worker) setPower(ctx context.Context, s *server, item wire.WorkItem, node Node, to plugins.PowerState) error {
+	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, false)
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.Is(err, plugins.ErrInstanceNotFound):
+		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that, and can go on from there.
+		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", to).Msg("The guest of a server is not there. It is reported as without a power state, and not made again.")
+		is.Power = plugins.PowerNoState
+	case errors.As(err, &fault):
+		return fmt.Errorf("%w: bringing the guest to %s: %w", errSlow, to, err)
+	case err != nil:
+		return fmt.Errorf("bringing the guest to %s: %w", to, err)
+	}
+	w.report(s, item, wire.Report{Kind: wire.ReportSettled, PowerState: int(is.Power)})
+	return nil
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Of a fault, in bytes: what Nova keeps of a message, and enough of the details for a thousand of them in one request.
+const (
+	maxFault   = 255
+	maxDetails = 2000
+)
+
+// build makes the guest of a server that was never active. What was granted is read anew before every attempt, so that a server whose
+// allocations were taken away meanwhile is not made.
+func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node Node) error {
+	if fault := w.faultOf(s); fault != nil {
+		return w.fail(ctx, s, item, *fault)
+	}
+	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
+	if err != nil {
+		return fmt.Errorf("reading its allocations: %w", err)
+	}
+	if len(granted) == 0 {
+		return w.abandon(ctx, s, item, node, "nothing is allocated to it any more", "Placement has no allocations of this consumer")
+	}
+	tree := node.Tree()
+	if tree == nil {
+		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
+	}
+	if strangers := outside(tree, granted); len(strangers) > 0 {
+		err := fmt.Errorf("it was granted something of resource providers that are not known to be of node %s: %s", node.Name, strings.Join(strangers, ", "))
+		if time.Since(w.begins(s)) < treeLimit { // they may be new
+			return err
+		}
+		return w.abandon(ctx, s, item, node, "what is allocated to it is not on its host", err.Error())
+	}
+	spec, err := specOf(item.Server, granted)
+	if err != nil {
+		return w.abandon(ctx, s, item, node, err.Error(), err.Error())
+	}
+	if !w.holds(s, item) { // it shall be gone by now
+		return nil
+	}
+	w.begins(s)
+	before := w.attempted(s)
+	w.attempts(s, true)
+	spec.UUID = s.uuid
+	is, err := node.Manager.Spawn(ctx, node.Name, spec, tree)
+	for _, promise := range []error{plugins.ErrNotReady, plugins.ErrUnsupported, ErrImpossible} {
+		if errors.Is(err, promise) { // nothing was begun
+			w.attempts(s, before)
+		}
+	}
+	w.count(func(c *Counts) { c.Spawns.count(err) })
+	var fault *plugins.InstanceFault
+	switch {
+	case err == nil:
+		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("The guest of a server was made.")
+		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: int(is.Power)})
+		return nil
+	case errors.As(err, &fault): // nothing is left of it
+		w.attempts(s, false)
+		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
+	case errors.Is(err, plugins.ErrUnsupported):
+		w.doubt(node) // the cell shall not be offered the node
+		return w.abandon(ctx, s, item, node, "its host cannot make guests", err.Error())
+	case errors.Is(err, ErrImpossible):
+		return w.abandon(ctx, s, item, node, "its host cannot make what was asked for", err.Error())
+	}
+	return fmt.Errorf("making the guest: %w", err)
+}
+
+// abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have left something, which goes first.
+func (w *Worker) abandon(ctx context.Context, s *server, item wire.WorkItem, node Node, reason, details string) error {
+	if !w.holds(s, item) {
+		return nil
+	}
+	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
+	var fault *plugins.InstanceFault
+	switch {
+	case err == nil, errors.As(err, &fault): // a guest of that uuid that is somebody else's is not this server's
+	case errors.Is(err, plugins.ErrUnsupported) && !w.attempted(s):
+	default:
+		return fmt.Errorf("%s; removing what may be left of an attempt to make it: %w", reason, err)
+	}
+	return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
+}
+
+// fail gives back what was granted to a server of which nothing is left here, and reports why it cannot be made.
+func (w *Worker) fail(ctx context.Context, s *server, item wire.WorkItem, fault wire.Fault) error {
+	w.mu.Lock()
+	s.fault = &fault
+	w.mu.Unlock()
+	if !w.holds(s, item) { // whoever wants it gone removes them, too
+		return nil
+	}
+	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
+		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
+	}
+	w.log.Warn().Str("instance", s.uuid).Str("reason", fault.Message).Str("details", fault.Details).Msg("A server cannot be made here. Its allocations are removed, and its owner is told.")
+	w.report(s, item, wire.Report{Kind: wire.ReportFailed, PowerState: wire.PowerNoState, Fault: &fault})
+	return nil
+}
+
+// faultFor is what the owner of a server is told, in the words that Nova has for builds that end.
+func faultFor(uuid, reason, details string) wire.Fault {
+	return wire.Fault{
+		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clip(details, maxDetails), Created: time.Now().UTC(),
+	}
+}
+
+// clip is the beginning of a text, in whole characters.
+func clip(text string, most int) string {
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
+
+// outside are the providers that were granted from and are not in the tree.
+func outside(tree *providertree.Tree, granted map[string]map[string]int64) []string {
+	var out []string
+	for _, uuid := range slices.Sorted(maps.Keys(granted)) {
+		if !tree.Exists(uuid) {
+			out = append(out, uuid)
+		}
+	}
+	return out
+}
+
+// specOf is what the driver is told of a server. An error is for its owner.
+func specOf(s wire.Server, granted map[string]map[string]int64) (plugins.InstanceSpec, error) {
+	data, err := base64.StdEncoding.DecodeString(s.UserData)
+	if err != nil {
+		return plugins.InstanceSpec{}, errors.New("its user data is not base64")
+	}
+	return plugins.InstanceSpec{
+		UUID: s.UUID, Name: s.Name, ProjectID: s.ProjectID, UserID: s.UserID,
+		Flavor: plugins.Flavor{
+			Name: s.Flavor.Name, VCPUs: s.Flavor.VCPUs, MemoryMB: s.Flavor.MemoryMB, RootGB: s.Flavor.RootGB, EphemeralGB: s.Flavor.EphemeralGB,
+			SwapMB: s.Flavor.SwapMB, ExtraSpecs: s.Flavor.ExtraSpecs,
+		},
+		Allocations: granted, Image: s.ImageRef, Metadata: s.Metadata, UserData: data,
+	}, nil
+}
+
+func (w *Worker) faultOf(s *server) *wire.Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.fault
+}
+
+// begins returns when a server was first to be made.
+func (w *Worker) begins(s *server) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.begun.IsZero() {
+		s.begun = time.Now()
+	}
+	return s.begun
+}
+
+func (w *Worker) attempts(s *server, open bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.attempted = open
+}
+
+func (w *Worker) attempted(s *server) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.attempted
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// contact is how the cell was last heard of.
+type contact struct {
+	up      bool
+	since   time.Time // it is so
+	err     string
+	denied  bool // err is a refusal of who we are
+	refused []string
+	service wire.Service
+}
+
+// serviceState is what the cell says of the service.
+type serviceState struct {
+	disabled bool
+	reason   string
+}
+
+// beat shows life, at the cell's pace.
+func (w *Worker) beat(ctx context.Context) {
+	w.awaitNodes(ctx)
+	var failures backoff
+	for ctx.Err() == nil {
+		w.meetNodes(ctx)
+		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		state, err := w.cfg.Cell.Report(asked, w.cfg.Host, wire.HostReport{Version: w.cfg.Version, Nodes: w.reportable()})
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		w.heard(state, err)
+		interval := reportInterval
+		if err != nil {
+			interval = failures.next(retryCell)
+		} else {
+			failures.reset()
+			if s := time.Duration(state.ReportInterval) * time.Second; s > 0 {
+				interval = min(s, longestReport)
+			}
+		}
+		if !sleep(ctx, interval, w.rebeat) {
+			return
+		}
+	}
+}
+
+// heard takes note of how a heartbeat ended.
+func (w *Worker) heard(state wire.HostState, err error) {
+	w.mu.Lock()
+	was := w.contact
+	if up := err == nil; up != was.up || was.since.IsZero() {
+		w.contact.since = time.Now()
+		w.contact.up = up
+	}
+	w.contact.err, w.contact.denied = "", denied(err)
+	if err != nil {
+		w.contact.err = err.Error()
+	} else {
+		w.contact.refused, w.contact.service = slices.Clone(state.Refused), state.Service
+	}
+	w.mu.Unlock()
+	switch {
+	case err != nil && (was.up || was.since.IsZero()):
+		w.log.Warn().Err(err).Msg("The cell does not answer. Guests are not affected: what is new for this host is asked for again and again, and what is to be reported is kept.")
+	case err == nil && !was.up:
+		w.log.Info().Str("service", state.Service.UUID).Msg("The cell has this host.")
+	}
+	if err != nil {
+		return
+	}
+	for _, uuid := range state.Refused {
+		if !slices.Contains(was.refused, uuid) {
+			w.log.Error().Str("node", uuid).Msg("The cell does not take the node, because another host has it: no server is placed on it by way of this host.")
+		}
+	}
+	w.serviceIs(state.Service)
+	select {
+	case <-w.registered:
+	default:
+		close(w.registered) // by this loop only
+	}
+}
+
+// denied tells that the cell refuses who we are.
+func denied(err error) bool {
+	return refusedWith(err, http.StatusUnauthorized) || refusedWith(err, http.StatusForbidden)
+}
+
+// refusedWith tells a refusal with a status.
+func refusedWith(err error, status int) bool {
+	var refused *wire.Error
+	return errors.As(err, &refused) && refused.Status == status
+}
+
+// serviceIs passes on whether the service is disabled, if that is new.
+func (w *Worker) serviceIs(s wire.Service) {
+	if w.cfg.Disable == nil {
+		return
+	}
+	w.disabling.Lock()
+	defer w.disabling.Unlock()
+	now := serviceState{disabled: s.Disabled}
+	if now.disabled {
+		now.reason = s.DisabledReason
+	}
+	if w.disabled != nil && *w.disabled == now {
+		return
+	}
+	if err := w.cfg.Disable(now.disabled, now.reason); err != nil {
+		w.log.Error().Err(err).Bool("disabled", now.disabled).Msg("That the cell disabled or enabled this host's service could not be kept. It is tried again.")
+		return
+	}
+	w.disabled = &now
+}
+
+// poll asks for what is new, again and again.
+func (w *Worker) poll(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.registered:
+	}
+	var failures backoff
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		after, epoch := w.revision, w.epoch
+		w.mu.Unlock()
+		begun := time.Now()
+		asked, cancel := context.WithTimeout(ctx, pollWait+w.cfg.Timeout)
+		work, err := w.cfg.Cell.Work(asked, w.cfg.Host, after, epoch, pollWait)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if refusedWith(err, http.StatusNotFound) {
+				ask(w.rebeat) // it does not know this host (any more)
+			}
+			w.log.Debug().Err(err).Msg("The cell did not say what is new.")
+			sleep(ctx, failures.next(retryCell), nil)
+			continue
+		}
+		failures.reset()
+		if work.Service.UUID != "" {
+			w.serviceIs(work.Service)
+		}
+		news := w.merge(ctx, work)
+		if !news && time.Since(begun) < pollWait/2 { // it does not wait: it shall not be asked without pause
+			sleep(ctx, jittered(time.Second), nil)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// realCell is a scene whose cell is a real one, behind HTTP.
+type realCell struct {
+	*scene
+	client *cellclient.Client
+}
+
+func newRealCell(t *testing.T) *realCell {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newScene(t)
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1")
+	check(err)
+	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	check(err)
+	web := httptest.NewServer(service)
+	client, err := cellclient.New(cellclient.Config{URL: web.URL})
+	check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.w = worker.New(worker.Config{Host: host, Version: "1", Cell: client, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log)})
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		client.CloseIdle()
+		web.Close()
+		check(store.Close())
+	})
+	return &realCell{s, client}
+}
+
+// boot places a server as the compute API does.
+func (c *realCell) boot(n int) {
+	c.Helper()
+	c.placement.grant(n)
+	server := wire.Server{
+		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
+		Flavor: wire.Flavor{ID: "1", Name: "m1", VCPUs: 1, MemoryMB: 512}, CreatedAt: time.Now(),
+	}
+	if _, err := c.client.Insert(c.Context(), server); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.client.Release(c.Context(), server.UUID); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// await waits until the cell says so of a server.
+func (c *realCell) await(n int, what string, is func(wire.Server) bool) wire.Server {
+	c.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		s, err := c.client.Server(c.Context(), serverUUID(n))
+		if err == nil && is(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			c.Fatalf("server %d is never %s: %+v, %v\n%s", n, what, s, err, c.log.String())
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-c.Context().Done():
+		}
+	}
+}
+
+func inState(vm string) func(wire.Server) bool {
+	return func(s wire.Server) bool { return s.VMState == vm && s.TaskState == "" }
+}
+
+// TestRealCell is the life of servers between a worker and the real service: made, stopped by somebody, softly deleted, restored, deleted, and one that fails.
+func TestRealCell(t *testing.T) {
+	c := newRealCell(t)
+	for deadline := time.Now().Add(20 * time.Second); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", c.w.Status())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.driver.set(func() { c.driver.faults[serverUUID(2)] = "no such image" })
+	c.boot(1)
+	c.boot(2)
+	c.await(1, "active", func(s wire.Server) bool {
+		return inState(wire.VMActive)(s) && s.PowerState == wire.PowerRunning && s.HostUp
+	})
+	if s := c.await(2, "error", inState(wire.VMError)); s.Fault == nil || s.Fault.Code != 500 || c.placement.holds(2) {
+		t.Errorf("%+v", s.Fault)
+	}
+	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
+	c.w.Changed(host, serverUUID(1))
+	c.await(1, "stopped", func(s wire.Server) bool { return inState(wire.VMStopped)(s) && s.PowerState == wire.PowerShutdown })
+	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerRunning })
+	c.w.Changed(host, serverUUID(1))
+	c.await(1, "active again", inState(wire.VMActive))
+	if _, err := c.client.Delete(t.Context(), serverUUID(1), wire.DeleteSoft); err != nil {
+		t.Fatal(err)
+	}
+	c.await(1, "softly deleted", func(s wire.Server) bool { return inState(wire.VMSoftDeleted)(s) && s.PowerState == wire.PowerShutdown })
+	if c.driver.power(1) != wire.PowerShutdown {
+		t.Error("its guest runs")
+	}
+	if _, err := c.client.Restore(t.Context(), serverUUID(1)); err != nil {
+		t.Fatal(err)
+	}
+	c.await(1, "restored", func(s wire.Server) bool { return inState(wire.VMActive)(s) && s.PowerState == wire.PowerRunning })
+	for n := 1; n <= 2; n++ {
+		if answer, err := c.client.Delete(t.Context(), serverUUID(n), wire.DeleteNormal); err != nil || answer.Local {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		c.await(n, "deleted", func(s wire.Server) bool { return s.Deleted })
+	}
+	if c.driver.power(1) != -1 || c.placement.holds(1) || c.placement.holds(2) {
+		t.Error("something is left")
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; { // the answers to the last reports
+		st := c.w.Status()
+		if st.Servers == 0 && st.Busy == 0 && st.Waiting == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", st)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

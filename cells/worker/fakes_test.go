@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const (
+	host     = "cn1"
+	nodeUUID = "11111111-1111-4111-8111-111111111111"
+)
+
+var errLost = errors.New("connection reset by peer")
+
+// serverUUID is that of the server with a number.
+func serverUUID(n int) string { return fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", n) }
+
+// fakeCell is a cell with one host, as the protocol has it.
+type fakeCell struct {
+	mu       sync.Mutex
+	epoch    string
+	revision int64
+	rows     map[string]*row
+	service  wire.Service
+	changed  chan struct{} // closed when something is new
+
+	away   error // of every call
+	lose   int   // so many answers get lost, after the call was carried out
+	refuse []string
+
+	reported []string // kinds with uuids, in the order in which they were taken
+	beats    []wire.HostReport
+	calls    map[string]int
+	invalid  string // uuid of a report that makes a request invalid
+}
+
+type row struct {
+	server  wire.Server
+	want    wire.Want
+	cleanup bool // gone, and the host has not said so
+}
+
+func newCell() *fakeCell {
+	return &fakeCell{epoch: "e1", rows: map[string]*row{}, service: wire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
+}
+
+// touch says that a row changed. c.mu is held.
+func (c *fakeCell) touch(r *row) {
+	c.revision++
+	r.server.Revision = c.revision
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// change changes the row of a server; a row that is not there is made for it.
+func (c *fakeCell) change(n int, f func(r *row)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.rows[serverUUID(n)]
+	if r == nil {
+		r = &row{want: wire.WantPresent, server: wire.Server{
+			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
+			Flavor: wire.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512},
+		}}
+		c.rows[serverUUID(n)] = r
+	}
+	f(r)
+	c.touch(r)
+}
+
+func (c *fakeCell) boot(n int) { c.change(n, func(*row) {}) }
+
+func (c *fakeCell) delete(n int) {
+	c.change(n, func(r *row) { r.want, r.server.TaskState = wire.WantGone, wire.TaskDeleting })
+}
+
+func (c *fakeCell) row(n int) row {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.rows[serverUUID(n)]; r != nil {
+		return *r
+	}
+	return row{}
+}
+
+// set changes the cell itself.
+func (c *fakeCell) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// begin counts a call, and says that it fails. c.mu is held.
+func (c *fakeCell) begin(ctx context.Context, call string) error {
+	c.calls[call]++
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.away
+}
+
+// lost says whether an answer gets lost. c.mu is held.
+func (c *fakeCell) lost() error {
+	if c.lose > 0 {
+		c.lose--
+		return errLost
+	}
+	return nil
+}
+
+func (c *fakeCell) Report(ctx context.Context, _ string, r wire.HostReport) (wire.HostState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.begin(ctx, "report"); err != nil {
+		return wire.HostState{}, err
+	}
+	c.beats = append(c.beats, r)
+	return wire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse}, c.lost()
+}
+
+func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+	deadline := time.After(wait)
+	for {
+		c.mu.Lock()
+		if err := c.begin(ctx, "work"); err != nil {
+			c.mu.Unlock()
+			return wire.Work{}, err
+		}
+		work := wire.Work{Epoch: c.epoch, Revision: c.revision, Service: c.service}
+		work.Complete = after == 0 || epoch != c.epoch || after > c.revision
+		for _, uuid := range slices.Sorted(maps.Keys(c.rows)) {
+			r := c.rows[uuid]
+			if (work.Complete || r.server.Revision > after) && (!r.server.Deleted || r.cleanup) {
+				work.Items = append(work.Items, wire.WorkItem{Want: r.want, Server: r.server})
+			}
+		}
+		changed, err := c.changed, c.lost()
+		c.mu.Unlock()
+		if work.Complete || len(work.Items) > 0 || err != nil {
+			return work, err
+		}
+		select {
+		case <-ctx.Done():
+			return wire.Work{}, ctx.Err()
+		case <-deadline:
+			return work, nil
+		case <-changed:
+		}
+	}
+}
+
+func (c *fakeCell) Reports(ctx context.Context, _ string, reports []wire.Report) (wire.ReportsAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.begin(ctx, "reports"); err != nil {
+		return wire.ReportsAnswer{}, err
+	}
+	if slices.ContainsFunc(reports, func(r wire.Report) bool { return r.UUID == c.invalid }) {
+		return wire.ReportsAnswer{}, &wire.Error{Status: http.StatusBadRequest, Code: wire.CodeBadRequest, Message: "a report is invalid"}
+	}
+	var answer wire.ReportsAnswer
+	for _, r := range reports {
+		answer.Refused = append(answer.Refused, c.apply(r))
+	}
+	return answer, c.lost()
+}
+
+// apply is what a cell does with a report. c.mu is held.
+func (c *fakeCell) apply(r wire.Report) (refused string) {
+	of := c.rows[r.UUID]
+	if of == nil {
+		return "no such server"
+	}
+	s := &of.server
+	switch {
+	case r.Kind == wire.ReportGone && of.want == wire.WantGone:
+		s.Deleted, s.VMState, s.TaskState, s.PowerState, of.cleanup = true, wire.VMDeleted, "", 0, false
+	case of.want == wire.WantGone:
+		return "it shall be gone"
+	case r.Kind == wire.ReportSpawned && s.VMState == wire.VMBuilding:
+		now := time.Now()
+		s.VMState, s.TaskState, s.PowerState, s.LaunchedAt = wire.VMActive, "", r.PowerState, &now
+	case r.Kind == wire.ReportFailed && s.VMState == wire.VMBuilding:
+		s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", 0, r.Fault
+	case r.Kind == wire.ReportPower:
+		s.PowerState = r.PowerState
+	case r.Kind == wire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
+		return "of an older revision"
+	case r.Kind == wire.ReportSettled && of.want == wire.WantShutdown && s.TaskState == "" && s.PowerState == r.PowerState: // a repetition
+		return ""
+	case r.Kind == wire.ReportSettled && of.want == wire.WantShutdown:
+		s.VMState, s.TaskState, s.PowerState = wire.VMSoftDeleted, "", r.PowerState
+	case r.Kind == wire.ReportSettled && of.want == wire.WantRunning:
+		s.VMState, s.TaskState, s.PowerState, of.want = wire.VMActive, "", r.PowerState, wire.WantPresent
+	default:
+		return fmt.Sprintf("%s of a server that is %s", r.Kind, s.VMState)
+	}
+	c.reported = append(c.reported, fmt.Sprintf("%s %s %d", r.Kind, r.UUID[len(r.UUID)-1:], r.PowerState))
+	c.touch(of)
+	return ""
+}
+
+// taken are the reports that the cell took.
+func (c *fakeCell) taken() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.reported)
+}
+
+func (c *fakeCell) called(call string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[call]
+}
+
+// fakeDriver has guests in memory. A crash ends calls under way: what they did until then stays.
+type fakeDriver struct {
+	mu      sync.Mutex
+	guests  map[string]plugins.PowerState
+	foreign map[string]bool
+	half    map[string]bool // made and never started
+	faults  map[string]string
+	err     error         // of every call
+	slow    time.Duration // of Spawn
+	crashed chan struct{}
+
+	underWay  map[string]bool
+	problems  []string
+	spawns    map[string]int
+	busiest   int
+	listed    int
+	listing   func() // runs after the list was made
+	specs     map[string]plugins.InstanceSpec
+	spawnErrs []error // of the next Spawns, nil: none
+}
+
+func newDriver() *fakeDriver {
+	return &fakeDriver{
+		guests: map[string]plugins.PowerState{}, foreign: map[string]bool{}, half: map[string]bool{}, faults: map[string]string{}, crashed: make(chan struct{}),
+		underWay: map[string]bool{}, spawns: map[string]int{}, specs: map[string]plugins.InstanceSpec{},
+	}
+}
+
+func (d *fakeDriver) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+// crash ends all calls under way.
+func (d *fakeDriver) crash() {
+	d.set(func() { close(d.crashed); d.crashed = make(chan struct{}) })
+}
+
+// enter begins a call about an instance: never two at a time.
+func (d *fakeDriver) enter(uuid string) (crashed <-chan struct{}, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.underWay[uuid] {
+		d.problems = append(d.problems, "two calls at a time about "+uuid)
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	d.underWay[uuid] = true
+	d.busiest = max(d.busiest, len(d.underWay))
+	return d.crashed, nil
+}
+
+func (d *fakeDriver) leave(uuid string) { d.set(func() { delete(d.underWay, uuid) }) }
+
+func (d *fakeDriver) Instances(context.Context, string) ([]plugins.Instance, error) {
+	d.mu.Lock()
+	d.listed++
+	out, err, listing := []plugins.Instance{}, d.err, d.listing
+	for uuid, power := range d.guests {
+		out = append(out, plugins.Instance{UUID: uuid, Power: power})
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if listing != nil {
+		listing()
+	}
+	return out, nil
+}
+
+func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	crashed, err := d.enter(spec.UUID)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	defer d.leave(spec.UUID)
+	d.mu.Lock()
+	d.spawns[spec.UUID]++
+	d.specs[spec.UUID] = spec
+	if len(spec.Allocations) == 0 || tree == nil {
+		d.problems = append(d.problems, "a spawn without allocations or tree")
+	}
+	if len(d.spawnErrs) > 0 {
+		err, d.spawnErrs = d.spawnErrs[0], d.spawnErrs[1:]
+	}
+	if reason := d.faults[spec.UUID]; reason != "" || d.foreign[spec.UUID] {
+		delete(d.half, spec.UUID)
+		err = &plugins.InstanceFault{UUID: spec.UUID, Reason: reason}
+	}
+	power, there := d.guests[spec.UUID]
+	promised := errors.As(err, new(*plugins.InstanceFault)) || errors.Is(err, plugins.ErrNotReady) || errors.Is(err, plugins.ErrUnsupported)
+	if !promised && !there {
+		d.half[spec.UUID] = true
+	}
+	slow := d.slow
+	d.mu.Unlock()
+	switch {
+	case err != nil:
+		return plugins.Instance{}, err
+	case there:
+		return plugins.Instance{UUID: spec.UUID, Power: power}, nil
+	}
+	select {
+	case <-time.After(slow):
+	case <-crashed:
+		return plugins.Instance{}, errors.New("the process ended (outcome unknown)")
+	case <-ctx.Done():
+		return plugins.Instance{}, ctx.Err()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.half, spec.UUID)
+	d.guests[spec.UUID] = plugins.PowerRunning
+	return plugins.Instance{UUID: spec.UUID, Power: plugins.PowerRunning}, nil
+}
+
+func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
+	if _, err := d.enter(uuid); err != nil {
+		return err
+	}
+	defer d.leave(uuid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.foreign[uuid] {
+		return &plugins.InstanceFault{UUID: uuid, Reason: "it is somebody else's"}
+	}
+	delete(d.guests, uuid)
+	delete(d.half, uuid)
+	return nil
+}
+
+func (d *fakeDriver) SetPower(_ context.Context, _, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	if _, err := d.enter(uuid); err != nil {
+		return plugins.Instance{}, err
+	}
+	defer d.leave(uuid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if hard {
+		d.problems = append(d.problems, "switched off at once: "+uuid)
+	}
+	if _, there := d.guests[uuid]; !there {
+		return plugins.Instance{}, &plugins.InstanceNotFound{UUID: uuid}
+	}
+	d.guests[uuid] = to
+	return plugins.Instance{UUID: uuid, Power: to}, nil
+}
+
+// power is that of a guest, -1 if there is none.
+func (d *fakeDriver) power(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p, there := d.guests[serverUUID(n)]; there {
+		return int(p)
+	}
+	return -1
+}
+
+// fakePlacement holds allocations by consumer.
+type fakePlacement struct {
+	mu      sync.Mutex
+	held    map[string]map[string]map[string]int64
+	err     error
+	removed []string
+	reading func() // runs before an answer
+}
+
+func newPlacement() *fakePlacement {
+	return &fakePlacement{held: map[string]map[string]map[string]int64{}}
+}
+
+func (p *fakePlacement) grant(n int) { p.grantOf(n, nodeUUID) }
+
+func (p *fakePlacement) grantOf(n int, provider string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[serverUUID(n)] = map[string]map[string]int64{provider: {"VCPU": 1}}
+}
+
+func (p *fakePlacement) set(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *fakePlacement) Granted(_ context.Context, uuid string) (map[string]map[string]int64, error) {
+	if p.reading != nil {
+		p.reading()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.held[uuid]), p.err
+}
+
+func (p *fakePlacement) Remove(_ context.Context, uuid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	if len(p.held[uuid]) > 0 {
+		p.removed = append(p.removed, uuid)
+	}
+	delete(p.held, uuid)
+	return nil
+}
+
+func (p *fakePlacement) holds(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.held[serverUUID(n)]) > 0
+}
+
+// scene is a host with its worker.
+type scene struct {
+	*testing.T
+	cell      *fakeCell
+	driver    *fakeDriver
+	placement *fakePlacement
+	tree      *providertree.Tree
+	log       strings.Builder
+	disables  []string
+
+	mu      sync.Mutex
+	away    bool // the node is
+	failing error
+	w       *worker.Worker
+	stop    func()
+}
+
+func (s *scene) Nodes(context.Context) []worker.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return nil
+	}
+	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Tree: func() *providertree.Tree { return s.tree }}}
+}
+
+// newScene has a cell, a driver and a Placement, and no worker yet.
+func newScene(t *testing.T) *scene {
+	s := &scene{T: t, cell: newCell(), driver: newDriver(), placement: newPlacement(), tree: &providertree.Tree{}}
+	if err := s.tree.AddRoot(nodeUUID, host); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.stop != nil {
+			s.stop()
+		}
+		for _, p := range s.driver.problems {
+			t.Error(p)
+		}
+	})
+	return s
+}
+
+// start begins a worker, after ending the one that there is.
+func (s *scene) start() {
+	if s.stop != nil {
+		s.stop()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.w = worker.New(worker.Config{
+		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3,
+		Disable: func(disabled bool, reason string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.disables = append(s.disables, fmt.Sprint(disabled, " ", reason))
+			return s.failing
+		},
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.w.Run(ctx) }()
+	s.stop = func() { cancel(); <-ended; s.stop = nil }
+}

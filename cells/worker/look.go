@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// nodeState is what is known of a node. Worker.mu guards it.
+type nodeState struct {
+	Node
+	// judged: its driver has said whether it makes guests there; able is what it said.
+	judged, able bool
+	// dirty: its guests are to be looked at; looking: somebody is, and is woken when trying again may help.
+	dirty, looking bool
+	wake           chan struct{}
+	failures       backoff
+	// unknown are guests that the driver made and no row is about, with their names.
+	unknown map[string]string
+}
+
+// Changed says that an instance of a node may not be as it was any more: uuid "" stands for all of the node, node (a name) "" for all of all nodes. That the
+// driver's process was started anew is told so, too: what could not be done is tried again then. It returns at once.
+func (w *Worker) Changed(node, uuid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stir(node)
+	if uuid != "" {
+		return
+	}
+	for _, s := range w.servers {
+		if s.task && (node == "" || s.item.Server.Node == node) {
+			ask(s.wake)
+		}
+	}
+	for _, n := range w.nodes {
+		if node == "" || n.Name == node {
+			ask(n.wake)
+		}
+	}
+}
+
+// doubt has it asked anew whether a node can have guests.
+func (w *Worker) doubt(node Node) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stir(node.Name)
+}
+
+// stir has nodes looked at. Which guest it is about makes no difference: a driver lists them all in one call. w.mu is held.
+func (w *Worker) stir(node string) {
+	for _, n := range w.nodes {
+		if node == "" || n.Name == node {
+			n.dirty = true
+		}
+	}
+	ask(w.relook)
+}
+
+// meetNodes takes over which nodes there are.
+func (w *Worker) meetNodes(ctx context.Context) {
+	now := w.cfg.Guests.Nodes(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	named := make(map[string]bool, len(now))
+	for _, node := range now {
+		named[node.UUID] = true
+		if known := w.nodes[node.UUID]; known != nil {
+			known.Node = node
+			continue
+		}
+		w.nodes[node.UUID] = &nodeState{Node: node, dirty: true, wake: make(chan struct{}, 1)}
+		ask(w.relook)
+		for _, s := range w.servers {
+			if s.task {
+				ask(s.wake) // it may have waited for this node
+			}
+		}
+	}
+	for uuid, n := range w.nodes {
+		if !named[uuid] {
+			ask(n.wake)
+			delete(w.nodes, uuid)
+			ask(w.rebeat)
+		}
+	}
+}
+
+// awaitNodes waits for a while until it is known which nodes can have guests, so that the first heartbeat names them.
+func (w *Worker) awaitNodes(ctx context.Context) {
+	for deadline := time.Now().Add(firstLook); time.Now().Before(deadline); {
+		w.mu.Lock()
+		ready := len(w.nodes) > 0
+		for _, n := range w.nodes {
+			ready = ready && n.judged
+		}
+		w.mu.Unlock()
+		if ready || !sleep(ctx, time.Until(deadline), w.rebeat) {
+			return
+		}
+	}
+}
+
+// reportable are the nodes that can have guests.
+func (w *Worker) reportable() []wire.ReportedNode {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := []wire.ReportedNode{}
+	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
+		if n := w.nodes[uuid]; n.able {
+			out = append(out, wire.ReportedNode{UUID: uuid, Name: n.Name})
+		}
+	}
+	return out
+}
+
+// watch looks at nodes when something may have changed, and now and then. Events that come together cost one call of the driver.
+func (w *Worker) watch(ctx context.Context) {
+	periodic, nodes := time.NewTicker(lookInterval), time.NewTicker(time.Second)
+	defer periodic.Stop()
+	defer nodes.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-nodes.C:
+			w.meetNodes(ctx)
+			continue
+		case <-periodic.C:
+			w.mu.Lock()
+			w.stir("")
+			w.mu.Unlock()
+		case <-w.relook:
+		}
+		if !sleep(ctx, lookGap, nil) {
+			return
+		}
+		w.mu.Lock()
+		for _, n := range w.nodes {
+			if n.dirty && !n.looking {
+				n.dirty, n.looking = false, true
+				w.looks.Go(func() { w.look(ctx, n) })
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// look compares the guests of one node with what the cell knows of them.
+func (w *Worker) look(ctx context.Context, n *nodeState) {
+	w.mu.Lock()
+	node := n.Node
+	before := make(map[string]int, len(w.servers))
+	for uuid, s := range w.servers {
+		before[uuid] = s.changes
+	}
+	complete := w.complete
+	w.mu.Unlock()
+	begun := time.Now()
+	guests, err := node.Manager.Instances(ctx, node.Name)
+	took := time.Since(begun)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
+		w.log.Debug().Str("node", node.Name).Err(err).Msg("The driver did not tell which guests there are. It is asked again.")
+		w.mu.Lock()
+		wait := n.failures.next(retryServer)
+		w.mu.Unlock()
+		sleep(ctx, wait, n.wake)
+		w.looked(n, true)
+		return
+	}
+	w.mu.Lock()
+	n.failures.reset()
+	able := err == nil
+	if !n.judged || n.able != able {
+		n.judged, n.able = true, able
+		ask(w.rebeat)
+	}
+	if able && complete {
+		w.compare(ctx, n, guests, before)
+	}
+	w.mu.Unlock()
+	if pause := min(2*took, 10*time.Second); pause > lookGap { // a driver that takes long is not kept busy with this
+		sleep(ctx, pause, nil)
+	}
+	w.looked(n, false)
+}
+
+// looked ends a look.
+func (w *Worker) looked(n *nodeState, again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n.looking = false
+	if n.dirty = n.dirty || again; n.dirty {
+		ask(w.relook)
+	}
+}
+
+// compare reports what the cell does not know. before has the servers that there were before the driver was asked: of those that were changed since, and of
+// newer ones, the list says nothing. w.mu is held. Cost: O(servers + guests).
+func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Instance, before map[string]int) {
+	listed := make(map[string]plugins.Instance, len(guests))
+	unknown := map[string]string{}
+	for _, g := range guests {
+		listed[g.UUID] = g
+		if _, was := before[g.UUID]; was || w.servers[g.UUID] != nil {
+			continue
+		}
+		unknown[g.UUID] = g.Name
+		if _, told := n.unknown[g.UUID]; !told {
+			w.log.Warn().Str("instance", g.UUID).Str("name", g.Name).Str("node", n.Name).
+				Msg("The cell knows no server of a guest that this agent had made. It is not touched; `compute-agent status` lists such guests.")
+		}
+	}
+	n.unknown = unknown
+	for uuid, changes := range before {
+		s := w.servers[uuid]
+		if s == nil || s.changes != changes || !s.made() || !n.is(s.item.Server) {
+			continue
+		}
+		power := listed[uuid].Power // PowerNoState if it is not there
+		_, there := listed[uuid]
+		if !there && s.told != wire.PowerNoState {
+			w.log.Error().Str("instance", uuid).Str("node", n.Name).Msg("The guest of a server is not there any more. It is reported as without a power state, and not made again.")
+		}
+		s.seen = &power
+		if s.told != int(power) {
+			s.told = int(power)
+			w.outbox.add(wire.Report{UUID: uuid, Kind: wire.ReportPower, PowerState: int(power), Revision: s.item.Server.Revision})
+		}
+		if s.item.Want == wire.WantShutdown && power == plugins.PowerRunning { // somebody started it
+			s.settled = ""
+			w.start(ctx, s)
+		}
+	}
+}
+
+// is tells whether a server is on the node.
+func (n *nodeState) is(s wire.Server) bool {
+	return s.NodeUUID == n.UUID || (s.NodeUUID == "" && s.Node == n.Name)
+}

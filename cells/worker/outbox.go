@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// outbox holds reports until the cell took them, in their order. Of a server it holds at most one report for each thing that the worker did, and
+// one of its power state beside.
+type outbox struct {
+	kick chan struct{} // holds a value when there is something
+
+	mu     sync.Mutex
+	queue  []wire.Report
+	sent   int            // so many at the beginning are under way
+	counts map[string]int // by uuid
+}
+
+func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1), counts: map[string]int{}} }
+
+// add appends a report. A power state replaces one that was not sent, if nothing else was reported of the server after that.
+func (o *outbox) add(r wire.Report) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer ask(o.kick)
+	if r.Kind == wire.ReportPower && o.counts[r.UUID] > 0 {
+		for i := len(o.queue) - 1; i >= o.sent; i-- {
+			if o.queue[i].UUID != r.UUID {
+				continue
+			}
+			if o.queue[i].Kind == wire.ReportPower {
+				o.queue[i] = r
+				return
+			}
+			break
+		}
+	}
+	o.queue = append(o.queue, r)
+	o.counts[r.UUID]++
+}
+
+// take returns the first reports, which count as under way until done or back.
+func (o *outbox) take(most int) []wire.Report {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent = min(most, len(o.queue))
+	return slices.Clone(o.queue[:o.sent])
+}
+
+// done removes those that were under way.
+func (o *outbox) done() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range o.queue[:o.sent] {
+		if o.counts[r.UUID]--; o.counts[r.UUID] == 0 {
+			delete(o.counts, r.UUID)
+		}
+	}
+	o.queue, o.sent = slices.Delete(o.queue, 0, o.sent), 0
+}
+
+// back keeps those that were under way.
+func (o *outbox) back() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent = 0
+}
+
+// clear forgets all: nobody is interested any more.
+func (o *outbox) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue, o.sent = nil, 0
+	clear(o.counts)
+}
+
+func (o *outbox) has(uuid string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.counts[uuid] > 0
+}
+
+func (o *outbox) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue)
+}
+
+// send has the cell take the reports.
+func (w *Worker) send(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.registered:
+	}
+	var failures backoff
+	most := wire.MaxReports
+	for {
+		batch := w.outbox.take(most)
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.outbox.kick:
+			}
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		answer, err := w.cfg.Cell.Reports(asked, w.cfg.Host, batch)
+		cancel()
+		switch {
+		case err == nil:
+			failures.reset()
+			most = wire.MaxReports
+			w.taken(batch, answer)
+		case ctx.Err() != nil:
+			w.outbox.back()
+			return
+		case refusedWith(err, http.StatusBadRequest), refusedWith(err, http.StatusRequestEntityTooLarge):
+			if most = max(len(batch)/2, 1); len(batch) > 1 { // one of them is at fault
+				w.outbox.back()
+				continue
+			}
+			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).Msg("The cell calls a report invalid. It is given up.")
+			w.taken(batch, wire.ReportsAnswer{})
+		default:
+			w.outbox.back()
+			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not take the reports. They are repeated.")
+			if !sleep(ctx, failures.next(retryCell), nil) {
+				return
+			}
+		}
+	}
+}
+
+// taken takes note of what the cell took, or will not take.
+func (w *Worker) taken(batch []wire.Report, answer wire.ReportsAnswer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outbox.done()
+	for i, r := range batch {
+		if i < len(answer.Refused) && answer.Refused[i] != "" {
+			w.log.Warn().Str("instance", r.UUID).Str("report", string(r.Kind)).Str("reason", answer.Refused[i]).
+				Msg("The cell does not take a report. It knows better what became of the server, and says so when something is to be done.")
+		}
+		if s := w.servers[r.UUID]; s != nil && r.Kind == wire.ReportGone && s.item.Want == wire.WantGone && s.answered {
+			s.known = false
+			w.forget(s)
+		}
+	}
+}

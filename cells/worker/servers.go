@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// server is one that the cell wants something of. Worker.mu guards it.
+type server struct {
+	uuid string
+	item wire.WorkItem // the newest
+	// known: the cell wants it so. One that it does not name any more is kept only until its task has ended.
+	known bool
+	// task: a goroutine is at it. It is woken when the want is another one, or trying again may help.
+	task bool
+	wake chan struct{}
+	// changes counts what may have changed the guest, by which a list from before is told from a later one.
+	changes int
+	// answered: what became of its making, or its removal, is reported.
+	answered bool
+	// settled is the want that was last reported as settled, at which revision.
+	settled   wire.Want
+	settledAt int64
+	// fault: it cannot be made here. What is left to do is to remove its allocations.
+	fault *wire.Fault
+	// attempted: a Spawn was called by this process and did not promise that nothing is there.
+	attempted bool
+	// begun is when it was first tried to make it.
+	begun time.Time
+	// told is the power state that the cell knows, or is going to when it took all reports; seen the one that the driver told last, if any.
+	told int
+	seen *plugins.PowerState
+	// trouble is why it is not as wanted, and since when.
+	trouble string
+	since   time.Time
+}
+
+// due says whether something is to be done.
+func (s *server) due() bool {
+	if !s.known {
+		return false
+	}
+	switch s.item.Want {
+	case wire.WantGone:
+		return !s.answered
+	case wire.WantPresent:
+		return s.item.Server.VMState == wire.VMBuilding && !s.answered
+	case wire.WantRunning, wire.WantShutdown:
+		return s.settled != s.item.Want || (s.item.Server.TaskState != "" && s.item.Server.Revision > s.settledAt)
+	}
+	return false
+}
+
+// made says whether there is, or was, a guest to have a power state.
+func (s *server) made() bool {
+	return s.known && !s.task && s.item.Want != wire.WantGone && s.item.Want != "" && (s.item.Server.VMState != wire.VMBuilding || s.answered)
+}
+
+// wants takes over a newer want.
+func (s *server) wants(item wire.WorkItem) {
+	if s.item.Want != item.Want {
+		s.answered, s.fault, s.settled, s.trouble = false, nil, "", ""
+		ask(s.wake)
+	}
+	s.item, s.known = item, true
+}
+
+// merge takes over what the cell says is new. It reports whether there was something.
+func (w *Worker) merge(ctx context.Context, work wire.Work) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if work.Epoch != w.epoch {
+		if !work.Complete { // it answers to a question that was not asked
+			w.log.Warn().Str("epoch", work.Epoch).Msg("The cell told a part of what is to be so, and shall have told all. It is asked for all.")
+			w.revision = 0
+			return false
+		}
+		if w.epoch != "" {
+			w.log.Warn().Str("from", w.epoch).Str("to", work.Epoch).Msg("The cell has another database. What is to be so on this host is taken over from it anew; no guest is removed that it does not know.")
+			w.outbox.clear() // they speak of rows of the other one
+			ask(w.rebeat)
+		}
+		w.epoch = work.Epoch
+	}
+	if work.Complete {
+		w.takeAll(work.Items)
+	}
+	for _, item := range work.Items {
+		w.takeItem(item, work.Complete)
+	}
+	w.revision = work.Revision
+	for _, s := range w.servers {
+		w.start(ctx, s)
+	}
+	if work.Complete {
+		w.complete = true
+		w.stir("")
+	}
+	return len(work.Items) > 0
+}
+
+// takeAll prepares for a list of all servers: those that are not in it are forgotten, and of the others nothing is believed to be done but
+// what is still to be reported. w.mu is held.
+func (w *Worker) takeAll(items []wire.WorkItem) {
+	listed := make(map[string]bool, len(items))
+	for _, item := range items {
+		if uuid, err := providertree.CanonicalUUID(item.Server.UUID); err == nil {
+			listed[uuid] = true
+		}
+	}
+	for uuid, s := range w.servers {
+		switch {
+		case !listed[uuid]:
+			s.known = false
+			ask(s.wake)
+			w.forget(s)
+		case !w.outbox.has(uuid):
+			s.answered, s.settled, s.seen = false, "", nil
+		}
+	}
+}
+
+// takeItem takes over one server. w.mu is held.
+func (w *Worker) takeItem(item wire.WorkItem, complete bool) {
+	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
+	if err != nil {
+		w.log.Error().Err(err).Msg("The cell wants something of a server whose uuid is none.")
+		return
+	}
+	s := w.servers[uuid]
+	if s == nil {
+		s = &server{uuid: uuid, wake: make(chan struct{}, 1)}
+		w.servers[uuid] = s
+	}
+	if s.known && !complete && item.Server.Revision < s.item.Server.Revision {
+		return // overtaken
+	}
+	s.wants(item)
+	if !w.outbox.has(uuid) {
+		s.told = item.Server.PowerState
+		if s.seen != nil && s.told != int(*s.seen) && s.made() {
+			w.stir(item.Server.Node)
+		}
+	}
+}
+
+// forget drops a server of which nothing is wanted, unless a task is at it. w.mu is held.
+func (w *Worker) forget(s *server) {
+	if !s.known && !s.task {
+		delete(w.servers, s.uuid)
+	}
+}
+
+// start begins a task for a server that is not as wanted, if none is at it. w.mu is held.
+func (w *Worker) start(ctx context.Context, s *server) {
+	if s.task || !s.due() || ctx.Err() != nil {
+		return
+	}
+	s.task = true
+	w.tasks.Go(func() { w.work(ctx, s) })
+}
+
+// work brings one server to what is wanted of it, however long that takes and however often that changes meanwhile.
+func (w *Worker) work(ctx context.Context, s *server) {
+	var failures backoff
+	for {
+		item, ok := w.next(ctx, s)
+		if !ok {
+			return
+		}
+		err := w.act(ctx, s, item)
+		w.note(ctx, s, item, err)
+		if err == nil {
+			failures.reset()
+			continue
+		}
+		most := retryServer
+		if isSlow(err) {
+			most = retrySlow
+			failures.failures = max(failures.failures, 10)
+		}
+		sleep(ctx, failures.next(most), s.wake)
+	}
+}
+
+// next is what is to be done now. If it is nothing, or ctx has ended, the task ends.
+func (w *Worker) next(ctx context.Context, s *server) (wire.WorkItem, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.changes++
+	if ctx.Err() == nil && s.due() {
+		return s.item, true
+	}
+	s.task = false
+	w.forget(s)
+	return wire.WorkItem{}, false
+}
+
+// note keeps why a server is not as wanted, and logs it when that is new.
+func (w *Worker) note(ctx context.Context, s *server, item wire.WorkItem, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	w.mu.Lock()
+	fresh := text != "" && text != s.trouble && s.item.Want == item.Want
+	if text != "" && s.trouble == "" {
+		s.since = time.Now()
+	}
+	s.trouble = text
+	w.mu.Unlock()
+	if fresh {
+		w.log.Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not as the cell wants it yet. It is tried again.")
+	}
+}
+
+// holds reports whether an item is still what is to be done.
+func (w *Worker) holds(s *server, item wire.WorkItem) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.due() && s.item.Want == item.Want
+}
+
+// report has the cell told what became of a server, unless it wants something else by now.
+func (w *Worker) report(s *server, item wire.WorkItem, r wire.Report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !s.known || s.item.Want != item.Want {
+		return
+	}
+	r.UUID, r.Revision = s.uuid, item.Server.Revision
+	switch r.Kind {
+	case wire.ReportSettled:
+		s.settled, s.settledAt = item.Want, item.Server.Revision
+	case wire.ReportSpawned, wire.ReportFailed, wire.ReportGone:
+		s.answered = true
+	case wire.ReportPower:
+	}
+	if r.Kind != wire.ReportGone {
+		power := plugins.PowerState(r.PowerState)
+		s.told, s.seen = r.PowerState, &power
+	}
+	w.outbox.add(r)
+}

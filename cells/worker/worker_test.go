@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// inScene runs a test with a clock of its own.
+func inScene(t *testing.T, f func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newScene(t)) })
+}
+
+// pass lets time go by.
+func (s *scene) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// end is what became of a server: what its row says, its guest, and whether it holds allocations.
+func (s *scene) end(n int) string {
+	r := s.cell.row(n)
+	return fmt.Sprintf("%s power %d, guest %d, allocations %t", r.server.VMState, r.server.PowerState, s.driver.power(n), s.placement.holds(n))
+}
+
+func (s *scene) expect(n int, want string) {
+	s.Helper()
+	if got := s.end(n); got != want {
+		s.Errorf("server %d: %s; want %s", n, got, want)
+	}
+}
+
+const (
+	active  = "active power 1, guest 1, allocations true"
+	failed  = "error power 0, guest -1, allocations false"
+	deleted = "deleted power 0, guest -1, allocations false"
+)
+
+// TestWants: each want with each answer of the driver, and what becomes of the server.
+func TestWants(t *testing.T) {
+	spawn := func(errs ...error) func(*scene) {
+		return func(s *scene) { s.driver.spawnErrs = errs; s.placement.grant(1); s.cell.boot(1) }
+	}
+	booted := func(after func(s *scene)) func(*scene) {
+		return func(s *scene) {
+			s.placement.grant(1)
+			s.cell.boot(1)
+			s.start()
+			s.pass(time.Minute)
+			after(s)
+		}
+	}
+	never := func(after func(s *scene)) func(*scene) {
+		return func(s *scene) {
+			s.placement.grant(1)
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantGone, wire.TaskDeleting })
+			after(s)
+		}
+	}
+	for name, c := range map[string]struct {
+		before  func(s *scene)
+		want    string
+		reports []string
+		spawns  int
+		fault   string
+	}{
+		"it is made":              {before: spawn(), want: active, reports: []string{"spawned 1 1"}, spawns: 1},
+		"the driver is not ready": {before: spawn(&plugins.NotReady{}, &plugins.NotReady{}), want: active, reports: []string{"spawned 1 1"}, spawns: 3},
+		"the outcome is unknown":  {before: spawn(errors.New("no answer")), want: active, reports: []string{"spawned 1 1"}, spawns: 2},
+		"the driver refuses":      {before: spawn(&plugins.InstanceFault{Reason: "no such image"}), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance " + serverUUID(1) + " aborted: no such image"},
+		"the driver makes none":   {before: spawn(plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its host cannot make guests"},
+		"unknown, then it makes none": {before: spawn(errors.New("no answer"), plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 2,
+			fault: "its host cannot make guests"},
+		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot make guests"},
+		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }), want: deleted, reports: []string{"gone 1 0"}},
+		"softly deleted, and started by somebody": {before: booted(func(s *scene) {
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.pass(time.Minute)
+			s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerRunning })
+			s.w.Changed(host, serverUUID(1))
+		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4", "power 1 1", "settled 1 4"}, spawns: 1},
+		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed, reports: []string{"failed 1 0"}, fault: "nothing is allocated to it any more"},
+		"nothing is allocated, and a half of it is there": {before: func(s *scene) { s.driver.half[serverUUID(1)] = true; s.cell.boot(1) }, want: failed,
+			reports: []string{"failed 1 0"}, fault: "nothing is allocated"},
+		"its allocations are elsewhere": {before: func(s *scene) { s.placement.grantOf(1, "22222222-2222-4222-8222-222222222222"); s.cell.boot(1) }, want: failed,
+			reports: []string{"failed 1 0"}, fault: "what is allocated to it is not on its host"},
+		"its user data is none": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
+			reports: []string{"failed 1 0"}, fault: "its user data is not base64"},
+		"somebody else's guest has the uuid": {before: func(s *scene) { s.driver.foreign[serverUUID(1)] = true; spawn()(s) }, want: failed,
+			reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance"},
+		"it is deleted":                                  {before: booted(func(s *scene) { s.cell.delete(1) }), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
+		"it is deleted and never was made":               {before: never(func(*scene) {}), want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, without allocations":                   {before: never(func(s *scene) { s.placement.held = nil }), want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, and another's guest, but never active": {before: never(func(s *scene) { s.driver.foreign[serverUUID(1)] = true }), want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, and the mark of the guest is lost": {before: booted(func(s *scene) { s.driver.foreign[serverUUID(1)] = true; s.cell.delete(1) }),
+			want: active, reports: []string{"spawned 1 1"}, spawns: 1},
+		"deleted, the mark is lost, and nothing is allocated": {before: booted(func(s *scene) {
+			s.driver.foreign[serverUUID(1)] = true
+			s.placement.held = map[string]map[string]map[string]int64{}
+			s.cell.delete(1)
+		}), want: "deleted power 0, guest 1, allocations false", reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
+		"deleted while the host was down": {before: booted(func(s *scene) {
+			s.placement.held = map[string]map[string]map[string]int64{}
+			s.cell.change(1, func(r *row) { r.want, r.cleanup, r.server.Deleted = wire.WantGone, true, true })
+		}), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
+		"it is softly deleted": {before: booted(func(s *scene) {
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4"}, spawns: 1},
+		"softly deleted, and restored": {before: booted(func(s *scene) {
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.pass(time.Minute)
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantRunning, wire.TaskRestoring })
+		}), want: active, reports: []string{"spawned 1 1", "settled 1 4", "settled 1 1"}, spawns: 1},
+		"softly deleted, and its guest is lost": {before: booted(func(s *scene) {
+			delete(s.driver.guests, serverUUID(1))
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+		}), want: "soft-delete power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "settled 1 0"}, spawns: 1},
+		"its guest is lost": {before: booted(func(s *scene) { delete(s.driver.guests, serverUUID(1)); s.w.Changed(host, serverUUID(1)) }),
+			want: "active power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "power 1 0"}, spawns: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScene(t, func(s *scene) {
+				c.before(s)
+				if s.w == nil {
+					s.start()
+				}
+				s.pass(30 * time.Minute)
+				for range 2 { // and another one, which remembers nothing, changes nothing
+					want := c.want
+					if name == "deleted, and the mark of the guest is lost" {
+						want = strings.Replace(want, "active power 1", s.cell.row(1).server.VMState+" power 1", 1)
+						if st := s.w.Status(); len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "the agent did not make") {
+							s.Errorf("stuck: %+v", st.Stuck)
+						}
+					}
+					s.expect(1, want)
+					if d := cmp.Diff(c.reports, s.cell.taken()); d != "" {
+						s.Errorf("reports (-want +got):\n%s", d)
+					}
+					if n := s.driver.spawns[serverUUID(1)]; n != c.spawns {
+						s.Errorf("%d spawns, want %d", n, c.spawns)
+					}
+					if f := s.cell.row(1).server.Fault; c.fault != "" && (f == nil || f.Code != 500 || !strings.Contains(f.Message, c.fault)) {
+						s.Errorf("fault: %+v", f)
+					}
+					if s.driver.half[serverUUID(1)] {
+						s.Error("a half of a guest is left")
+					}
+					s.start()
+					s.pass(30 * time.Minute)
+				}
+			})
+		})
+	}
+}
+
+// TestDeleteOvertakesSpawn: the newest want decides, before a slot is free and after a slow spawn.
+func TestDeleteOvertakesSpawn(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.driver.slow = 5 * time.Minute
+		for n := 1; n <= 5; n++ { // three at a time
+			s.placement.grant(n)
+			s.cell.boot(n)
+		}
+		s.start()
+		s.pass(time.Minute)
+		if s.driver.busiest != 3 {
+			s.Fatalf("%d at a time", s.driver.busiest)
+		}
+		beats := len(s.cell.beats)
+		for n := 1; n <= 5; n++ {
+			s.cell.delete(n)
+		}
+		s.pass(time.Minute)
+		waiting := 0
+		for n := 1; n <= 5; n++ {
+			if s.cell.row(n).server.Deleted {
+				waiting++
+				if s.driver.spawns[serverUUID(n)] != 0 {
+					s.Errorf("server %d was deleted before its turn and made all the same", n)
+				}
+			}
+		}
+		if waiting != 2 {
+			s.Errorf("%d of those that waited are gone", waiting)
+		}
+		if len(s.cell.beats)-beats < 5 {
+			s.Error("slow spawns delay heartbeats")
+		}
+		s.pass(10 * time.Minute)
+		for n := 1; n <= 5; n++ {
+			s.expect(n, deleted)
+		}
+		for _, r := range s.cell.taken() {
+			if !strings.HasPrefix(r, "gone") {
+				s.Errorf("reported: %s", r)
+			}
+		}
+	})
+}
+
+// TestCellAway: guests are not touched, what is to be reported is kept, no call is made without pause, and when the cell is back nothing is done twice.
+func TestCellAway(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.placement.grant(2)
+		s.cell.boot(1)
+		s.cell.boot(2)
+		s.start()
+		s.pass(time.Minute)
+		s.cell.set(func() { s.cell.away = errors.New("connection refused") })
+		s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
+		s.w.Changed(host, serverUUID(1))
+		s.cell.change(2, func(r *row) { r.server.Name = "renamed" })
+		before := s.cell.called("report") + s.cell.called("work") + s.cell.called("reports")
+		s.pass(time.Hour)
+		if n := s.cell.called("report") + s.cell.called("work") + s.cell.called("reports") - before; n < 100 || n > 900 {
+			s.Errorf("%d calls in an hour", n)
+		}
+		if st := s.w.Status(); st.Up || st.Waiting != 1 || !strings.Contains(st.Error, "refused") || time.Since(st.Since) < 59*time.Minute {
+			s.Errorf("%+v", st)
+		}
+		if s.driver.power(2) != 1 || len(s.placement.removed) != 0 {
+			s.Error("something was done without the cell")
+		}
+		s.cell.set(func() { s.cell.away = nil })
+		s.pass(time.Minute)
+		s.expect(1, "active power 4, guest 4, allocations true")
+		if d := cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]); d != "" {
+			s.Error(d)
+		}
+		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Counts.Spawns.Succeeded != 2 {
+			s.Errorf("%+v", st)
+		}
+		if n := strings.Count(s.log.String(), "The cell does not answer"); n != 1 {
+			s.Errorf("that is logged %d times", n)
+		}
+	})
+}
+
+// TestAnotherDatabase: a cell that begins anew knows nobody. Nothing is removed.
+func TestAnotherDatabase(t *testing.T) {
+	inScene(t, func(s *scene) {
+		for n := 1; n <= 2; n++ {
+			s.placement.grant(n)
+			s.cell.boot(n)
+		}
+		s.start()
+		s.pass(time.Minute)
+		s.cell.set(func() { s.cell.epoch, s.cell.revision, s.cell.rows = "e2", 1, map[string]*row{} })
+		s.pass(time.Minute)
+		if s.driver.power(1) != 1 || s.driver.power(2) != 1 || len(s.placement.removed) != 0 {
+			s.Error("guests were touched")
+		}
+		if st := s.w.Status(); len(st.Unknown) != 2 || st.Epoch != "e2" || st.Servers != 0 {
+			s.Errorf("%+v", st)
+		}
+		s.pass(time.Hour)
+		if n := strings.Count(s.log.String(), "knows no server of a guest"); n != 2 {
+			s.Errorf("two guests are logged %d times", n)
+		}
+		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = wire.VMActive, "" }) // it comes back from a backup
+		s.pass(30 * time.Minute)
+		s.expect(1, active)
+		if st := s.w.Status(); len(st.Unknown) != 1 || s.driver.spawns[serverUUID(1)] != 1 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestOlderBackup: the same epoch with an older revision is a backup that was restored: all is told anew, and a server that was building then is not made twice.
+func TestOlderBackup(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.cell.boot(1)
+		s.start()
+		s.pass(time.Minute)
+		s.cell.set(func() {
+			s.cell.revision = 1
+			r := s.cell.rows[serverUUID(1)]
+			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = wire.VMBuilding, wire.TaskSpawning, 0, nil, 1
+		})
+		s.pass(time.Minute)
+		s.expect(1, active)
+		if st := s.w.Status(); len(st.Stuck) != 0 || len(st.Unknown) != 0 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestPower: an event is reported within a second, a storm of them costs few calls, and what nobody told is found in ten minutes.
+func TestPower(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.cell.boot(1)
+		s.start()
+		s.pass(time.Minute)
+		power := func(p plugins.PowerState) { s.driver.set(func() { s.driver.guests[serverUUID(1)] = p }) }
+		power(plugins.PowerShutdown)
+		s.w.Changed(host, serverUUID(1))
+		s.pass(time.Second)
+		s.expect(1, "active power 4, guest 4, allocations true")
+		listed := s.driver.listed
+		for range 10_000 {
+			s.w.Changed(host, serverUUID(1))
+			time.Sleep(time.Millisecond)
+		}
+		s.pass(time.Second)
+		if n := s.driver.listed - listed; n > 50 {
+			s.Errorf("%d calls for a storm of ten seconds", n)
+		}
+		reports := s.cell.called("reports")
+		power(plugins.PowerRunning)
+		s.pass(10*time.Minute + time.Second)
+		s.expect(1, active)
+		if n := s.cell.called("reports") - reports; n != 1 {
+			s.Errorf("%d reports of one change", n)
+		}
+		s.pass(time.Hour)
+		if n := s.cell.called("reports") - reports; n != 1 {
+			s.Errorf("%d reports of nothing", n-1)
+		}
+	})
+}
+
+// TestService: what the cell says of the service is passed on once, repeated until it is kept.
+func TestService(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.start()
+		s.pass(time.Minute)
+		s.mu.Lock()
+		s.failing = errors.New("no space")
+		s.mu.Unlock()
+		s.cell.set(func() { s.cell.service.Disabled, s.cell.service.DisabledReason = true, "a fan" })
+		s.pass(35 * time.Second)
+		s.mu.Lock()
+		tries := len(s.disables)
+		s.failing = nil
+		s.mu.Unlock()
+		s.pass(time.Minute)
+		s.cell.set(func() { s.cell.service.Disabled, s.cell.service.DisabledReason = false, "" })
+		s.pass(time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if tries < 4 || len(s.disables) != tries+2 {
+			s.Errorf("%d tries, %q", tries, s.disables)
+		}
+		if d := cmp.Diff([]string{"false ", "true a fan"}, s.disables[:2]); d != "" || s.disables[len(s.disables)-1] != "false " {
+			s.Errorf("%q", s.disables)
+		}
+	})
+}
+
+// TestStopping: the last report says so, a slow spawn does not delay it, and no guest is touched.
+func TestStopping(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.driver.slow = time.Hour
+		s.driver.guests[serverUUID(7)] = plugins.PowerRunning
+		s.placement.grant(1)
+		s.cell.boot(1)
+		s.start()
+		s.pass(time.Minute)
+		begun := time.Now()
+		s.stop()
+		if d := time.Since(begun); d > time.Second {
+			s.Errorf("it took %v", d)
+		}
+		last := s.cell.beats[len(s.cell.beats)-1]
+		if !last.Stopping || len(last.Nodes) != 1 || s.cell.beats[0].Stopping {
+			s.Errorf("%+v", s.cell.beats)
+		}
+		if s.driver.power(7) != 1 || !s.driver.half[serverUUID(1)] {
+			s.Error("a guest was touched")
+		}
+		s.driver.slow = 0
+		s.start()
+		s.pass(time.Minute)
+		s.expect(1, active)
+	})
+}
+
+// TestNodes: a node whose driver makes no guests is not told to the cell, and one whose driver does is told at once.
+func TestNodes(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.driver.err = plugins.ErrUnsupported
+		s.start()
+		s.pass(time.Minute)
+		for _, b := range s.cell.beats {
+			if len(b.Nodes) != 0 {
+				s.Errorf("%+v", b)
+			}
+		}
+		s.driver.set(func() { s.driver.err = nil })
+		s.w.Changed("", "") // the driver was configured anew
+		s.pass(time.Second)
+		if last := s.cell.beats[len(s.cell.beats)-1]; len(last.Nodes) != 1 || last.Nodes[0].UUID != nodeUUID || last.Nodes[0].Name != host {
+			s.Errorf("%+v", last)
+		}
+		s.driver.set(func() { s.driver.err = &plugins.NotReady{} }) // that is no ability lost
+		s.w.Changed("", "")
+		s.pass(time.Minute)
+		if last := s.cell.beats[len(s.cell.beats)-1]; len(last.Nodes) != 1 {
+			s.Errorf("%+v", last)
+		}
+		s.cell.set(func() { s.cell.refuse = []string{nodeUUID} })
+		s.pass(time.Minute)
+		if st := s.w.Status(); len(st.Refused) != 1 || strings.Count(s.log.String(), "another host has it") != 1 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestDriverDown: what could not be done is done as soon as the driver is back, not when its turn would come.
+func TestDriverDown(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.start()
+		s.pass(time.Minute)
+		s.driver.set(func() { s.driver.err = errors.New("unavailable") })
+		s.placement.grant(1)
+		s.cell.boot(1)
+		s.pass(time.Hour)
+		if st := s.w.Status(); len(st.Stuck) != 1 || st.Busy != 1 {
+			s.Fatalf("%+v", st)
+		}
+		s.driver.set(func() { s.driver.err = nil })
+		s.w.Changed("", "")
+		s.pass(time.Second)
+		s.expect(1, active)
+		if st := s.w.Status(); len(st.Stuck) != 0 || st.Busy != 0 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestInvalidReport: one that the cell calls invalid does not keep the others from being taken.
+func TestInvalidReport(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.cell.invalid = serverUUID(2)
+		for n := 1; n <= 4; n++ {
+			s.placement.grant(n)
+			s.cell.boot(n)
+		}
+		s.start()
+		s.pass(time.Minute)
+		for _, n := range []int{1, 3, 4} {
+			s.expect(n, active)
+		}
+		if st := s.w.Status(); st.Waiting != 0 || strings.Count(s.log.String(), "calls a report invalid") != 1 {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestPlacementAway: no server is made, and none is gone, before it is known what is allocated.
+func TestPlacementAway(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.placement.grant(2)
+		s.cell.boot(2)
+		s.start()
+		s.pass(time.Minute)
+		s.placement.set(errors.New("503"))
+		s.cell.boot(1)
+		s.cell.delete(2)
+		s.pass(time.Hour)
+		if s.driver.spawns[serverUUID(1)] != 0 || s.cell.row(2).server.Deleted {
+			s.Error("without Placement")
+		}
+		s.placement.set(nil)
+		s.pass(3 * time.Minute)
+		s.expect(1, active)
+		s.expect(2, deleted)
+	})
+}
+
+// TestDenied: that the cell refuses who we are is told apart.
+func TestDenied(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.cell.away = fmt.Errorf("reporting: %w", &wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: "you are another host"})
+		s.start()
+		s.pass(time.Minute)
+		if st := s.w.Status(); st.Up || !st.Denied || st.Since.IsZero() {
+			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestDeletedWhileAllocationsAreRead: what was wanted when the question was asked does not count any more.
+func TestDeletedWhileAllocationsAreRead(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.placement.reading = func() {
+			s.placement.reading = nil
+			s.cell.delete(1)
+			time.Sleep(time.Minute)
+		}
+		s.cell.boot(1)
+		s.start()
+		s.pass(10 * time.Minute)
+		s.expect(1, deleted)
+		if n := s.driver.spawns[serverUUID(1)]; n != 0 {
+			s.Errorf("it was made %d times", n)
+		}
+	})
+}
+
+// TestListFromBefore: a list of guests says nothing of one that was made while the list was on its way.
+func TestListFromBefore(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.start()
+		s.pass(time.Minute)
+		s.cell.set(func() {})
+		s.placement.grant(1)
+		s.driver.slow = 10 * time.Second
+		s.cell.boot(1)
+		s.pass(5 * time.Second) // it is being made
+		s.driver.listing = func() { time.Sleep(20 * time.Second) }
+		s.w.Changed(host, "")
+		s.pass(time.Minute)
+		s.expect(1, active)
+		if d := cmp.Diff([]string{"spawned 1 1"}, s.cell.taken()); d != "" {
+			s.Error(d)
+		}
+	})
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/placement/keystone"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+func newCells() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cells", Short: "Serve a Nova-compatible compute API over cells", Args: cobra.NoArgs,
+		Long: "Serve a Nova-compatible compute API over cells: `cells api` is the API, `cells serve` the process of one cell, and\n" +
+			"`cells manage` tells the API which cells there are. Agents are told their cell by [cell_client].",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCellsAPI(), newCellsServe(), newCellsManage())
+	return cmd
+}
+
+func newCellsAPI() *cobra.Command {
+	var opts options
+	var listen, database, auth, tokenFile string
+	cmd := &cobra.Command{
+		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
+		Long: "Serve the compute API, schedule servers and keep its database and those of the cells in agreement, as [compute_api],\n" +
+			"[quota] and [placement_client] say. The API database is made when it is not there; cells are made known to it by\n" +
+			"`compute-agent cells manage create`.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.override(cmd, map[string]string{"listen": "compute_api.listen", "database": "compute_api.database", "auth": "compute_api.auth", "token-file": "compute_api.token_file"})
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			return serveComputeAPI(cmd.Context(), cfg, newLogger(cfg, cmd.ErrOrStderr()))
+		},
+	}
+	opts.addConfigFlags(cmd)
+	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on (compute_api.listen)")
+	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the API database (compute_api.database)")
+	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` by which requests are authenticated: noauth (loopback only), token or keystone (compute_api.auth)")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (compute_api.token_file)")
+	return cmd
+}
+
+// override has the flags that were given go before the configuration.
+func (o *options) override(cmd *cobra.Command, keys map[string]string) {
+	for flag, key := range keys {
+		if f := cmd.Flags().Lookup(flag); f.Changed {
+			o.extra = append(o.extra, config.Override{Key: key, Value: f.Value.String(), Flag: "--" + flag})
+		}
+	}
+}
+
+func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+	notify, err := systemd.New()
+	if err != nil {
+		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
+	}
+	made, err := computeAPIConfig(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	l, err := cells.Listen(ctx, cfg.ComputeAPI.Listen)
+	if err != nil {
+		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
+	}
+	api, err := cells.NewAPI(ctx, made)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer func() { _ = api.Close() }()
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.ComputeAPI.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The compute API serves.")
+	warnOfPlainText(log, l, cfg.ComputeAPI.CertFile)
+	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
+		log.Warn().Msg("No cell is known yet, so no server can be made: run `compute-agent cells manage create` for cell0 and for each cell.")
+	}
+	tell(log, notify.Ready("serving the compute API on "+l.Addr().String()))
+	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
+	if err := api.Serve(ctx, l); err != nil {
+		return err
+	}
+	log.Info().Msg("The compute API has stopped. What was begun goes on when it is started again.")
+	return nil
+}
+
+// warnOfPlainText says so when tokens cross a network readably.
+func warnOfPlainText(log zerolog.Logger, l net.Listener, cert string) {
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && cert == "" {
+		log.Warn().Str("address", l.Addr().String()).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set cert_file and key_file, or let only a proxy that speaks TLS reach the address.")
+	}
+}
+
+// computeAPIConfig makes of the configuration what a compute API is made of.
+func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logger) (cells.APIConfig, error) {
+	c := cfg.ComputeAPI
+	database, err := cells.DatabaseFile(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
+	if err != nil {
+		return cells.APIConfig{}, err
+	}
+	auth, err := computeAuth(ctx, cfg, log)
+	if err != nil {
+		return cells.APIConfig{}, err
+	}
+	placement, err := access.New(cfg.PlacementClient, nil, log)
+	if err != nil {
+		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // its files, now and not with the first request
+		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	return cells.APIConfig{
+		Database: database,
+		Auth:     auth, Open: c.Auth == config.AuthNoauth,
+		TLS:        servertls.Files{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
+		PolicyFile: c.PolicyFile,
+		Options: compute.Options{
+			MaxLimit: c.MaxLimit, ListSkipsDownCells: c.ListRecordsBySkippingDownCells, PerProjectCells: c.InstanceListPerProjectCells,
+			DefaultZone: c.DefaultAvailabilityZone, Reclaim: c.ReclaimInstanceInterval, Endpoint: c.Endpoint,
+		},
+		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellFastFail: c.CellFastFail,
+		Placement: placing.Config{
+			Endpoint: placement.Endpoint, Authorize: placement.Authorize, Reauthorize: placement.Reauthorize,
+			Transport: placement.Transport, Timeout: cfg.PlacementClient.Timeout,
+		},
+		Quotas: quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
+		DiscoverHosts: c.DiscoverHostsInterval, Logger: log,
+	}, nil
+}
+
+// cellClients makes the compute API's client of a cell.
+func cellClients(cfg *config.Config) func(apidb.Cell) (*cellclient.Client, error) {
+	credentials := access.CellsOf(cfg.ComputeAPI)
+	return func(c apidb.Cell) (*cellclient.Client, error) {
+		made, err := credentials.Cell(c.URL)
+		if err != nil {
+			return nil, err
+		}
+		return cellclient.New(made)
+	}
+}
+
+func quotaDefaults(q config.Quota) apidb.QuotaSet {
+	return apidb.QuotaSet{
+		"instances": int64(q.Instances), "cores": int64(q.Cores), "ram": int64(q.RAM), "metadata_items": int64(q.MetadataItems),
+		"key_pairs": int64(q.KeyPairs), "server_groups": int64(q.ServerGroups), "server_group_members": int64(q.ServerGroupMembers),
+	}
+}
+
+// computeAuth is how the compute API knows who sends a request.
+func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (authn.Authenticator, error) {
+	c := cfg.ComputeAPI
+	switch c.Auth {
+	case config.AuthToken:
+		tokens, err := authn.OpenTokens(c.TokenFile, log)
+		if err != nil {
+			return nil, fmt.Errorf("%w: compute_api.token_file: %w", config.ErrInvalid, err)
+		}
+		return tokens, nil
+	case config.AuthKeystone:
+		asking, err := keystone.New(keystoneConfig(cfg.Keystone))
+		if err != nil {
+			return nil, fmt.Errorf("%w: [keystone]: %w", config.ErrInvalid, err)
+		}
+		if err := asking.Check(ctx); err != nil {
+			log.Error().Err(err).Msg("Keystone cannot be asked about tokens yet. Requests are answered with 503 until it can; it is tried again with each of them.")
+		}
+		return asking, nil
+	}
+	return authn.NoAuth{}, nil
+}

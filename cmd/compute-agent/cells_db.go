@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+func newCellsDB() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "db", Short: "Look after the API database", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations())
+	return cmd
+}
+
+// apiDatabaseView is the API database as JSON.
+type apiDatabaseView struct {
+	Database      string `json:"database"`
+	Exists        bool   `json:"exists"`
+	Schema        int    `json:"schema"`
+	Newest        int    `json:"newest_schema"`
+	UpgradeNeeded bool   `json:"upgrade_needed"`
+}
+
+func newCellsDBVersion() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show which schema the API database has", Args: cobra.NoArgs,
+		Long: "Show which schema the API database has, and which one this program knows. Nothing is changed.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, _, err := opts.file()
+			if err != nil {
+				return err
+			}
+			has, knows, err := sqlite.Version(cmd.Context(), path)
+			view := apiDatabaseView{Database: path, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				view.Exists = false
+			case err != nil:
+				return err
+			}
+			if opts.json() {
+				return printJSON(cmd.OutOrStdout(), view)
+			}
+			upgrade := "not needed"
+			switch {
+			case !view.Exists:
+				upgrade = "makes it"
+			case has < knows:
+				upgrade = "needed: compute-agent cells manage db upgrade"
+			case has > knows:
+				upgrade = "not possible: a newer program was here, use that one"
+			}
+			schema := fmt.Sprintf("step %d", has)
+			if !view.Exists {
+				schema = "no database"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", path, schema, knows, upgrade)
+			return err
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func newCellsDBUpgrade() *cobra.Command {
+	var opts manageOptions
+	var to int
+	cmd := &cobra.Command{
+		Use: "upgrade", Aliases: []string{"sync"}, Short: "Make the API database, or bring its schema up to date", Args: cobra.NoArgs,
+		Long: "Make the API database when there is none, and bring its schema up to date. All of it happens in one transaction; running\n" +
+			"it again changes nothing. Afterwards `db online-data-migrations` fills what is new in old rows, while the API serves.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, _, err := opts.file()
+			if err != nil {
+				return err
+			}
+			had, err := sqlite.Migrate(cmd.Context(), path, to)
+			if err != nil {
+				return err
+			}
+			has, knows, err := sqlite.Version(cmd.Context(), path)
+			if err != nil {
+				return err
+			}
+			if opts.json() {
+				return printJSON(cmd.OutOrStdout(), map[string]apiDatabaseView{
+					"before": {path, had > 0, had, knows, had < knows}, "after": {path, true, has, knows, has < knows},
+				})
+			}
+			switch {
+			case had == has:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
+			case had == 0:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at step %d\n", path, has)
+			default:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)
+			}
+			return err
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().IntVar(&to, "to", 0, "run the steps up to `N` only (default: all)")
+	return cmd
+}
+
+func newCellsOnlineMigrations() *cobra.Command {
+	var opts manageOptions
+	var most int
+	cmd := &cobra.Command{
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Fill what is new in old rows of the API database", Args: cobra.NoArgs,
+		Long: "Fill what is new in old rows of the API database: queued_for_delete of servers that were made before there was one, which\n" +
+			"the cells are asked about. Until then such a server counts as living when its cell is down. The compute API may run\n" +
+			"meanwhile; running it again is safe. A cell that is down does not keep the others from being done.\n\n" +
+			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
+			"0 (this is no failure); 2 it failed, or a cell could not be asked, and what was done before stays.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			limited := cmd.Flags().Changed("max-count")
+			if limited && most < 1 {
+				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
+			}
+			var report boot.MigrationReport
+			err := opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) (err error) {
+				report, err = boot.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+				return err
+			})
+			done := []migrationView{{"populate_queued_for_delete", report.Found, report.Migrated}}
+			var shown error
+			if opts.json() {
+				shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
+			} else {
+				shown = printMigrations(cmd.OutOrStdout(), done)
+			}
+			for _, f := range report.Failed {
+				err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are as they were, run this again when it answers", f.Cell.Name, f.Err))
+			}
+			switch {
+			case err != nil || shown != nil:
+				return &exitError{exitMigrationFailed, errors.Join(err, shown)}
+			case limited && report.Migrated > 0:
+				return &exitError{code: exitMigratedSome}
+			}
+			return nil
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().IntVar(&most, "max-count", 0, "migrate at most `N` rows, and exit with 1 when any were (default: all)")
+	return cmd
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// hostView is a mapped node of a host as it is printed.
+type hostView struct {
+	Host string `json:"host"`
+	Node string `json:"hypervisor_hostname,omitempty"`
+	UUID string `json:"node_uuid,omitempty"`
+	Cell string `json:"cell"`
+}
+
+func newDiscoverHosts() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "discover-hosts [CELL]", Aliases: []string{"discover_hosts"}, Short: "Map hosts that registered with their cells", Args: cobra.MaximumNArgs(1),
+		Long: "Map hosts that registered with their cells, so that servers are placed there. The compute API does so by itself every\n" +
+			"[compute_api] discover_hosts_interval; this does it now. Exit code 1: a cell did not answer, or a host is known elsewhere.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
+				known, err := store.Cells(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if len(args) == 1 {
+					one, err := findCell(cmd.Context(), store, args[0])
+					if err != nil {
+						return err
+					}
+					known = []apidb.Cell{one}
+				}
+				report, err := boot.Discover(cmd.Context(), store, newGatherer(cfg), known)
+				return errors.Join(opts.showDiscovered(cmd.OutOrStdout(), report, known), err, discoveryError(report))
+			})
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func (o *manageOptions) showDiscovered(w io.Writer, report boot.DiscoverReport, known []apidb.Cell) error {
+	views := hostViews(report.Mapped, known)
+	if o.json() {
+		return printJSON(w, map[string]any{"mapped": views})
+	}
+	if len(views) == 0 {
+		_, err := fmt.Fprintln(w, "No new host.")
+		return err
+	}
+	return printHosts(w, views)
+}
+
+func discoveryError(report boot.DiscoverReport) error {
+	var all []error
+	for _, c := range report.Down {
+		all = append(all, fmt.Errorf("cell %s does not answer: its hosts were not looked at; run this again when it is back", c.Name))
+	}
+	for _, c := range report.Conflicts {
+		all = append(all, c.Err)
+	}
+	return errors.Join(all...)
+}
+
+func hostViews(nodes []apidb.Node, known []apidb.Cell) []hostView {
+	names := map[string]string{}
+	for _, c := range known {
+		names[c.UUID] = c.Name
+	}
+	views := make([]hostView, 0, len(nodes))
+	for _, n := range nodes {
+		views = append(views, hostView{Host: n.Host, Node: n.Name, UUID: n.UUID, Cell: names[n.CellUUID]})
+	}
+	return views
+}
+
+func printHosts(w io.Writer, views []hostView) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "HOST\tNODE\tUUID\tCELL")
+	for _, v := range views {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Host, v.Node, v.UUID, v.Cell)
+	}
+	return t.Flush()
+}
+
+func newListHosts() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "Show the hosts and their cells", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+				known, err := store.Cells(cmd.Context())
+				if err != nil {
+					return err
+				}
+				nodes, err := store.Nodes(cmd.Context())
+				if err != nil {
+					return err
+				}
+				views := hostViews(nodes, known)
+				switch {
+				case opts.json():
+					return printJSON(cmd.OutOrStdout(), views)
+				case len(views) == 0:
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "No host is mapped. Agents register with their cells ([cell_client]); `compute-agent cells manage discover-hosts` maps them.")
+					return err
+				}
+				return printHosts(cmd.OutOrStdout(), views)
+			})
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func newDeleteHost() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "delete-host HOST", Aliases: []string{"delete_host"}, Short: "Unmap a host", Args: cobra.ExactArgs(1),
+		Long: "Unmap a host, so that nothing new is placed there. Its servers stay. A host whose agent still reports to its cell is\n" +
+			"mapped again at the next discovery: stop the agent first.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+				if err := store.DeleteHost(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Host %s is not mapped any more.\n", args[0])
+				return err
+			})
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}

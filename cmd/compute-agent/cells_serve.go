@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+func newCellsServe() *cobra.Command {
+	var opts options
+	var name, listen, auth, tokenFile string
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
+		Long: "Serve one cell: its database (cell.db in the state directory, made when it is not there), for the compute API and for\n" +
+			"the agents of its hosts, as [cell] says. Cell0, which has no hosts, is served in the same way.",
+		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen 127.0.0.1:8781",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.override(cmd, map[string]string{"listen": "cell.listen", "auth": "cell.auth", "token-file": "cell.token_file"})
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			return serveCell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
+		},
+	}
+	opts.addConfigFlags(cmd)
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
+	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
+	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` by which clients are known: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
+	_ = cmd.MarkFlagRequired("name")
+	return cmd
+}
+
+func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
+	notify, err := systemd.New()
+	if err != nil {
+		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
+	}
+	log = log.With().Str("cell", name).Logger()
+	made, err := cellConfig(cfg, name, filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), log)
+	if err != nil {
+		return err
+	}
+	l, err := cells.Listen(ctx, cfg.Cell.Listen)
+	if err != nil {
+		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
+	}
+	served, err := cells.NewCell(ctx, made)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer func() { _ = served.Close() }()
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
+	warnOfPlainText(log, l, cfg.Cell.CertFile)
+	tell(log, notify.Ready("serving cell "+name+" on "+l.Addr().String()))
+	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
+	if err := served.Serve(ctx, l); err != nil {
+		return err
+	}
+	log.Info().Msg("The cell has stopped. Guests are not affected.")
+	return nil
+}
+
+// cellConfig makes of the configuration what a cell is made of.
+func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (cells.CellConfig, error) {
+	c := cfg.Cell
+	auth := cell.NoAuth()
+	switch c.Auth {
+	case config.AuthToken:
+		tokens, err := authn.OpenTokens(c.TokenFile, log)
+		if err != nil {
+			return cells.CellConfig{}, fmt.Errorf("%w: cell.token_file: %w", config.ErrInvalid, err)
+		}
+		auth = cell.Tokens(tokens)
+	case config.AuthMTLS:
+		auth = cell.MutualTLS(c.APINames)
+	}
+	return cells.CellConfig{
+		Name: name, Database: database, Auth: auth,
+		TLS:            servertls.Files{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile},
+		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Logger: log,
+	}, nil
+}

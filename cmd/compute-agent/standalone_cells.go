@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+// The cells of a standalone agent: one without hosts, and the one that the agent's host is in.
+var standaloneCells = []apidb.Cell{
+	{UUID: apidb.Cell0UUID, Name: "cell0"},
+	{Name: "cell1"},
+}
+
+// standaloneFlavors are offered as long as there are none.
+var standaloneFlavors = []wire.Flavor{
+	{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1},
+	{ID: "2", Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20},
+	{ID: "3", Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40},
+}
+
+// standaloneCompute is the compute API with its cells beside the agent, all in this process.
+type standaloneCompute struct {
+	api       *cells.API
+	listener  net.Listener
+	cells     []*cells.Cell
+	listeners []net.Listener
+}
+
+// computeAddress is where the compute API of a standalone agent listens: where it was told to, or at its usual port if Placement is at its
+// usual one, and else at any port.
+func computeAddress(given string, placement net.Addr) string {
+	if given != "" {
+		return given
+	}
+	if at, err := netip.ParseAddrPort(placement.String()); err == nil && at.Port() == 8778 {
+		return netip.AddrPortFrom(at.Addr(), 8774).String()
+	}
+	return "127.0.0.1:0"
+}
+
+// cellSocket is where a cell of a standalone agent answers.
+func cellSocket(cfg *config.Config, name string) string {
+	return "unix://" + filepath.Join(cfg.Agent.RuntimeDir, name+".sock")
+}
+
+// newStandaloneCompute opens all databases and sockets. Requests are answered from Serve on.
+func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, log zerolog.Logger) (_ *standaloneCompute, err error) {
+	s := &standaloneCompute{}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	for _, c := range standaloneCells {
+		l, err := cells.Listen(ctx, cellSocket(cfg, c.Name))
+		if err != nil {
+			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
+		}
+		s.listeners = append(s.listeners, l)
+		made, err := cells.NewCell(ctx, cells.CellConfig{
+			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
+			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
+			Logger: log.With().Str("cell", c.Name).Logger(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.cells = append(s.cells, made)
+	}
+	made, err := computeAPIConfig(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	made.Upgrade = true // nobody else uses it
+	if s.listener, err = cells.Listen(ctx, address); err != nil {
+		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)
+	}
+	if s.api, err = cells.NewAPI(ctx, made); err != nil {
+		return nil, err
+	}
+	if err := introduceCells(ctx, s.api.Store(), cfg); err != nil {
+		return nil, err
+	}
+	return s, offerFlavors(ctx, s.api.Store())
+}
+
+// introduceCells makes the cells known to the compute API, at the sockets of now.
+func introduceCells(ctx context.Context, store apidb.Store, cfg *config.Config) error {
+	known, err := store.Cells(ctx)
+	if err != nil {
+		return err
+	}
+	byName := map[string]apidb.Cell{}
+	for _, c := range known {
+		byName[c.Name] = c
+	}
+	for _, c := range standaloneCells {
+		url := cellSocket(cfg, c.Name)
+		have, there := byName[c.Name]
+		switch {
+		case !there:
+			c.URL = url
+			_, err = store.CreateCell(ctx, c)
+		case have.URL != url:
+			have.URL = url
+			err = store.UpdateCell(ctx, have)
+		}
+		if err != nil {
+			return fmt.Errorf("making %s known to the compute API: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func offerFlavors(ctx context.Context, store apidb.Store) error {
+	there, err := store.Flavors(ctx)
+	if err != nil || len(there) > 0 {
+		return err
+	}
+	for _, f := range standaloneFlavors {
+		if err := store.CreateFlavor(ctx, apidb.Flavor{Flavor: f, IsPublic: true, RxTxFactor: 1}); err != nil && !errors.Is(err, apidb.ErrExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+// URL is where the compute API answers.
+func (s *standaloneCompute) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
+
+// Serve answers requests until the context ends.
+func (s *standaloneCompute) Serve(ctx context.Context) error {
+	// The cells end after the API, which may have something to finish there.
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	for i, c := range s.cells {
+		group.Go(func() error { return c.Serve(behind, s.listeners[i]) })
+	}
+	group.Go(func() error {
+		defer stop()
+		return s.api.Serve(ctx, s.listener)
+	})
+	return group.Wait()
+}
+
+// Close closes the databases, and the sockets where nobody served.
+func (s *standaloneCompute) Close() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	if s.api != nil {
+		_ = s.api.Close()
+	}
+	for _, c := range s.cells {
+		_ = c.Close()
+	}
+}
+
+// manageGuests lets the libvirt driver that nobody configured make guests, where it may: as root, or with a libvirt daemon of its own.
+func manageGuests(cfg *config.Config, private bool) {
+	d := cfg.Drivers["libvirt"]
+	if d == nil || d.Config["instances"] != nil || !private && os.Geteuid() != 0 {
+		return
+	}
+	if d.Config == nil {
+		d.Config = map[string]any{}
+	}
+	images, guests := filepath.Join(cfg.Agent.StateDir, "images"), filepath.Join(cfg.Agent.StateDir, "instances")
+	if os.MkdirAll(images, 0o755) != nil || private && os.MkdirAll(guests, 0o755) != nil {
+		return // the driver could not work either: it only reads
+	}
+	d.Config["instances"] = map[string]any{"images_path": images}
+	if private && d.Config["instances_path"] == nil {
+		d.Config["instances_path"] = guests
+	}
+}
+
+// showCompute says how the compute API can be used.
+func showCompute(w io.Writer, url string) {
+	_, _ = fmt.Fprintf(w, `The compute API listens at %[1]s. To make a server on this machine, and to see it:
+  curl -H 'X-Auth-Token: admin' -H 'Content-Type: application/json' %[1]s/servers -d '{"server": {"name": "first", "flavorRef": "1", "imageRef": ""}}'
+  openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin --os-compute-api-version 2.69 server list -n
+
+`, url)
+}
