@@ -104,7 +104,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	a.boot, err = boot.New(boot.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
-		LockFile: cfg.Database + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		LockFile: a.store.Path() + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Logger: cfg.Logger,
 	})
 	if err != nil {

@@ -131,6 +131,7 @@ func TestAHugeAnswerIsNotReadToItsEnd(t *testing.T) {
 	var written atomic.Int64
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, okInfo) // What follows may follow JSON, but not so much of it.
 		spaces := []byte(strings.Repeat(" ", 1<<20))
 		for range 200 {
 			n, err := w.Write(spaces)

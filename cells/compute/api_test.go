@@ -198,7 +198,7 @@ func TestBodies(t *testing.T) {
 		{"nothing", "application/json", ``, 400, "badRequest: Malformed request body"},
 		{"half", "application/json", `{"a":`, 400, "badRequest: Malformed request body"},
 		{"XML", "application/xml", `<a/>`, 415, "badMediaType: Unsupported Content-Type"},
-		{"too large", "application/json", `{"a":"` + strings.Repeat("a", maxBody) + `"}`, 413, "overLimit: Request is too large."},
+		{"too large", "application/json", `{"a":"` + strings.Repeat("a", maxBody) + `"}`, 413, "overLimit: Request is too large. Larger than max_request_body_size (114688)."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, length := range []bool{true, false} {

@@ -92,7 +92,7 @@ func (x *exchange) body() ([]byte, error) {
 }
 
 func tooLarge() error {
-	return newFault(http.StatusRequestEntityTooLarge, "Request is too large.")
+	return newFault(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", maxBody)
 }
 
 // object is the body of the request as a JSON object, its members as they were written. What is no JSON, or no object, is refused as Nova

@@ -76,7 +76,7 @@ func TestNextLink(t *testing.T) {
 		"/v2.1/servers?limit=5&limit=1": "/v2.1/servers?limit=1&marker=" + build, // the last counts
 		"/v2.1/servers/detail?limit=1":  "/v2.1/servers/detail?limit=1&marker=" + build,
 		// Sorted, the marker in its place if there was one; without what does not count.
-		"/v2.1/servers?name=c%2B*&limit=1&foo=bar":                 "/v2.1/servers?limit=1&name=c%2B%2A&marker=" + build,
+		"/v2.1/servers?name=b%2B%7Cc&limit=1&foo=bar":              "/v2.1/servers?limit=1&name=b%2B%7Cc&marker=" + build,
 		"/v2.1/servers?sort_dir=desc&marker=" + build + "&limit=1": "/v2.1/servers?limit=1&marker=" + c1old + "&sort_dir=desc",
 	} {
 		if got := c.ask(member, "2.69", path); got.status != 200 || got.next() != want {

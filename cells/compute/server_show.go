@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
@@ -27,6 +28,7 @@ func isUUID(s string) bool { return uuidForm.MatchString(s) }
 // mapping is that of a server that the caller may know of: its project's, or any for an administrator. All others are a 404, whether the cell
 // is up or not.
 func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
+	uuid = strings.ToLower(uuid)
 	if !isUUID(uuid) {
 		return apidb.Mapping{}, noServer(uuid)
 	}

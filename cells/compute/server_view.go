@@ -40,6 +40,9 @@ func (v *serverView) brief(s *wire.Server) *object {
 	return new(object).add("id", s.UUID).add("name", s.Name).add("links", v.x.links("servers", s.UUID))
 }
 
+// wholeSize is what most servers take as JSON, in bytes.
+const wholeSize = 2 << 10
+
 // whole is a server as GET /servers/detail and GET /servers/{id} show it.
 func (v *serverView) whole(s *wire.Server) *object {
 	x, status := v.x, serverStatus(s)
@@ -51,8 +54,8 @@ func (v *serverView) whole(s *wire.Server) *object {
 	if s.DiskConfig == "AUTO" {
 		disk = "AUTO"
 	}
-	o := new(object).
-		add("id", s.UUID).add("name", s.Name).add("status", status).add("tenant_id", s.ProjectID).add("user_id", s.UserID).
+	o := &object{text: make([]byte, 0, wholeSize)}
+	o.add("id", s.UUID).add("name", s.Name).add("status", status).add("tenant_id", s.ProjectID).add("user_id", s.UserID).
 		add("metadata", s.Metadata).add("hostId", hostID(s)).add("image", v.image(s.ImageRef)).add("flavor", v.flavor(&s.Flavor)).
 		add("created", s.CreatedAt).add("updated", updated).add("addresses", new(object)).
 		add("accessIPv4", s.AccessIPv4).add("accessIPv6", s.AccessIPv6).add("links", x.links("servers", s.UUID)).

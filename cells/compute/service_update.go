@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -172,6 +173,36 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 		}
 	}
 	return nil, notFound("Could not find binary %s on host %s.", binary, host)
+}
+
+// deleteService answers DELETE /os-services/{id}, and refuses it for each service that there is: it would come back with the next word of its
+// host's agent.
+func (a *API) deleteService(x *exchange) error {
+	if err := x.allowOwn(ruleServicesDelete); err != nil {
+		return err
+	}
+	id, is := x.param("id"), func(s *service) bool { return s.UUID == x.param("id") }
+	if x.since(vServiceUUID) {
+		if !js.UUIDLike(id) {
+			return badRequest("Invalid uuid %s", shortened(id))
+		}
+	} else {
+		number, err := strconv.ParseInt(id, 10, 64)
+		if err != nil {
+			return badRequest("Invalid input received: id must be an integer")
+		}
+		is = func(s *service) bool { return s.ID == number }
+	}
+	all, err := a.services(x.ctx())
+	switch {
+	case err != nil:
+		return err
+	case all.find(is) != nil:
+		return conflict("Unable to delete compute service: it comes and goes with the agent of its host. Disable it, or force it down.")
+	case len(all.down) > 0:
+		return unknownService(id)
+	}
+	return notFound("Service %s not found.", id)
 }
 
 func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePatch) (wire.Service, error) {

@@ -21,6 +21,7 @@ import (
 var serviceRoutes = []route{
 	{method: "GET", path: "/v2.1/os-services", handle: (*API).listServices},
 	{method: "PUT", path: "/v2.1/os-services/{id}", handle: (*API).updateService},
+	{method: "DELETE", path: "/v2.1/os-services/{id}", handle: (*API).deleteService},
 }
 
 // computeBinary is what services of hosts are called.

@@ -513,8 +513,8 @@ func BenchmarkGather50(b *testing.B) {
 	}
 }
 
-// The same over real sockets: cells that take connections and say nothing, or stop half way, and one that is not there. Only these are asked, so
-// that the short timeout decides nothing but when the test ends.
+// The same over real sockets: cells that take connections and say nothing, or stop half way. No others are asked: so the short timeout decides
+// nothing but when the test ends, however slow the machine is.
 func TestRealSilence(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -542,10 +542,9 @@ func TestRealSilence(t *testing.T) {
 	cells := []apidb.Cell{
 		{UUID: "a", URL: "http://" + listener.Addr().String()},
 		{UUID: "b", URL: half.URL},
-		{UUID: "c", URL: "unix://" + t.TempDir() + "/none.sock"},
 	}
-	check(t, []string{isHung, isHung, isFailed}, states(gather.All(t.Context(), g, cells, services)))
-	check(t, []string{isHung, isHung, isFailed}, states(gather.All(t.Context(), g, cells, services)))
+	check(t, []string{isHung, isHung}, states(gather.All(t.Context(), g, cells, services)))
+	check(t, []string{isHung, isHung}, states(gather.All(t.Context(), g, cells, services)))
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

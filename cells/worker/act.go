@@ -21,9 +21,9 @@ var errNodeAway = errors.New("no driver names the node of the server")
 
 // act does once what is wanted of a server. With nil, that is done and reported, or something else is wanted by now.
 func (w *Worker) act(ctx context.Context, s *server, item wire.WorkItem) error {
-	slots := w.changes
-	if item.Want == wire.WantPresent {
-		slots = w.builds
+	slots, known := w.slots[item.Want]
+	if !known {
+		return fmt.Errorf("%w: the cell wants %q, which this agent does not know", errSlow, item.Want)
 	}
 	select {
 	case slots <- struct{}{}:
@@ -50,7 +50,7 @@ func (w *Worker) act(ctx context.Context, s *server, item wire.WorkItem) error {
 	case wire.WantShutdown:
 		return w.setPower(ctx, s, item, node, plugins.PowerShutdown)
 	}
-	return fmt.Errorf("%w: the cell wants %q, which this agent does not know", errSlow, item.Want)
+	return nil
 }
 
 // nodeOf finds the node of a server.

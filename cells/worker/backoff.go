@@ -10,12 +10,12 @@ import (
 // backoff is how long to wait after failures in a row. The zero value has seen none.
 type backoff struct{ failures int }
 
-// next counts a failure, and returns a time that doubles from retryMin to most, less up to a half of it by chance: a thousand agents come back one
+// next counts a failure, and returns a time that doubles from firstRetry to most, less up to a half of it by chance: a thousand agents come back one
 // after the other.
 func (b *backoff) next(most time.Duration) time.Duration {
 	d := most
 	if b.failures < 20 {
-		d = min(most, retryMin<<b.failures)
+		d = min(most, firstRetry<<b.failures)
 	}
 	b.failures++
 	return jittered(d)

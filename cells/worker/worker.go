@@ -58,7 +58,7 @@ type Config struct {
 	// Disable is told that the cell disabled the service of this host, and why, or that it is enabled: once, and again when it changes. An error
 	// has it told again. Nil: nobody.
 	Disable func(disabled bool, reason string) error
-	// Builds is how many guests are made at the same time, 0: 10, as Nova has it; and so many other calls beside them.
+	// Builds is how many guests are made at the same time, 0: 10, as Nova has it (max_concurrent_builds); so many are removed, started and stopped beside them.
 	Builds int
 	// Timeout is for an answer that the cell need not wait for; 0: 30 s.
 	Timeout time.Duration
@@ -72,7 +72,7 @@ const (
 	pollWait       = 30 * time.Second       // of a long poll
 	patience       = 30 * time.Second       // with the cell, unless the configuration says otherwise
 	firstLook      = 5 * time.Second        // how long the first heartbeat waits to know which nodes can have guests
-	retryMin       = time.Second            // after the first failure, then it doubles
+	firstRetry     = time.Second            // after the first failure, then it doubles
 	retryCell      = 30 * time.Second       // at most, for the cell
 	retryServer    = 2 * time.Minute        // at most, for a server or a node
 	retrySlow      = 10 * time.Minute       // for what somebody has to look at
@@ -88,12 +88,12 @@ type Worker struct {
 	log    zerolog.Logger
 	outbox *outbox
 
-	builds, changes chan struct{} // slots for calls of the driver
-	rebeat          chan struct{} // holds a value when a heartbeat is due now
-	relook          chan struct{} // holds a value when nodes are to be looked at
-	registered      chan struct{} // closed after the first heartbeat that the cell took
-	tasks           sync.WaitGroup
-	looks           sync.WaitGroup
+	slots      map[wire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
+	rebeat     chan struct{}               // holds a value when a heartbeat is due now
+	relook     chan struct{}               // holds a value when nodes are to be looked at
+	registered chan struct{}               // closed after the first heartbeat that the cell took
+	tasks      sync.WaitGroup
+	looks      sync.WaitGroup
 
 	disabling sync.Mutex // held while Disable runs
 	disabled  *serviceState
@@ -116,9 +116,12 @@ func New(cfg Config) *Worker {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = patience
 	}
+	slots := map[wire.Want]chan struct{}{}
+	for _, want := range []wire.Want{wire.WantPresent, wire.WantGone, wire.WantRunning, wire.WantShutdown} {
+		slots[want] = make(chan struct{}, cfg.Builds)
+	}
 	return &Worker{
-		cfg: cfg, log: cfg.Logger, outbox: newOutbox(),
-		builds: make(chan struct{}, cfg.Builds), changes: make(chan struct{}, cfg.Builds),
+		cfg: cfg, log: cfg.Logger, outbox: newOutbox(), slots: slots,
 		rebeat: make(chan struct{}, 1), relook: make(chan struct{}, 1), registered: make(chan struct{}),
 		servers: map[string]*server{}, nodes: map[string]*nodeState{},
 	}

@@ -58,6 +58,22 @@ var mayImport = map[string][]string{
 	// What the tree is to be follows from what the choosers decided, and from nothing that does I/O.
 	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/encryption", "drivers/libvirt/internal/hugepages", "drivers/libvirt/internal/machine",
 		"drivers/libvirt/internal/mdevs", "drivers/libvirt/internal/pcispec", "drivers/libvirt/internal/placing"},
+	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
+	// what an agent does for its cell. Only the room itself chooses databases.
+	"cells":            {},
+	"cells/wire":       {},
+	"cells/apidb":      {"cells/wire"},
+	"cells/celldb":     {"cells/wire"},
+	"cells/cell":       {"cells/celldb", "cells/wire"},
+	"cells/cellclient": {"cells/wire"},
+	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
+	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/celldb", "cells/gather", "cells/wire"},
+	"cells/placing":    {"cells/wire", "placement/wire"},
+	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
+	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
+	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/celldb", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
+		"placement/wire"},
+	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
@@ -91,6 +107,22 @@ var mustNotDepend = map[string]map[string]string{
 		"github.com/pelletier/":     "a driver's configuration arrives as JSON",
 		"libvirt.org/go/libvirt":    "not every driver is libvirt's",
 		"libvirt.org/go/libvirtxml": "not every driver is libvirt's",
+	},
+	"cells": {
+		module + "placement/api":    "the compute API is a client of Placement, over HTTP",
+		module + "placement/ledger": "the compute API is a client of Placement, over HTTP",
+		module + "internal/agent":   "cells know their agents by what these say",
+		module + "resourcetracker":  "cells know their agents by what these say",
+	},
+	"cells/compute": {
+		"database/sql": "databases are behind apidb.Store and cells",
+	},
+	"cells/worker": {
+		"database/sql":           "a host holds no database, nor the way to one",
+		module + "placement/api": "the agent is a client of Placement",
+		module + "cells/apidb":   "a host knows its cell, and nothing of others",
+		module + "cells/celldb":  "a host asks its cell and not the cell's database",
+		"github.com/prometheus":  "what is counted is reported by the agent",
 	},
 	"providertree": {
 		"net/http": "no I/O", "os/exec": "no I/O", "github.com/rs/zerolog": "no logger",

@@ -94,3 +94,19 @@ func mappingsCases(every []string) []mappingsCase {
 		{"all cells, all projects", apidb.MappingFilter{CellUUIDs: every, Living: true, Limit: 1000}, 1000},
 	}
 }
+
+// BenchmarkBoot is all that a boot writes: four transactions, each with its fsync.
+func BenchmarkBoot(b *testing.B) {
+	s := open(b, b.TempDir()+"/api.db", sqlite.Options{})
+	defer shut(b, s)
+	withCells(b, s, 1)
+	i := 0
+	for b.Loop() {
+		uuid := filled(i)
+		i++
+		must(b, s.CreateServers(ctx, []apidb.NewServer{server(uuid, "p")}, func(apidb.Counts) error { return nil }))
+		must(b, s.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: "n", CellUUID: cellUUID(1)}))
+		must(b, s.Place(ctx, uuid, cellUUID(1)))
+		must(b, s.Built(ctx, uuid))
+	}
+}

@@ -141,8 +141,8 @@ func PathOf(dsn string) (string, error) {
 		return "", fmt.Errorf("%q is no address of an SQLite database: it takes no options; in a path, ? is %%3F and # is %%23", dsn)
 	}
 	path, err := url.PathUnescape(rest)
-	if err != nil || strings.ContainsRune(path, 0) || strings.Trim(path, "/") == "" {
+	if path = filepath.Clean(path); err != nil || strings.ContainsRune(path, 0) || path == "/" {
 		return "", fmt.Errorf("%q is no address of an SQLite database: its path cannot be read", dsn)
 	}
-	return filepath.Clean(path), nil
+	return path, nil
 }

@@ -4,6 +4,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +52,31 @@ func TestPlans(t *testing.T) {
 		text := strings.Join(plan, "\n")
 		if !strings.Contains(text, c.index) || strings.Contains(text, "SCAN m") || strings.Contains(text, "SCAN b") || strings.Contains(text, "TEMP B-TREE") {
 			t.Errorf("%s: want %s, without a scan of servers and without sorting:\n%s", c.name, c.index, text)
+		}
+	}
+}
+
+// TestPromises: what is acknowledged is on the disk, references hold, and readers cannot write.
+func TestPromises(t *testing.T) {
+	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct {
+		db            *sql.DB
+		pragma, value string
+	}{
+		{s.writer, "journal_mode", "wal"}, {s.writer, "synchronous", "2"}, {s.writer, "foreign_keys", "1"}, {s.writer, "busy_timeout", "5000"},
+		{s.reader, "journal_mode", "wal"}, {s.reader, "query_only", "1"}, {s.reader, "busy_timeout", "5000"},
+	} {
+		var got string
+		if err := c.db.QueryRowContext(context.Background(), "PRAGMA "+c.pragma).Scan(&got); err != nil || got != c.value {
+			t.Errorf("%s is %q, %v; want %q", c.pragma, got, err, c.value)
 		}
 	}
 }

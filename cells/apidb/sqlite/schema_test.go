@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,4 +162,23 @@ func TestPathOf(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", dsn, got, err, want)
 		}
 	}
+}
+
+// FuzzPathOf: whatever an address is, its path is absolute and clean, and leads to one place when it is written as an address again.
+func FuzzPathOf(f *testing.F) {
+	for _, seed := range []string{"sqlite:///var/lib/api.db", "sqlite:////a//b/../c", "sqlite:///a%20b%3Fc%23d%25", "sqlite:///%2e%2e/x", "sqlite://host/x", "sqlite:///a?b", "sqlite:///%", "sqlite:///%2e.", "sqlite:///."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, dsn string) {
+		path, err := sqlite.PathOf(dsn)
+		if err != nil {
+			return
+		}
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsRune(path, 0) {
+			t.Errorf("%q is at %q", dsn, path)
+		}
+		if again, err := sqlite.PathOf((&url.URL{Scheme: "sqlite", Path: "//" + path}).String()); err != nil || again != path {
+			t.Errorf("%q is at %q; written again it is at %q, %v", dsn, path, again, err)
+		}
+	})
 }

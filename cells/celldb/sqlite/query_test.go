@@ -205,12 +205,14 @@ func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
 		return &t
 	})
 	conditions := map[string]func(){
-		"project":     func() { q.ProjectID = "p" },
-		"user":        func() { q.UserID = word.Draw(rt, "v") },
-		"uuids":       func() { q.UUIDs = []string{sid(1), sid(3), sid(5), sid(7), sid(99)} },
-		"pattern":     func() { q.NamePattern = rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|y", "^$"}).Draw(rt, "v") },
-		"vm":          func() { q.VMStates = []string{"active", "soft-delete", "deleted"} },
-		"task":        func() { q.TaskStates = rapid.SampledFrom([][]string{{""}, {"deleting", ""}, {"spawning"}}).Draw(rt, "v") },
+		"project": func() { q.ProjectID = "p" },
+		"user":    func() { q.UserID = word.Draw(rt, "v") },
+		"uuids":   func() { q.UUIDs = []string{sid(1), sid(3), sid(5), sid(7), sid(99)} },
+		"pattern": func() { q.NamePattern = rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|y", "^$"}).Draw(rt, "v") },
+		"vm":      func() { q.VMStates = []string{"active", "soft-delete", "deleted"} },
+		"task": func() {
+			q.TaskStates = rapid.SampledFrom([][]string{{""}, {"deleting", ""}, {"spawning"}}).Draw(rt, "v")
+		},
 		"power":       func() { q.PowerStates = rapid.SampledFrom([][]int{{0}, {1, 4}}).Draw(rt, "v") },
 		"hosts":       func() { q.Hosts = []string{"h1", "h9"} },
 		"nodes":       func() { q.Nodes = []string{"h2-node"} },

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+// BenchmarkDetail shows 1000 servers to an administrator: views and JSON, without the cells.
+func BenchmarkDetail(b *testing.B) {
+	a := &API{policy: DefaultPolicy(), options: Options{}.withDefaults()}
+	x := &exchange{api: a, r: httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil), version: MaxVersion, who: authn.Principal{User: "u", Project: "p1", Roles: []string{roleAdmin}}}
+	s := server(1, "web")
+	s.VMState, s.ProjectID = "active", "p1"
+	b.ReportAllocs()
+	for b.Loop() {
+		view := x.newServerView("p1")
+		records := make(list, 0, 1000)
+		for range 1000 {
+			records = append(records, view.whole(&s))
+		}
+		if len(new(object).add("servers", records).bytes()) == 0 {
+			b.Fatal("nothing")
+		}
+	}
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was asked, by whom (admin if not said), in which
+// microversion (2.69 if not said), and what the answer was.
+//
+//go:embed testdata
+var recordings embed.FS
+
+// call is one of them.
+type call struct {
+	Name, Version, Who, Request, Body string
+	Status                            int
+	Answer                            any
+}
+
+func recordedCalls(t testing.TB, file string) []call {
+	t.Helper()
+	data, err := recordings.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []call
+	if err := json.Unmarshal(data, &calls); err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		switch calls[i].Version {
+		case "":
+			calls[i].Version = "2.69"
+		case "none":
+			calls[i].Version = ""
+		}
+		if calls[i].Who == "" {
+			calls[i].Who = admin
+		}
+	}
+	return calls
+}
+
+// ours is what this API answers where it is not Nova's answer, and why.
+type ours struct {
+	why    string
+	status int
+	// says is the refusal, with its name; "" for an answer that is none, which is not compared.
+	says string
+}
+
+// replay asks what Nova was asked, in that order, and compares statuses and whole bodies. except are the answers that are not Nova's, by the
+// names of calls; each has to be asked for. normal takes out of both bodies what is not to be compared.
+func (c *cloud) replay(calls []call, except map[string]ours, normal func(name string, body any) any) {
+	c.t.Helper()
+	seen := map[string]bool{}
+	for _, asked := range calls {
+		c.t.Run(asked.Name, func(t *testing.T) {
+			method, path, _ := strings.Cut(asked.Request, " ")
+			got := c.do(asked.Who, asked.Version, method, path, asked.Body)
+			if e, is := except[asked.Name]; is {
+				seen[asked.Name] = true
+				if got.status != e.status || got.message() != e.says {
+					t.Errorf("%s: %d %s, not %d %s", e.why, got.status, got.message(), e.status, e.says)
+				}
+				return
+			}
+			if got.status != asked.Status {
+				t.Fatalf("%d %s, not Nova's %d %v", got.status, got.text, asked.Status, asked.Answer)
+			}
+			var body any
+			if got.text != "" {
+				body = got.body
+			}
+			if diff := gocmp.Diff(normal(asked.Name, asked.Answer), normal(asked.Name, body)); diff != "" {
+				t.Errorf("(-Nova +ours)\n%s", diff)
+			}
+		})
+	}
+	for name := range except {
+		if !seen[name] {
+			c.t.Errorf("no call %s was asked", name)
+		}
+	}
+}
+
+// asIs compares all of a body.
+func asIs(_ string, body any) any { return body }
+
+// do sends any request.
+func (c *cloud) do(who, version, method, path, body string) reply {
+	c.t.Helper()
+	r := httptest.NewRequest(method, "http://compute"+path, strings.NewReader(body))
+	if caller, is := callers[who]; is {
+		r.Header.Set("X-Auth-Token", caller[0])
+		r.Header.Set("X-Roles", caller[1])
+	}
+	if version != "" {
+		r.Header.Set("OpenStack-API-Version", "compute "+version)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return c.send(r)
+}
+
+// fakeBoots notes what it is asked for, and does it, or fails as told.
+type fakeBoots struct {
+	asked    []boot.Request
+	down     []bool // AllowCellDown of each
+	deleted  []string
+	restored []string
+	err      error
+}
+
+func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool) ([]wire.Server, error) {
+	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
+	if b.err != nil {
+		return nil, b.err
+	}
+	made := make([]wire.Server, r.Max)
+	for i := range made {
+		made[i] = r.Server
+		made[i].UUID = uuid(100*len(b.asked) + i)
+	}
+	return made, nil
+}
+
+func (b *fakeBoots) Delete(_ context.Context, m apidb.Mapping, soft bool) error {
+	if b.err == nil {
+		b.deleted = append(b.deleted, fmt.Sprintf("%s soft=%t", m.InstanceUUID, soft))
+	}
+	return b.err
+}
+
+func (b *fakeBoots) Restore(_ context.Context, m apidb.Mapping) (wire.Server, error) {
+	if b.err == nil {
+		b.restored = append(b.restored, m.InstanceUUID)
+	}
+	return wire.Server{}, b.err
+}
+
+// fakeQuotas has the limits of the API database over some defaults, and a usage for each project.
+type fakeQuotas struct {
+	store    apidb.Store
+	defaults apidb.QuotaSet
+	usage    map[string]wire.Usage
+	err      error
+}
+
+func (q *fakeQuotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, error) {
+	set, err := q.store.Quotas(ctx, project)
+	limits := q.Defaults()
+	for name, n := range set {
+		limits[name] = n
+	}
+	return limits, err
+}
+
+func (q *fakeQuotas) Usage(_ context.Context, project string) (wire.Usage, []apidb.Cell, error) {
+	return q.usage[project], nil, q.err
+}
+
+func (q *fakeQuotas) Defaults() apidb.QuotaSet {
+	limits := apidb.QuotaSet{}
+	for name, n := range q.defaults {
+		limits[name] = n
+	}
+	return limits
+}
+
+// withCalls gives a cloud what the calls beside the reads of servers need.
+func (c *cloud) withCalls() (*fakeBoots, *fakeQuotas) {
+	c.t.Helper()
+	boots, quotas := &fakeBoots{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]wire.Usage{}}
+	c.api.boot, c.api.quota = boots, quotas
+	return boots, quotas
+}
+
+// fakeServices are the services of a cell.
+type fakeServices struct {
+	mu       sync.Mutex
+	services []wire.Service
+	// gone is a service that goes between the look at it and its change.
+	gone string
+}
+
+// servicesOf lets a cell have services; their hosts are mapped to it.
+func (c *cloud) servicesOf(cell int, services ...wire.Service) *fakeServices {
+	c.t.Helper()
+	all := &fakeServices{services: services}
+	for _, s := range services {
+		if err := c.store.MapNodes(context.Background(), []apidb.Node{{UUID: "node-" + s.Host, Name: s.Host, Host: s.Host, CellUUID: cellUUID(cell)}}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.cell(cell).fail = all.answer
+	return all
+}
+
+// answer answers requests about services, and no others.
+func (f *fakeServices) answer(r *http.Request, _ int) (*http.Response, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	uuid, one := strings.CutPrefix(r.URL.Path, "/v1/services/")
+	switch {
+	case r.URL.Path == "/v1/services":
+		return answerJSON(map[string]any{"services": f.services})
+	case !one:
+		return nil, nil
+	}
+	at := slices.IndexFunc(f.services, func(s wire.Service) bool { return s.UUID == uuid && uuid != f.gone })
+	if at < 0 {
+		return answer(404, `{"code":"not_found","message":"no such service"}`), nil
+	}
+	var patch wire.ServicePatch
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+		return nil, err
+	}
+	s := &f.services[at]
+	if patch.Disabled != nil {
+		s.Disabled = *patch.Disabled
+	}
+	if patch.DisabledReason != nil {
+		s.DisabledReason = *patch.DisabledReason
+	}
+	if patch.ForcedDown != nil {
+		s.ForcedDown = *patch.ForcedDown
+	}
+	return answerJSON(*s)
+}

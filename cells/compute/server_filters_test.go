@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// read reads the query of a list, as somebody.
+func (c *cloud) read(who, version, query string) (*listRequest, error) {
+	c.t.Helper()
+	r := httptest.NewRequest("GET", "/v2.1/servers?"+query, nil)
+	r.Header.Set("X-Auth-Token", callers[who][0])
+	r.Header.Set("X-Roles", callers[who][1])
+	r.Header.Set("OpenStack-API-Version", "compute "+version)
+	x := newExchange(c.api, httptest.NewRecorder(), r)
+	if err := c.api.identify(x); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := x.negotiate(); err != nil {
+		c.t.Fatal(err)
+	}
+	return x.readList(false)
+}
+
+func at(s string) *time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		panic(err)
+	}
+	return &t
+}
+
+func pointer[T any](v T) *T { return &v }
+
+// TestFiltersOfAnAdministrator: what each filter asks of the cells.
+func TestFiltersOfAnAdministrator(t *testing.T) {
+	c := newCloud(t, Options{})
+	for query, want := range map[string]wire.ServerQuery{
+		"":                             {},
+		"name=^web":                    {NamePattern: "^web"},
+		"display_name=web":             {NamePattern: "web"},
+		"name=a&name=b":                {NamePattern: "b"}, // the last counts
+		"user_id=u":                    {UserID: "u"},
+		"uuid=" + uuid(1):              {UUIDs: []string{uuid(1)}},
+		"host=h&node=n":                {Hosts: []string{"h"}, Nodes: []string{"n"}},
+		"flavor=2":                     {FlavorID: "2"},
+		"image=i":                      {ImageRef: "i"},
+		"image_ref=i":                  {ImageRef: "i"},
+		"vm_state=active":              {VMStates: []string{"active"}},
+		"task_state=deleting":          {TaskStates: []string{"deleting"}},
+		"vm_state=x&status=BUILD":      {VMStates: []string{"building"}},
+		"status=reboot":                {VMStates: []string{"active"}, TaskStates: []string{"reboot_pending", "reboot_started", "rebooting"}},
+		"status=REBUILD":               {VMStates: []string{"active", "error", "stopped"}, TaskStates: []string{"rebuild_block_device_mapping", "rebuild_spawning", "rebuilding"}},
+		"status=ACTIVE&status=reboot":  {VMStates: []string{"active"}},
+		"status=deleted":               {VMStates: []string{"deleted"}, Deleted: wire.DeletedOnly},
+		"status=SOFT_DELETED":          {VMStates: []string{"soft-delete"}},
+		"hostname=h":                   {Hostname: "h"},
+		"description=d":                {Description: "d"},
+		"display_description=d":        {Description: "d"},
+		"availability_zone=z":          {Zone: "z"},
+		"reservation_id=r":             {Reservation: "r"},
+		"access_ip_v4=1.2.3.4":         {AccessIPv4: "1.2.3.4"},
+		"access_ip_v6=::1":             {AccessIPv6: "::1"},
+		"tags=a,b&tags-any=c":          {TagsAll: []string{"a", "b"}, TagsAny: []string{"c"}},
+		"not-tags=a,b&not-tags-any=c":  {NotTagsAll: []string{"a", "b"}, NotTagsAny: []string{"c"}},
+		"config_drive=True":            {ConfigDrive: pointer(true)},
+		"config_drive=":                {ConfigDrive: pointer(false)},
+		"power_state=1":                {PowerStates: []int{1}},
+		"launch_index=0":               {LaunchIndex: pointer(0)},
+		"deleted=True":                 {Deleted: wire.DeletedOnly},
+		"deleted=maybe":                {},
+		"deleted=False&soft_deleted=1": {SoftDeleted: true},
+		"changes-since=2024-05-01":     {ChangedSince: at("2024-05-01T00:00:00Z"), Deleted: wire.DeletedAny},
+		"changes-since=2024-05-01T14:00:00%2B02:00&changes-before=2024-05-01%2012:00:00&deleted=0": {
+			ChangedSince: at("2024-05-01T12:00:00Z"), ChangedBefore: at("2024-05-01T12:00:00Z"),
+		},
+		"project_id=p2": {}, // nothing without all_tenants
+		"tenant_id=p2":  {},
+	} {
+		got, err := c.read(admin, "2.69", query)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		want.ProjectID, want.Sort = "p1", []wire.SortKey{{Key: "created_at", Desc: true}}
+		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
+			t.Errorf("%s: nothing: %v (-want +got):\n%s", query, got.nothing, diff)
+		}
+	}
+	for query, project := range map[string]string{"all_tenants=1": "", "all_tenants": "", "all_tenants=1&project_id=p2": "p2", "all_tenants=yes&tenant_id=p3": "p3", "all_tenants=no&project_id=p2": "p1"} {
+		if got, err := c.read(admin, "2.69", query); err != nil || got.query.ProjectID != project {
+			t.Errorf("%s: %v, %+v", query, err, got)
+		}
+	}
+	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "key_name=k", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda", "power_state=on", "launch_index=x"} {
+		if got, err := c.read(admin, "2.69", query); err != nil || !got.nothing {
+			t.Errorf("%s: %v, %+v", query, err, got)
+		}
+	}
+}
+
+// TestWrongQueries: what is refused, in the words of Nova.
+func TestWrongQueries(t *testing.T) {
+	c := newCloud(t, Options{})
+	for _, tt := range []struct {
+		who, version, query string
+		status              int
+		says                string
+	}{
+		{member, "2.69", "limit=", 400, "badRequest: Invalid input for query parameters limit. Value: . '' is too short"},
+		{member, "2.69", "limit=abc", 400, "badRequest: Invalid input for query parameters limit. Value: abc. 'abc' does not match '^[0-9]*$'"},
+		{member, "2.69", "limit=it's", 400, `badRequest: Invalid input for query parameters limit. Value: it's. "it's" does not match '^[0-9]*$'`},
+		{member, "2.69", "name=(", 400, "badRequest: Invalid input for query parameters name. Value: (. '(' is not a 'regex'"},
+		{member, "2.69", "name=%00", 400, "badRequest: Invalid input for query parameters name. Value: \x00. '\x00' is not text"},
+		{member, "2.69", "changes-since=foo", 400, "badRequest: Invalid input for query parameters changes-since. Value: foo. 'foo' is not a 'date-time'"},
+		{
+			member, "2.69", "changes-since=2024-05-02&changes-before=2024-05-01", 400,
+			"badRequest: The value of changes-since must be less than or equal to changes-before.",
+		},
+		{member, "2.69", "status=DELETED", 403, "forbidden: Only administrators may list deleted instances"},
+		{member, "2.69", "status=", 400, "badRequest: Invalid status value"},
+		{admin, "2.69", "metadata=a", 400, "badRequest: Invalid filter field: metadata."},
+		{admin, "2.69", "_x=a", 400, "badRequest: Invalid filter field: _x."},
+		{admin, "2.69", "created_at=2024", 400, "badRequest: Servers cannot be filtered by created_at here."},
+		{member, "2.69", "sort_key=node", 403, "forbidden: Only administrators can sort servers by node"},
+	} {
+		got := c.ask(tt.who, tt.version, "/v2.1/servers?"+tt.query)
+		if got.status != tt.status || got.message() != tt.says {
+			t.Errorf("%s: %d %q, not %d %q", tt.query, got.status, got.message(), tt.status, tt.says)
+		}
+	}
+	// More conditions than a cell takes are the client's fault as well.
+	tags := url.Values{"tags": {"0"}}
+	for range 200 {
+		tags.Set("tags", tags.Get("tags")+",a")
+	}
+	if got := c.ask(member, "2.69", "/v2.1/servers?"+tags.Encode()); got.status != 400 {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	// What members may not filter by, and what a microversion does not have yet, does not count.
+	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
+		got, err := c.read(member, version, query)
+		if err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		want := wire.ServerQuery{ProjectID: "p1", Sort: []wire.SortKey{{Key: "created_at", Desc: true}}}
+		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+}
+
+// TestLimits: how many records a page has at most.
+func TestLimits(t *testing.T) {
+	c := newCloud(t, Options{MaxLimit: 50})
+	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50, "limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
+		if got, err := c.read(member, "2.1", query); err != nil || got.limit != want {
+			t.Errorf("%s: %v, %+v", query, err, got)
+		}
+	}
+}

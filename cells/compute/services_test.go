@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// The services of the recordings.
+var (
+	c1h1 = wire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Zone: "nova", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
+	c1h2 = wire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c2h1 = wire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c2h2 = wire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+)
+
+// computeServices takes what only Nova has out of an answer, schedulers and conductors, the order, and the moments.
+func computeServices(_ string, body any) any {
+	answer, _ := body.(map[string]any)
+	var services []any
+	if list, has := answer["services"].([]any); has {
+		services = slices.DeleteFunc(list, func(s any) bool { return s.(map[string]any)["binary"] != computeBinary })
+		slices.SortFunc(services, func(a, b any) int {
+			return strings.Compare(fmt.Sprint(a.(map[string]any)["host"]), fmt.Sprint(b.(map[string]any)["host"]))
+		})
+		answer["services"] = services
+	}
+	if one, has := answer["service"]; has {
+		services = append(services, one)
+	}
+	for _, s := range services {
+		if s := s.(map[string]any); s["updated_at"] != nil {
+			_, err := time.Parse("2006-01-02T15:04:05.000000", s["updated_at"].(string))
+			s["updated_at"] = err
+		}
+	}
+	return body
+}
+
+// TestServicesAsInNova lists and changes services as the recordings do.
+func TestServicesAsInNova(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.servicesOf(1, c1h1, c1h2)
+	c.servicesOf(2, c2h1, c2h2)
+	c.replay(recordedCalls(t, "nova_services.json"), map[string]ours{
+		"put-scheduler": {
+			why: "there are no records of schedulers", status: 404,
+			says: "itemNotFound: Service d2766790-7d92-4dc1-990c-95ab7323d4d6 could not be found.",
+		},
+		"show": {
+			why: "a method that a path does not have is said to be that", status: 405,
+			says: "badMethod: The method GET is not allowed for this resource.",
+		},
+		"delete-with-instances": {
+			why: "no service is deleted", status: 409,
+			says: "conflictingRequest: Unable to delete compute service: it comes and goes with the agent of its host. Disable it, or force it down.",
+		},
+	}, computeServices)
+}
+
+// hosts are the hosts of a list of services, those that are minimal records with their number of members.
+func (r reply) hosts() []string {
+	hosts := []string{}
+	for _, s := range r.body["services"].([]any) {
+		record := s.(map[string]any)
+		host := record["host"].(string)
+		if record["status"] == "UNKNOWN" {
+			host += fmt.Sprintf(":%d", len(record))
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// TestServicesOfCellsThatAreDown: from 2.69 on the hosts of a cell that is down are there with three members; before, they are left out, and never
+// is it an error, whatever else is configured.
+func TestServicesOfCellsThatAreDown(t *testing.T) {
+	type cells = map[int]func(*cloud)
+	down := func(n int) func(*cloud) { return func(c *cloud) { c.cell(n).fail = refused } }
+	for _, tt := range []struct {
+		name, version, query string
+		cells                cells
+		hosts                []string
+	}{
+		{name: "all up", version: "2.69", hosts: []string{"c1h1", "c1h2", "c2h1", "c2h2"}},
+		{name: "one down", version: "2.69", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "one answers rubbish", version: "2.69", cells: cells{1: func(c *cloud) { c.cell(1).fail = rubbish }}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "one has an error", version: "2.69", cells: cells{2: func(c *cloud) { c.cell(2).fail = brokenCell }}, hosts: []string{"c1h1", "c1h2", "c2h1:3", "c2h2:3"}},
+		{name: "before", version: "2.68", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2"}},
+		{name: "the first", version: "2.1", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2"}},
+		{name: "both down", version: "2.69", cells: cells{1: down(1), 2: down(2)}, hosts: []string{"c1h1:3", "c1h2:3", "c2h1:3", "c2h2:3"}},
+		{name: "both down, before", version: "2.53", cells: cells{1: down(1), 2: down(2)}, hosts: []string{}},
+		{name: "cell0 down", version: "2.69", cells: cells{0: down(0)}, hosts: []string{"c1h1", "c1h2", "c2h1", "c2h2"}},
+		{name: "a host of it", version: "2.69", query: "?host=c1h1", cells: cells{1: down(1)}, hosts: []string{"c1h1:3"}},
+		{name: "a host of another", version: "2.69", query: "?host=c2h1", cells: cells{1: down(1)}, hosts: []string{"c2h1"}},
+		{name: "a host of none", version: "2.69", query: "?host=zzz", cells: cells{1: down(1)}, hosts: []string{}},
+		{name: "computes", version: "2.69", query: "?binary=nova-compute", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "conductors", version: "2.69", query: "?binary=nova-conductor", cells: cells{1: down(1)}, hosts: []string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			c.servicesOf(1, c1h2, c1h1)
+			c.servicesOf(2, c2h1, c2h2)
+			for _, fail := range tt.cells {
+				fail(c)
+			}
+			got := c.ask(admin, tt.version, "/v2.1/os-services"+tt.query)
+			if got.status != 200 {
+				t.Fatalf("%d %s", got.status, got.text)
+			}
+			if diff := gocmp.Diff(tt.hosts, got.hosts()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestServicesComeBack: the next list has them, without anything being done.
+func TestServicesComeBack(t *testing.T) {
+	c := newCloud(t, Options{})
+	all := c.servicesOf(1, c1h1)
+	c.cell(1).fail = refused
+	c.ask(admin, "2.69", "/v2.1/os-services")
+	c.cell(1).fail = all.answer
+	if diff := gocmp.Diff([]string{"c1h1"}, c.ask(admin, "2.69", "/v2.1/os-services").hosts()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no cell that is up may be there.
+func TestServiceChangesInAnOutage(t *testing.T) {
+	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that is responding, and not all are. Try again when they are back."
+	const isDown = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
+	for _, tt := range []struct {
+		name, version, method, path, body string
+		status                            int
+		says                              string
+	}{
+		{name: "an unknown one", version: "2.69", method: "PUT", path: "11111111-1111-1111-1111-111111111111", body: `{"status":"enabled"}`, status: 500, says: unknown},
+		{name: "an unknown one, to be deleted", version: "2.69", method: "DELETE", path: "11111111-1111-1111-1111-111111111111", status: 500, says: unknown},
+		{name: "one of another cell", version: "2.69", method: "PUT", path: c2h1.UUID, body: `{"forced_down":true}`, status: 200},
+		{name: "the old way", version: "2.11", method: "PUT", path: "disable", body: `{"host":"c1h1","binary":"nova-compute"}`, status: 500, says: isDown},
+		{name: "the old way, another cell", version: "2.11", method: "PUT", path: "disable", body: `{"host":"c2h1","binary":"nova-compute"}`, status: 200},
+		{name: "gone meanwhile", version: "2.69", method: "PUT", path: c2h2.UUID, body: `{"status":"enabled"}`, status: 404, says: "itemNotFound: Service " + c2h2.UUID + " could not be found."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			c.servicesOf(1, c1h1)
+			c.servicesOf(2, c2h1, c2h2).gone = c2h2.UUID
+			c.cell(1).fail = refused
+			got := c.do(admin, tt.version, tt.method, "/v2.1/os-services/"+tt.path, tt.body)
+			if got.status != tt.status || got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
+			}
+		})
+	}
+}
+
+// TestServiceThatWasNeverChanged has no time of a change, and the default zone when its host says nothing else.
+func TestServiceThatWasNeverChanged(t *testing.T) {
+	c := newCloud(t, Options{DefaultZone: "here"})
+	c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})
+	got := c.ask(admin, "2.69", "/v2.1/os-services").body["services"].([]any)[0]
+	want := map[string]any{
+		"binary": "nova-compute", "host": "c1h1", "id": c1h1.UUID, "zone": "here", "status": "enabled", "state": "down",
+		"updated_at": nil, "disabled_reason": nil, "forced_down": false,
+	}
+	if diff := gocmp.Diff(any(want), got); diff != "" {
+		t.Error(diff)
+	}
+}
