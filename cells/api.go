@@ -143,8 +143,11 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 // Handler is the HTTP side.
 func (a *API) Handler() http.Handler { return a.handler }
 
-// Close closes the API database. Stop serving first.
-func (a *API) Close() error { return a.store.Close() }
+// Close closes the API database and the connections to cells. Stop serving first.
+func (a *API) Close() error {
+	a.gatherer.CloseIdle()
+	return a.store.Close()
+}
 
 // DatabaseFile is the file of a DSN, or the one in a state directory if there is no DSN.
 func DatabaseFile(dsn, stateDir, name string) (string, error) {

@@ -6,7 +6,8 @@ import "embed"
 
 // Units holds the files that a package installs, below "units":
 //
-//	compute-agent.service, compute-agent-placement.service, compute-agent-placement.socket → /usr/lib/systemd/system/
+//	compute-agent.service, compute-agent-placement.service, compute-agent-placement.socket,
+//	compute-agent-cells-api.service, compute-agent-cell@.service → /usr/lib/systemd/system/
 //	sysusers.conf → /usr/lib/sysusers.d/compute-agent.conf
 //	tmpfiles.conf → /usr/lib/tmpfiles.d/compute-agent.conf
 //

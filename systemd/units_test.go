@@ -62,7 +62,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 			all = append(all, path)
 		}
 	}
-	if len(services) != 2 || len(all) != 3 {
+	if len(services) != 4 || len(all) != 5 {
 		t.Fatalf("%d services and %d units", len(services), len(all))
 	}
 	return dir, services, all
@@ -128,6 +128,8 @@ func TestServiceContract(t *testing.T) {
 			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent", "SupplementaryGroups=libvirt",
 		},
 		"compute-agent-placement.service": {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent"},
+		"compute-agent-cells-api.service": {"Type=notify", "User=compute-agent", "StateDirectory=compute-agent-cells-api"},
+		"compute-agent-cell@.service":     {"Type=notify", "User=compute-agent", "StateDirectory=compute-agent-cell-%i"},
 		"compute-agent-placement.socket":  {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
 	} {
 		content, err := fs.ReadFile(Units, "units/"+unit)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -183,6 +184,27 @@ func TestNoValidHost(t *testing.T) {
 	}
 }
 
+// TestItsOwnAllocationsAreNoObstacle: a server that fills a host, and holds it since an attempt before, gets that host.
+func TestItsOwnAllocationsAreNoObstacle(t *testing.T) {
+	whole := small
+	whole.VCPUs = slots
+	w := begin(t, []int{1})
+	uuid := w.created(func(r *boot.Request) { r.Server.Flavor = whole })
+	w.boot.SetAfter(func(s string) error {
+		if s == "allocate" {
+			return errEnd
+		}
+		return nil
+	})
+	w.schedule()
+	w.restart()
+	w.schedule()
+	if row := w.row(uuid); row.Host != "cell1-host1" {
+		t.Errorf("it is on %q: %+v", row.Host, row.Fault)
+	}
+	w.consistent(map[string]bool{uuid: true})
+}
+
 // TestForcedHost: an administrator's choice is kept to.
 func TestForcedHost(t *testing.T) {
 	w := begin(t, []int{2, 2})
@@ -312,7 +334,7 @@ func TestDelete(t *testing.T) {
 			})
 			w.schedule()
 			w.boot.SetAfter(nil)
-			if claims, err := w.store.Claims(ctx, w.clock().Add(1)); err != nil || len(claims) != 0 {
+			if claims, err := w.store.Claims(ctx, w.clock().Add(time.Second)); err != nil || len(claims) != 0 {
 				t.Errorf("%s: claims are left: %v %v", step, claims, err)
 			}
 			w.consistent(map[string]bool{uuid: false})

@@ -107,9 +107,7 @@ type chaos struct {
 
 func (c *chaos) create(t *rapid.T) {
 	flavor := small
-	if rapid.IntRange(0, 5).Draw(t, "too big") == 0 {
-		flavor.VCPUs = 100
-	}
+	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
 	servers, err := c.w.boot.Create(ctx, boot.Request{
 		Server: wire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
 	}, true)

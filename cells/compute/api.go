@@ -83,10 +83,10 @@ type API struct {
 	inFlight atomic.Int64
 }
 
-// New makes an API. It panics when the store or the authenticator is missing.
+// New makes an API. It panics when the store, the gatherer or the authenticator is missing.
 func New(cfg Config) *API {
-	if cfg.Store == nil || cfg.Auth == nil {
-		panic("compute.New: a store and an authenticator are required")
+	if cfg.Store == nil || cfg.Gatherer == nil || cfg.Auth == nil {
+		panic("compute.New: a store, a gatherer and an authenticator are required")
 	}
 	a := &API{
 		store:    cfg.Store,

@@ -47,10 +47,12 @@
 //
 // The answers are Nova's (compared with recordings of 26.2.2) but for these:
 //
-//   - A method that a path does not have is a 405 with Allow, where Nova says 404; both, and 401, are JSON in the form of all errors.
+//   - A method that a path does not have is a 405 with Allow, where Nova says 404, and HEAD is answered. These, and 401 and 413, have the form of all
+//     other errors; Nova leaves them to its web framework.
 //   - One cell that is slow, hung or broken never takes another's servers away; a list that it fails in the middle has its servers once.
 //   - A server of another project is not found whether its cell is up or down; Nova answers 403 for one that is down.
 //   - Operations on a server whose cell is down are refused with 500, as the specification of cells that are down wants it, in a sentence that says so.
+//   - A member's marker that is another project's server is no marker; in Nova it tells whether there is one, and when it was made.
 //   - A marker in a cell that hangs is refused after the time that a cell has. Nova does not answer.
 //   - No next link follows a list that ends with a minimal record, for its marker could not be found.
 //   - A page is filled up where a server stands in a build request and in its cell; Nova's is shorter, and has no next link.

@@ -82,6 +82,9 @@ func cellDown(err error) *fault {
 	return newFault(http.StatusInternalServerError, "NovaException: The server's cell is not responding. Try again when it is back.").because(err)
 }
 
+// statusGivenUp is in the log for requests whose client went away, as nginx has it.
+const statusGivenUp = 499
+
 func methodNotAllowed(method string, allowed []string) *fault {
 	f := newFault(http.StatusMethodNotAllowed, "The method %s is not allowed for this resource.", shortened(method))
 	f.headers = map[string]string{"Allow": strings.Join(allowed, ", ")}
@@ -117,7 +120,7 @@ func (x *exchange) asFault(err error) *fault {
 	case errors.Is(err, gather.ErrDown):
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && x.r.Context().Err() != nil:
-		return unavailable("The request was given up.").because(err) // nobody reads it
+		return newFault(statusGivenUp, "The request was given up.").because(err) // nobody reads it
 	}
 	return newFault(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", x.id).because(err)
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -25,6 +26,9 @@ const (
 	headerRequestID        = "X-Openstack-Request-Id"
 	headerComputeRequestID = "X-Compute-Request-Id"
 )
+
+// requestIDForm is that of ids that other services send, so that a request can be followed through all of them.
+var requestIDForm = regexp.MustCompile(`^req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // exchange is one request and its answer.
 type exchange struct {
@@ -183,6 +187,9 @@ func (x *exchange) logLine() {
 		Str("path", shortened(x.r.URL.Path)).Int("status", x.status).Int("bytes", x.size).Dur("duration", x.api.now().Sub(x.started))
 	if query := x.r.URL.RawQuery; query != "" {
 		line = line.Str("query", shortened(query))
+	}
+	if id := x.r.Header.Get(headerRequestID); requestIDForm.MatchString(id) {
+		line = line.Str("global_request_id", id)
 	}
 	if x.echo != "" {
 		line = line.Str("microversion", shortened(x.echo))

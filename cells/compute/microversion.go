@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -64,12 +65,8 @@ func (x *exchange) negotiate() error {
 			return badRequest("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.", shortened(asked))
 		}
 		x.echo = asked
-		for v := MinVersion; parts[1] == "2" && v <= MaxVersion; v++ {
-			if asked == v.String() {
-				x.version = v
-			}
-		}
-		if x.version == 0 {
+		minor, err := strconv.ParseUint(parts[2], 10, 16)
+		if x.version = Version(minor); err != nil || parts[1] != "2" || x.version < MinVersion || x.version > MaxVersion {
 			return newFault(http.StatusNotAcceptable, "Version %s is not supported by the API. Minimum is %s and maximum is %s.", asked, MinVersion, MaxVersion)
 		}
 	}

@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // read reads the query of a list, as somebody.
 func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	c.t.Helper()
-	r := httptest.NewRequest("GET", "/v2.1/servers?"+query, nil)
+	r := httptest.NewRequest(http.MethodGet, "/v2.1/servers?"+query, nil)
 	r.Header.Set("X-Auth-Token", callers[who][0])
 	r.Header.Set("X-Roles", callers[who][1])
 	r.Header.Set("OpenStack-API-Version", "compute "+version)

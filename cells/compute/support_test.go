@@ -86,7 +86,7 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var q wire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-		return answer(400, `{"code":"bad_request","message":"no query"}`), nil
+		return nil, err
 	}
 	return answerJSON(queried(servers, &q))
 }

@@ -132,6 +132,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		failed.Kind, failed.Cause, failed.Detail = failed.lost(), err, "the answer broke off: "+plain(err)
 	case len(content) > maxBody:
 		failed.Kind, failed.Detail = ErrUnexpected, fmt.Sprintf("the answer is longer than %d MiB", maxBody>>20)
+		if method != http.MethodGet {
+			failed.Kind = ErrOutcomeUnknown
+		}
 	case out == nil && resp.StatusCode != http.StatusNoContent:
 		failed.Kind, failed.Detail = ErrOutcomeUnknown, "done is only 204, and it says: "+excerpt(content)
 	case out != nil:

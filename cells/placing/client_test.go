@@ -87,7 +87,10 @@ func (s *service) node(n int, inventory map[string]int, traits ...string) {
 		inventories[class] = map[string]any{"total": total, "max_unit": total}
 	}
 	s.put("/resource_providers/"+id(n)+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
-	s.put("/resource_providers/"+id(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)})
+	if len(traits) == 0 {
+		return
+	}
+	s.put("/resource_providers/"+id(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
 }
 
 func ok(t *testing.T, err error) {
@@ -292,7 +295,7 @@ func TestFailures(t *testing.T) {
 		"406":              {resp: func() *http.Response { return reply(406, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
 		"a page":           {resp: func() *http.Response { return reply(200, "<html>") }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
 		"somewhere else":   {resp: func() *http.Response { return reply(302, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
-		"without end":      {resp: func() *http.Response { r := reply(200, ""); r.Body = io.NopCloser(endless{}); return r }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
+		"without end":      {resp: func() *http.Response { r := reply(200, ""); r.Body = io.NopCloser(endless{}); return r }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
 		"an invalid class": {resp: func() *http.Response { return reply(400, `{"errors":[{"detail":"no such class"}]}`) }, read: placing.ErrInvalid, write: placing.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -375,7 +378,7 @@ func TestSharedDisk(t *testing.T) {
 	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})
 	s.node(2, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
 	for n := 1; n <= 2; n++ {
-		s.put("/resource_providers/"+id(n)+"/aggregates", map[string]any{"resource_provider_generation": 2, "aggregates": []string{id(50)}})
+		s.put("/resource_providers/"+id(n)+"/aggregates", map[string]any{"resource_provider_generation": n, "aggregates": []string{id(50)}})
 	}
 	candidates, err := c.Candidates(t.Context(), request(t))
 	ok(t, err)

@@ -226,6 +226,18 @@ func (c *fakeCell) taken() []string {
 	return slices.Clone(c.reported)
 }
 
+func (c *fakeCell) heartbeats() []wire.HostReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.beats)
+}
+
+// last is the last heartbeat.
+func (c *fakeCell) last() wire.HostReport {
+	all := c.heartbeats()
+	return all[len(all)-1]
+}
+
 func (c *fakeCell) called(call string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -448,6 +460,24 @@ func (p *fakePlacement) holds(n int) bool {
 	return len(p.held[serverUUID(n)]) > 0
 }
 
+// journal is a log that can be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // scene is a host with its worker.
 type scene struct {
 	*testing.T
@@ -455,7 +485,7 @@ type scene struct {
 	driver    *fakeDriver
 	placement *fakePlacement
 	tree      *providertree.Tree
-	log       strings.Builder
+	log       journal
 	disables  []string
 
 	mu      sync.Mutex

@@ -179,7 +179,7 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 		if s.driver.busiest != 3 {
 			s.Fatalf("%d at a time", s.driver.busiest)
 		}
-		beats := len(s.cell.beats)
+		beats := len(s.cell.heartbeats())
 		for n := 1; n <= 5; n++ {
 			s.cell.delete(n)
 		}
@@ -196,7 +196,7 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 		if waiting != 2 {
 			s.Errorf("%d of those that waited are gone", waiting)
 		}
-		if len(s.cell.beats)-beats < 5 {
+		if len(s.cell.heartbeats())-beats < 5 {
 			s.Error("slow spawns delay heartbeats")
 		}
 		s.pass(10 * time.Minute)
@@ -377,9 +377,9 @@ func TestStopping(t *testing.T) {
 		if d := time.Since(begun); d > time.Second {
 			s.Errorf("it took %v", d)
 		}
-		last := s.cell.beats[len(s.cell.beats)-1]
-		if !last.Stopping || len(last.Nodes) != 1 || s.cell.beats[0].Stopping {
-			s.Errorf("%+v", s.cell.beats)
+		last := s.cell.last()
+		if !last.Stopping || len(last.Nodes) != 1 || s.cell.heartbeats()[0].Stopping {
+			s.Errorf("%+v", s.cell.heartbeats())
 		}
 		if s.driver.power(7) != 1 || !s.driver.half[serverUUID(1)] {
 			s.Error("a guest was touched")
@@ -397,7 +397,7 @@ func TestNodes(t *testing.T) {
 		s.driver.err = plugins.ErrUnsupported
 		s.start()
 		s.pass(time.Minute)
-		for _, b := range s.cell.beats {
+		for _, b := range s.cell.heartbeats() {
 			if len(b.Nodes) != 0 {
 				s.Errorf("%+v", b)
 			}
@@ -405,13 +405,13 @@ func TestNodes(t *testing.T) {
 		s.driver.set(func() { s.driver.err = nil })
 		s.w.Changed("", "") // the driver was configured anew
 		s.pass(time.Second)
-		if last := s.cell.beats[len(s.cell.beats)-1]; len(last.Nodes) != 1 || last.Nodes[0].UUID != nodeUUID || last.Nodes[0].Name != host {
+		if last := s.cell.last(); len(last.Nodes) != 1 || last.Nodes[0].UUID != nodeUUID || last.Nodes[0].Name != host {
 			s.Errorf("%+v", last)
 		}
 		s.driver.set(func() { s.driver.err = &plugins.NotReady{} }) // that is no ability lost
 		s.w.Changed("", "")
 		s.pass(time.Minute)
-		if last := s.cell.beats[len(s.cell.beats)-1]; len(last.Nodes) != 1 {
+		if last := s.cell.last(); len(last.Nodes) != 1 {
 			s.Errorf("%+v", last)
 		}
 		s.cell.set(func() { s.cell.refuse = []string{nodeUUID} })

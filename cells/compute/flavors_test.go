@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// withFlavors gives a cloud the flavors of the recordings.
+func (c *cloud) withFlavors() {
+	c.t.Helper()
+	for _, f := range []apidb.Flavor{
+		{Flavor: wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}, IsPublic: true, RxTxFactor: 1},
+		{
+			Flavor: wire.Flavor{ID: "2", Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20, EphemeralGB: 5, SwapMB: 512,
+				ExtraSpecs: map[string]string{"hw:cpu_policy": "shared", "trait:CUSTOM_A": "required"}},
+			IsPublic: true, RxTxFactor: 1, Description: new("a small one"),
+		},
+		{Flavor: wire.Flavor{ID: "8b1a", Name: "m1.private", VCPUs: 2, MemoryMB: 4096}, RxTxFactor: 1},
+	} {
+		if err := c.store.CreateFlavor(context.Background(), f); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// TestFlavorsAsInNova reads and changes flavors as the recordings do. In Nova the project p1 has access to the private flavor; here there are no
+// such lists, so it is taken out of what was shown because of that.
+func TestFlavorsAsInNova(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.withFlavors()
+	calls := recordedCalls(t, "nova_flavors.json")
+	onlyPrivate := map[string]bool{} // lists whose private flavor is there for its access
+	for _, asked := range calls {
+		// Administrators see it as such with is_public=None or false.
+		if strings.Contains(asked.Request, "is_public=") && asked.Who == admin {
+			onlyPrivate[asked.Name] = strings.Contains(asked.Request, "is_public=true")
+		} else {
+			onlyPrivate[asked.Name] = true
+		}
+	}
+	c.replay(calls, map[string]ours{
+		"show-private-member-p1": {why: "no project has access to a private flavor", status: 404, says: "itemNotFound: Flavor 8b1a could not be found."},
+		"access-get":             {why: "there is no access", status: 404, says: "itemNotFound: The resource could not be found."},
+	}, func(name string, body any) any {
+		answer, _ := body.(map[string]any)
+		if list, has := answer["flavors"].([]any); has && onlyPrivate[name] {
+			kept := []any{}
+			for _, f := range list {
+				if f.(map[string]any)["id"] != "8b1a" {
+					kept = append(kept, f)
+				}
+			}
+			answer["flavors"] = kept
+		}
+		if f, has := answer["flavor"].(map[string]any); has && len(f["id"].(string)) == 36 { // its id was made
+			delete(f, "links")
+			f["id"] = "a UUID"
+		}
+		return body
+	})
+}
+
+// ids are the flavors of a list.
+func (r reply) ids() []string {
+	ids := []string{}
+	for _, f := range r.body["flavors"].([]any) {
+		ids = append(ids, f.(map[string]any)["id"].(string))
+	}
+	return ids
+}
+
+// TestFlavorLists: who sees which, in which order, a page at a time.
+func TestFlavorLists(t *testing.T) {
+	c := newCloud(t, Options{MaxLimit: 3})
+	c.withFlavors()
+	for _, f := range []apidb.Flavor{
+		{Flavor: wire.Flavor{ID: "off", Name: "a.disabled", VCPUs: 8, MemoryMB: 1}, IsPublic: true, Disabled: true},
+	} {
+		if err := c.store.CreateFlavor(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		who, query string
+		ids        []string
+		next       string
+	}{
+		{member, "", []string{"1", "2"}, ""},
+		{admin, "", []string{"1", "2", "off"}, "/v2.1/flavors?marker=off"},
+		{admin, "?is_public=none", []string{"1", "2", "8b1a"}, "/v2.1/flavors?is_public=none&marker=8b1a"},
+		{admin, "?is_public=none&marker=8b1a", []string{"off"}, ""},
+		{admin, "?is_public=0", []string{"8b1a"}, ""},
+		{member, "?is_public=0", []string{"1", "2"}, ""},
+		{member, "?limit=1", []string{"1"}, "/v2.1/flavors?limit=1&marker=1"},
+		{member, "?limit=1&marker=1", []string{"2"}, "/v2.1/flavors?limit=1&marker=2"},
+		{member, "?limit=1&marker=2", []string{}, ""},
+		{member, "?limit=99999999999999999999", []string{"1", "2"}, ""},
+		{member, "?limit=0", []string{}, ""},
+		{member, "?sort_dir=desc", []string{"2", "1"}, ""},
+		{admin, "?sort_key=name", []string{"off", "2", "1"}, "/v2.1/flavors?marker=1&sort_key=name"},
+		{admin, "?sort_key=vcpus", []string{"1", "2", "off"}, "/v2.1/flavors?marker=off&sort_key=vcpus"},
+		{admin, "?sort_key=memory_mb&sort_dir=desc", []string{"2", "1", "off"}, "/v2.1/flavors?marker=off&sort_dir=desc&sort_key=memory_mb"},
+		{admin, "?sort_key=created_at", []string{"1", "2", "off"}, "/v2.1/flavors?marker=off&sort_key=created_at"},
+		{admin, "?sort_key=disabled&sort_dir=desc&limit=1", []string{"off"}, "/v2.1/flavors?limit=1&marker=off&sort_dir=desc&sort_key=disabled"},
+		{member, "?minRam=513", []string{"2"}, ""},
+		{member, "?minDisk=21", []string{}, ""},
+		{member, "?minRam=-5&minDisk=20", []string{"2"}, ""},
+	} {
+		got := c.ask(tt.who, "2.69", "/v2.1/flavors"+tt.query)
+		if got.status != 200 {
+			t.Errorf("%s %s: %d %s", tt.who, tt.query, got.status, got.text)
+			continue
+		}
+		next := ""
+		if links, has := got.body["flavors_links"].([]any); has {
+			next = strings.TrimPrefix(links[0].(map[string]any)["href"].(string), "http://compute")
+		}
+		if diff := gocmp.Diff(tt.ids, got.ids()); diff != "" || next != tt.next {
+			t.Errorf("%s %s: the next is %q, not %q\n%s", tt.who, tt.query, next, tt.next, diff)
+		}
+	}
+	// A marker that is not to be seen is none.
+	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() != "badRequest: marker [8b1a] not found" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+}
+
+// TestExtraSpecs are added, set, shown and deleted one by one; numbers are kept as text.
+func TestExtraSpecs(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.withFlavors()
+	const specs = "/v2.1/flavors/1/os-extra_specs"
+	for _, tt := range []struct {
+		who, method, path, body string
+		status                  int
+		answer                  string // or the refusal
+	}{
+		{admin, "GET", specs, "", 200, `{"extra_specs":{}}`},
+		{admin, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"a":"b","f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"a":"b","f":1.50}}`},
+		{member, "GET", specs, "", 200, `{"extra_specs":{"a":"b","f":"1.5","resources:VCPU":"2"}}`},
+		{admin, "PUT", specs + "/a", `{"a":"c"}`, 200, `{"a":"c"}`},
+		{admin, "PUT", specs + "/new", `{"new":"x"}`, 200, `{"new":"x"}`},
+		{reader, "GET", specs + "/a", "", 200, `{"a":"c"}`},
+		{admin, "DELETE", specs + "/f", "", 200, ``},
+		{admin, "GET", specs, "", 200, `{"extra_specs":{"a":"c","new":"x","resources:VCPU":"2"}}`},
+
+		{admin, "DELETE", specs + "/f", "", 404, "itemNotFound: Flavor 1 has no extra specs with key f."},
+		{admin, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404, "itemNotFound: Flavor nope could not be found."},
+		{admin, "POST", "/v2.1/flavors/nope/os-extra_specs", `{"extra_specs":{}}`, 404, "itemNotFound: Flavor nope could not be found."},
+		{admin, "PUT", specs + "/a", `{"b":"c"}`, 400, "badRequest: Request body and URI mismatch"},
+		{admin, "PUT", specs + "/a", `{}`, 400, "badRequest: {} does not have enough properties"},
+		{admin, "PUT", specs + "/a", `{"a":"b","c":"d"}`, 400, "badRequest: {'a': 'b', 'c': 'd'} has too many properties"},
+		{admin, "POST", specs, `{"extra_specs":{"a/b":"c"}}`, 400, "badRequest: Invalid input for field/attribute extra_specs. Value: {'a/b': 'c'}. 'a/b' does not match any of the regexes: '^[a-zA-Z0-9-_:. ]{1,255}$'"},
+		{admin, "POST", specs, `{"extra_specs":{"a":null}}`, 400, "badRequest: Invalid input for field/attribute a. Value: None. None is not of type 'string', 'number'"},
+		{admin, "POST", specs, `{}`, 400, "badRequest: 'extra_specs' is a required property"},
+		{admin, "POST", specs, `{"extra_specs":{"a":` + strings.Repeat("1", 256) + `}}`, 400, "badRequest: extra_specs value has 256 characters, more than 255."},
+		{member, "POST", specs, `{"extra_specs":{"a":"b"}}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:create to be performed."},
+		{member, "PUT", specs + "/a", `{"a":"b"}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:update to be performed."},
+		{member, "DELETE", specs + "/a", "", 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:delete to be performed."},
+		{member, "GET", "/v2.1/flavors/8b1a/os-extra_specs", "", 404, "itemNotFound: Flavor 8b1a could not be found."},
+	} {
+		got := c.do(tt.who, "2.69", tt.method, tt.path, tt.body)
+		answer := got.message()
+		if answer == "" {
+			answer = got.text
+		}
+		if got.status != tt.status || answer != tt.answer {
+			t.Errorf("%s %s %s %s: %d %s, not %d %s", tt.who, tt.method, tt.path, tt.body, got.status, answer, tt.status, tt.answer)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// TestLimitsAndQuotasAsInNova shows and sets limits as the recordings do.
+func TestLimitsAndQuotasAsInNova(t *testing.T) {
+	c := newCloud(t, Options{})
+	_, quotas := c.withCalls()
+	quotas.usage["p1"] = wire.Usage{Instances: 10, Cores: 10, RAM: 8192}
+	quotas.usage["p2"] = wire.Usage{Instances: 2, Cores: 2, RAM: 1024}
+	if err := c.store.SetQuotas(context.Background(), "p1", apidb.QuotaSet{"instances": 20, "cores": 100}); err != nil {
+		t.Fatal(err)
+	}
+	calls := recordedCalls(t, "nova_quotas.json")
+	noUsers := "badRequest: user_id: this service has no quotas of single users; set those of the project."
+	c.replay(calls, map[string]ours{
+		"show-unknown-project":   {why: "nobody is asked which projects there are", status: 200},
+		"put-unknown-project":    {why: "nobody is asked which projects there are", status: 200},
+		"put-user":               {why: "there are no quotas of users", status: 400, says: noUsers},
+		"put-user-above-project": {why: "there are no quotas of users", status: 400, says: noUsers},
+		"collection":             {why: "errors have one form", status: 404, says: "itemNotFound: The resource could not be found."},
+	}, asIs)
+}
+
+// TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked for when it does not matter.
+func TestQuotasAreSetTogether(t *testing.T) {
+	c := newCloud(t, Options{})
+	_, quotas := c.withCalls()
+	quotas.usage["p9"] = wire.Usage{Instances: 2, Cores: 8, RAM: 4096}
+	for _, tt := range []struct {
+		body, says string
+		set        apidb.QuotaSet // after it
+	}{
+		{body: `{"quota_set":{"ram":4096,"cores":7}}`, says: "badRequest: Quota limit 7 for cores must be greater than or equal to already used and reserved 8."},
+		{body: `{"quota_set":{"ram":"4096","cores":-1}}`, set: apidb.QuotaSet{"ram": 4096, "cores": -1}},
+		{body: `{"quota_set":{"cores":7,"force":"yes"}}`, set: apidb.QuotaSet{"ram": 4096, "cores": 7}},
+		{body: `{"quota_set":{"cores":8,"force":"off"}}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8}},
+		{body: `{"quota_set":{"instances":1,"force":"no"}}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8}, says: "badRequest: Quota limit 1 for instances must be greater than or equal to already used and reserved 2."},
+		{body: `{"quota_set":{"key_pairs":0}}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8, "key_pairs": 0}},
+		{body: `{"quota_set":7}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8, "key_pairs": 0}, says: "badRequest: Invalid input for field/attribute quota_set. Value: 7. 7 is not of type 'object'"},
+	} {
+		got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", tt.body)
+		if got.message() != tt.says {
+			t.Errorf("%s: %d %s, not %s", tt.body, got.status, got.message(), tt.says)
+		}
+		set, err := c.store.Quotas(t.Context(), "p9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if set == nil || len(set) == 0 {
+			set = nil
+		}
+		if diff := gocmp.Diff(tt.set, set); diff != "" {
+			t.Errorf("%s:\n%s", tt.body, diff)
+		}
+	}
+	quotas.err = errors.New("the usage cannot be counted")
+	if got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"cores":1,"force":true}}`); got.status != 200 {
+		t.Errorf("forced: %d %s", got.status, got.text)
+	}
+	if got := c.ask(admin, "2.69", "/v2.1/limits"); got.status != 500 {
+		t.Errorf("limits without a usage: %d %s", got.status, got.text)
+	}
+}
+
+// TestRemovedNetworksQuota: before 2.36 the schema still has it, so that the refusal can say why.
+func TestRemovedNetworksQuota(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.withCalls()
+	got := c.do(admin, "2.35", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"networks":1}}`)
+	if got.message() != "badRequest: The networks quota has been removed" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+}
