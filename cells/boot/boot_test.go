@@ -205,6 +205,60 @@ func TestItsOwnAllocationsAreNoObstacle(t *testing.T) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
+// TestLostRow: a cell that erased a row after it was decided upon gets it again; in cell0 too.
+func TestLostRow(t *testing.T) {
+	big := small
+	big.VCPUs = 100
+	w := begin(t, []int{1})
+	for flavor, site := range map[*wire.Flavor]*site{&small: w.sites[1], &big: w.sites[0]} {
+		uuid := w.created(func(r *boot.Request) { r.Server.Flavor = *flavor })
+		w.boot.SetAfter(func(s string) error {
+			if s == "place" {
+				return errors.Join(site.store.Discard(ctx, uuid), errEnd)
+			}
+			return nil
+		})
+		w.schedule()
+		w.restart()
+		w.schedule()
+		if row := w.row(uuid); (row.Host == "") != site.cell.IsCell0() || row.Hidden {
+			t.Errorf("in %s the row is %+v", site.cell.Name, row)
+		}
+		w.consistent(map[string]bool{uuid: true})
+		w.must(w.delete(uuid, false))
+		w.consistent(map[string]bool{uuid: false})
+	}
+}
+
+// TestLateAllocation: an allocation that arrives when the server has ended in cell0 already is not left over.
+func TestLateAllocation(t *testing.T) {
+	w := begin(t, []int{1})
+	uuid := w.created()
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method == http.MethodPut {
+			return late
+		}
+		return up
+	})
+	w.schedule()
+	queue := w.plink.queue
+	if len(queue) != 1 {
+		t.Fatalf("%d requests are on their way", len(queue))
+	}
+	w.plink.queue = nil // it arrives when this test says so
+	w.plink.set(up)
+	w.sites[1].link.set(refused)
+	w.pass(boot.Graceful / 2)
+	w.schedule()
+	w.plink.queue = queue
+	w.plink.deliver()
+	w.sites[1].link.set(up)
+	if m, _ := w.store.Mapping(ctx, uuid); m.CellUUID != apidb.Cell0UUID {
+		t.Errorf("it is mapped to %s", m.CellUUID)
+	}
+	w.consistent(map[string]bool{uuid: true})
+}
+
 // TestForcedHost: an administrator's choice is kept to.
 func TestForcedHost(t *testing.T) {
 	w := begin(t, []int{2, 2})
@@ -234,7 +288,7 @@ func TestSpread(t *testing.T) {
 
 // TestCellDiesBeforeInsert: a cell that does not take a server, or does not say so, loses it to the next.
 func TestCellDiesBeforeInsert(t *testing.T) {
-	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish} {
+	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1, 1})
 			for _, s := range w.sites[1:] { // the first that is asked fails
@@ -281,7 +335,7 @@ func TestStaysInBuild(t *testing.T) {
 		"cell0, when it is shown there": {link: func(w *world) *link { return w.sites[0].link }, flavor: big, only: "POST /v1/servers/{uuid}/release"},
 		"the cell, when it is shown":    {link: func(w *world) *link { return w.sites[1].link }, flavor: small, only: "POST /v1/servers/{uuid}/release"},
 	} {
-		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish} {
+		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				w := begin(t, []int{1})
 				uuid := w.created(func(r *boot.Request) { r.Server.Flavor = c.flavor })

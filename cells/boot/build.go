@@ -57,7 +57,9 @@ func (s *Service) build(ctx context.Context, uuid string, v *view) error {
 		return err
 	}
 	if request.CellUUID != "" {
-		return s.finish(ctx, uuid, hosts.cells[request.CellUUID], false)
+		return s.finish(ctx, uuid, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
+			return s.lostRow(ctx, request, hosts)
+		})
 	}
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if err != nil {
@@ -241,7 +243,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	if err := b.s.step("place"); err != nil {
 		return err
 	}
-	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated)
+	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated, nil)
 }
 
 // abandon removes what this attempt gave to a server whose owner deleted it. Whatever else there may be the reconciler finds by the
@@ -306,11 +308,19 @@ func (b *build) bury(ctx context.Context, fault wire.Fault) error {
 }
 
 // finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free says that this is known already.
-func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool) error {
+// lost is what to do when the cell does not have the row; nil leaves that to the next attempt.
+func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
 	if cell.UUID == "" {
 		return fmt.Errorf("server %s is placed in a cell that is not mapped", uuid)
 	}
-	if _, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Release(ctx, uuid) }); err != nil {
+	release := func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Release(ctx, uuid) }
+	_, err := gather.One(ctx, s.o.Gatherer, cell, release)
+	if cellclient.IsNotFound(err) && lost != nil {
+		if err = lost(ctx); err == nil {
+			_, err = gather.One(ctx, s.o.Gatherer, cell, release)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("releasing server %s in cell %s: %w", uuid, cell.Name, err)
 	}
 	if err := s.step("release"); err != nil {

@@ -18,8 +18,8 @@ import (
 // cell is asked. queued_for_delete is set when the cell has said yes, and not before. Repeating it changes nothing.
 //
 // Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have heard of it (the reconciler finds
-// out); [apidb.ErrNotFound] if the server is not there (any more). Cost: one request to the cell, and one more while it is being
-// built; if no host lives that could do it, two to Placement and one more to the cell.
+// out); [apidb.ErrNotFound] if the server is not there (any more). Cost: one request to the cell; if no host lives that could do it, two to
+// Placement and one more to the cell.
 func (s *Service) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -47,14 +47,9 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 		return err
 	}
 	_, err = s.o.Store.BuildRequest(ctx, uuid)
-	building := err == nil
+	building := err == nil // placed, and not released perhaps: its cell deletes it all the same
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
-	}
-	if building { // placed, and not released perhaps: a deletion is of what can be seen
-		if _, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Release(ctx, uuid) }); err != nil {
-			return fmt.Errorf("releasing server %s in cell %s, to delete it: %w", uuid, cell.Name, err)
-		}
 	}
 	kind := wire.DeleteNormal
 	if soft {

@@ -69,7 +69,7 @@ func TestEndAfterEveryStep(t *testing.T) {
 
 // TestNothingIsLostOrDoubled: whatever happens in whatever order, when it is over all who know of a server agree.
 func TestNothingIsLostOrDoubled(t *testing.T) {
-	dirs := t.TempDir()
+	dirs := memory(t)
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(dirs, "")
 		if err != nil {
@@ -78,7 +78,10 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 		w := newWorld(t, dir, []int{2, 1}, func(b *boot.Options, _ *quota.Options) {
 			b.Workers, b.Reclaim = 1, 20*boot.Graceful
 		})
-		defer w.close()
+		defer func() {
+			w.close()
+			_ = os.RemoveAll(dir) // the whole directory goes in the end
+		}()
 		c := &chaos{w: w, alive: map[string]bool{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"create":    c.create,
@@ -91,10 +94,28 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 			"placement": c.placement,
 			"restart":   func(*rapid.T) { w.restart() },
 			"time":      c.time,
-			"":          func(*rapid.T) {},
+			"deliver": func(t *rapid.T) {
+				rapid.SampledFrom(append([]*link{w.plink}, w.links()...)).Draw(t, "link").deliver()
+			},
+			"": func(*rapid.T) {},
 		})
 		c.over()
 	})
+}
+
+// memory is a directory in memory, where there is one: six databases for each try wait for a disk most of the time otherwise.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "boot-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // chaos is what happens to a world.
@@ -228,7 +249,7 @@ func (c *chaos) work(t *rapid.T) {
 
 // spoil draws how a link fails: always, from the n-th request on, or only then.
 func (c *chaos) spoil(t *rapid.T, l *link) {
-	how := rapid.SampledFrom([]fault{up, up, refused, lost, hangs, rubbish}).Draw(t, "how")
+	how := rapid.SampledFrom([]fault{up, up, refused, lost, hangs, rubbish, late, late}).Draw(t, "how")
 	if rapid.Bool().Draw(t, "always") {
 		l.set(how)
 		return
@@ -248,6 +269,15 @@ func (c *chaos) spoil(t *rapid.T, l *link) {
 
 func (c *chaos) cell(t *rapid.T)      { c.spoil(t, rapid.SampledFrom(c.w.sites).Draw(t, "cell").link) }
 func (c *chaos) placement(t *rapid.T) { c.spoil(t, c.w.plink) }
+
+// links are those of all cells.
+func (w *world) links() []*link {
+	var all []*link
+	for _, s := range w.sites {
+		all = append(all, s.link)
+	}
+	return all
+}
 
 func (c *chaos) time(t *rapid.T) {
 	c.w.pass(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)

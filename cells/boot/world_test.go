@@ -56,6 +56,7 @@ const (
 	lost          // the request is carried out, and the answer is lost
 	hangs         // the request never arrives, and there is no answer
 	rubbish       // something else answers
+	late          // there is no answer, and the request arrives later
 )
 
 // link is the way to a service, which can fail. It counts requests by method and path, with what varies replaced.
@@ -65,6 +66,7 @@ type link struct {
 	how    fault
 	on     func(*http.Request) fault // for single requests; nil: as how says
 	counts map[string]int
+	queue  []*http.Request // those that arrive later
 }
 
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -85,11 +87,22 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	case rubbish:
 		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
 	}
-	served := r.Clone(r.Context())
-	if served.Body == nil {
-		served.Body = http.NoBody
+	served := r.Clone(context.WithoutCancel(r.Context()))
+	served.Body = http.NoBody
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		served.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
+	if how == late {
+		l.mu.Lock()
+		l.queue = append(l.queue, served)
+		l.mu.Unlock()
+		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	}
 	answer := httptest.NewRecorder()
 	l.to.ServeHTTP(answer, served)
 	if how == lost {
@@ -98,6 +111,17 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	response := answer.Result()
 	response.Request = r
 	return response, nil
+}
+
+// deliver has arrive what was on its way.
+func (l *link) deliver() {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for _, r := range queue {
+		l.to.ServeHTTP(httptest.NewRecorder(), r)
+	}
 }
 
 func (l *link) set(how fault) {
@@ -148,7 +172,7 @@ type world struct {
 	sites []*site // cell0 first
 	pl    *placement.Server
 	plink *link
-	log   *bytes.Buffer
+	log   *journal
 
 	options  func(*boot.Options, *quota.Options)
 	client   *placing.Client
@@ -163,7 +187,7 @@ type world struct {
 // newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
 func newWorld(t tester, dir string, hosts []int, options func(*boot.Options, *quota.Options)) *world {
 	t.Helper()
-	w := &world{t: t, dir: dir, now: start, options: options, log: &bytes.Buffer{}}
+	w := &world{t: t, dir: dir, now: start, options: options, log: &journal{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
 		StateDir: filepath.Join(dir, "placement"), Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
@@ -210,7 +234,7 @@ func (w *world) restart() {
 	w.gatherer = gather.New(gather.Options{Client: func(c apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: c.URL, Transport: w.site(c.UUID).link})
 	}, Now: w.clock, Logger: zerolog.Nop()})
-	log := zerolog.New(zerolog.SyncWriter(w.log))
+	log := zerolog.New(w.log)
 	qo := quota.Options{
 		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Logger: log,
 		Defaults: apidb.QuotaSet{quota.Instances: -1, quota.Cores: -1, quota.RAM: -1},
@@ -252,7 +276,12 @@ func (w *world) clock() time.Time {
 	return w.now
 }
 
+// pass lets time pass. What was on its way arrives before: no request is on its way for as long as a minute.
 func (w *world) pass(d time.Duration) {
+	w.plink.deliver()
+	for _, s := range w.sites {
+		s.link.deliver()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(d)
@@ -357,3 +386,21 @@ func (w *world) delete(uuid string, soft bool) error {
 }
 
 func (w *world) endpoint(context.Context) (string, error) { return "http://placement", nil }
+
+// journal is the log of all processes.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (w *world) logged() string {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	return w.log.text.String()
+}

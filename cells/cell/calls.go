@@ -77,11 +77,11 @@ func (c *Cell) getUnfinished(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	hidden, err := q.integer("hidden_for", 0, maxSeconds)
+	hidden, err := q.integer("hidden_for", maxSeconds)
 	if err != nil {
 		return nil, err
 	}
-	reclaim, err := q.integer("reclaim_after", 0, maxSeconds)
+	reclaim, err := q.integer("reclaim_after", maxSeconds)
 	if err != nil {
 		return nil, err
 	}
@@ -242,11 +242,11 @@ func (c *Cell) getWork(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := q.integer("after", 0, 1<<62)
+	after, err := q.integer("after", 1<<62)
 	if err != nil {
 		return nil, err
 	}
-	wait, err := q.integer("wait", 0, maxSeconds)
+	wait, err := q.integer("wait", maxSeconds)
 	if err != nil {
 		return nil, err
 	}
@@ -293,15 +293,15 @@ func readQuery(r *http.Request, known ...string) (query, error) {
 
 func (q query) text(name string) string { return url.Values(q).Get(name) }
 
-// integer is a parameter that is a whole number of the range; 0 without one.
-func (q query) integer(name string, least, most int64) (int64, error) {
+// integer is a parameter that is a whole number from 0 to most; 0 without one.
+func (q query) integer(name string, most int64) (int64, error) {
 	text := q.text(name)
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, badRequest("%s is %.64q, not a whole number from %d to %d.", name, text, least, most)
+	if err != nil || n < 0 || n > most {
+		return 0, badRequest("%s is %.64q, not a whole number from 0 to %d.", name, text, most)
 	}
 	return n, nil
 }

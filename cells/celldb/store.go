@@ -46,7 +46,8 @@ type Info struct {
 const MaxUnfinished = 10000
 
 // Store is a cell's database. All methods are safe for concurrent use. A refusal is a *wire.Error; other errors wrap those above, or that of the
-// context. A method that returns an error has written nothing.
+// context. A method that returns an error has written nothing; only when the disk failed in the middle of a commit it may have, which is why all of
+// them can be repeated.
 //
 // Servers in answers carry HostUp and HostDisabled as of the moment.
 type Store interface {

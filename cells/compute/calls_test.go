@@ -18,6 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -127,13 +128,18 @@ type fakeBoots struct {
 	down     []bool // AllowCellDown of each
 	deleted  []string
 	restored []string
-	err      error
+	// room is how many servers the quota lets through at most; 0 is any number.
+	room int
+	err  error
 }
 
 func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool) ([]wire.Server, error) {
 	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
 	if b.err != nil {
 		return nil, b.err
+	}
+	if b.room > 0 && r.Min > b.room {
+		return nil, &quota.Exceeded{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
 	made := make([]wire.Server, r.Max)
 	for i := range made {

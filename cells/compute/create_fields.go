@@ -52,14 +52,12 @@ func (x *exchange) askedNetworks(asked *jsonschema.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
 	switch {
-	case !has || networks == "none":
+	case !has, networks == "none", some != nil && len(some) == 0:
 		return nil
 	case x.since(vNetworksRequired):
 		return badRequest(`networks: this service has no networks; send "networks": "none".`)
-	case len(some) > 0:
-		return badRequest("networks: this service has no networks; leave them out.")
 	}
-	return nil
+	return badRequest("networks: this service has no networks; leave them out.")
 }
 
 // askedFlavor is the flavor that flavorRef names, by its id or by its URL.
@@ -90,7 +88,7 @@ func (x *exchange) askedMetadata(asked *jsonschema.Object) (map[string]string, e
 	if err != nil {
 		return nil, err
 	}
-	if most, has := limits["metadata_items"]; has && most >= 0 && int64(len(given.Names())) > most {
+	if most := metadataItems.limit(limits); most >= 0 && int64(len(given.Names())) > most {
 		return nil, forbidden("Maximum number of metadata items exceeds %d", most)
 	}
 	metadata := make(map[string]string, len(given.Names()))

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -66,9 +67,9 @@ func newRequestID() string {
 // ctx ends when the client goes away.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
-// query are the parameters of the request; what cannot be read is refused.
+// query are the parameters of the request; what cannot be read is refused. A semicolon is a character like others, as in Nova.
 func (x *exchange) query() (url.Values, error) {
-	values, err := url.ParseQuery(x.r.URL.RawQuery)
+	values, err := url.ParseQuery(strings.ReplaceAll(x.r.URL.RawQuery, ";", "%3B"))
 	if err != nil {
 		return nil, badRequest("The query of the request cannot be read: %s.", shortened(err.Error()))
 	}

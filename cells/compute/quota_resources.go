@@ -33,7 +33,7 @@ var quotaResources = []quotaResource{
 	{name: "instances", otherwise: 10, max: []string{"maxTotalInstances"}, used: "totalInstancesUsed"},
 	{name: "cores", otherwise: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
 	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
-	{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}},
+	metadataItems,
 	{name: "injected_files", otherwise: 5, until: vNoInjectedFiles - 1, max: []string{"maxPersonality"}},
 	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: vNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
 	{name: "injected_file_path_bytes", otherwise: 255, until: vNoInjectedFiles - 1},
@@ -45,6 +45,9 @@ var quotaResources = []quotaResource{
 	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"}, used: "totalSecurityGroupsUsed"},
 	{name: "security_group_rules", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
 }
+
+// metadataItems are how much metadata a server may have.
+var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
 
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
 const maxImageMeta = "maxImageMeta"

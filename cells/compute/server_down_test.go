@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -386,6 +387,31 @@ func TestHungCell(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyListsDuringAHang: all are answered when the cell's time is over, and nothing of them is left.
+func TestManyListsDuringAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // It fails if goroutines are left.
+		c := crowd(t, Options{ListSkipsDownCells: true})
+		c.cell(1).fail = hung
+		begun := time.Now()
+		var lists sync.WaitGroup
+		for range 50 {
+			lists.Go(func() {
+				if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(unknown, got) {
+					t.Errorf("%v, not %v", got, unknown)
+				}
+			})
+		}
+		lists.Wait()
+		if took := time.Since(begun); took != cellTimeout {
+			t.Errorf("they took %s, not %s", took, cellTimeout)
+		}
+		c.cell(1).fail = nil
+		if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(allUp, got) {
+			t.Errorf("when it is back: %v", got)
+		}
+	})
 }
 
 // TestSlowCell: an answer just in time is an answer.

@@ -49,6 +49,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"name=^web":                    {NamePattern: "^web"},
 		"display_name=web":             {NamePattern: "web"},
 		"name=a&name=b":                {NamePattern: "b"}, // the last counts
+		"name=a;b":                     {NamePattern: "a;b"},
 		"user_id=u":                    {UserID: "u"},
 		"uuid=" + uuid(1):              {UUIDs: []string{uuid(1)}},
 		"host=h&node=n":                {Hosts: []string{"h"}, Nodes: []string{"n"}},

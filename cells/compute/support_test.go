@@ -204,7 +204,7 @@ func newCloud(t *testing.T, options Options) *cloud {
 	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
 	}})
-	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: authn.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(&c.logged)})
+	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: authn.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(zerolog.SyncWriter(&c.logged))})
 	return c
 }
 

@@ -114,7 +114,8 @@ type ServerState struct {
 	Hidden    bool   `json:"hidden,omitempty"`
 }
 
-// Gone says whether the server is deleted, being deleted or softly deleted: whether its mapping is queued for delete.
+// Gone says whether the server is deleted, being deleted or softly deleted: whether its mapping is queued for delete. One that is being restored
+// is not gone, though it stays softly deleted until its host has started it.
 func (s ServerState) Gone() bool {
-	return s.Deleted || s.VMState == VMSoftDeleted || s.VMState == VMDeleted || s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
+	return s.Deleted || s.VMState == VMSoftDeleted && s.TaskState != TaskRestoring || s.VMState == VMDeleted || s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
 }

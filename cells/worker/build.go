@@ -85,19 +85,48 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 }
 
 // abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have left something, which goes first.
+//
+// That the row says building does not prove that the guest is worth nothing: the cell's database may be a backup from before. So one that runs is taken for
+// made, and one that does not run is removed only if this process has begun it.
 func (w *Worker) abandon(ctx context.Context, s *server, item wire.WorkItem, node Node, reason, details string) error {
 	if !w.holds(s, item) {
 		return nil
 	}
-	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
+	guest, err := find(ctx, node, s.uuid)
+	switch {
+	case errors.Is(err, plugins.ErrUnsupported) && !w.attempted(s):
+		return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
+	case err != nil:
+		return fmt.Errorf("%s; looking what is left of an attempt to make it: %w", reason, err)
+	case guest == nil:
+	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
+		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
+			Msg("A server was to be made, which cannot be, and its guest is there and was started. It is kept and reported as made; `compute-agent allocations audit` shows what it lacks.")
+		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: int(guest.Power)})
+		return nil
+	case !w.attempted(s):
+		return fmt.Errorf("%w: %s, and a guest of it is here that does not run and may hold data; if it holds none, delete the server", errSlow, reason)
+	}
+	err = node.Manager.Destroy(ctx, node.Name, s.uuid)
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil, errors.As(err, &fault): // a guest of that uuid that is somebody else's is not this server's
-	case errors.Is(err, plugins.ErrUnsupported) && !w.attempted(s):
 	default:
 		return fmt.Errorf("%s; removing what may be left of an attempt to make it: %w", reason, err)
 	}
 	return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
+}
+
+// find looks for an instance; nil: there is none.
+func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error) {
+	all, err := node.Manager.Instances(ctx, node.Name)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(all, func(is plugins.Instance) bool { return is.UUID == uuid }); i >= 0 {
+		return &all[i], nil
+	}
+	return nil, nil //nolint:nilnil // there is none
 }
 
 // fail gives back what was granted to a server of which nothing is left here, and reports why it cannot be made.

@@ -17,6 +17,8 @@
 // What protects data:
 //   - A guest is removed only if the cell says that this very server shall be gone. A cell that is away, or forgot a server, or begins with an
 //     empty database, removes nothing: guests that no row is about are told of once and never touched.
+//   - What is left of an attempt to make a guest is removed only by the process that made it, and never if it runs: a row that says building may come
+//     from a backup.
 //   - A guest is made only for a server that was never active, and that has allocations at that moment. One that was made and is not there any
 //     more is reported as PowerNoState.
 //   - Allocations are removed only after the driver has said that nothing of the guest is left. If Destroy says that the guest of that uuid is

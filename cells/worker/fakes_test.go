@@ -307,6 +307,9 @@ func (d *fakeDriver) Instances(context.Context, string) ([]plugins.Instance, err
 	for uuid, power := range d.guests {
 		out = append(out, plugins.Instance{UUID: uuid, Power: power})
 	}
+	for uuid := range d.half {
+		out = append(out, plugins.Instance{UUID: uuid, Power: plugins.PowerShutdown})
+	}
 	d.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -424,6 +427,13 @@ func (p *fakePlacement) grantOf(n int, provider string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held[serverUUID(n)] = map[string]map[string]int64{provider: {"VCPU": 1}}
+}
+
+// clear takes all away.
+func (p *fakePlacement) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.held)
 }
 
 func (p *fakePlacement) set(err error) {

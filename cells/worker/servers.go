@@ -66,7 +66,9 @@ func (s *server) made() bool {
 func (s *server) wants(item wire.WorkItem) {
 	if s.item.Want != item.Want {
 		s.answered, s.fault, s.settled, s.trouble = false, nil, "", ""
-		ask(s.wake)
+		if s.task {
+			ask(s.wake)
+		}
 	}
 	s.item, s.known = item, true
 }
@@ -92,12 +94,11 @@ func (w *Worker) merge(ctx context.Context, work wire.Work) bool {
 		w.takeAll(work.Items)
 	}
 	for _, item := range work.Items {
-		w.takeItem(item, work.Complete)
+		if s := w.takeItem(item, work.Complete); s != nil {
+			w.start(ctx, s)
+		}
 	}
 	w.revision = work.Revision
-	for _, s := range w.servers {
-		w.start(ctx, s)
-	}
 	if work.Complete {
 		w.complete = true
 		w.stir("")
@@ -118,7 +119,9 @@ func (w *Worker) takeAll(items []wire.WorkItem) {
 		switch {
 		case !listed[uuid]:
 			s.known = false
-			ask(s.wake)
+			if s.task {
+				ask(s.wake)
+			}
 			w.forget(s)
 		case !w.outbox.has(uuid):
 			s.answered, s.settled, s.seen = false, "", nil
@@ -126,12 +129,12 @@ func (w *Worker) takeAll(items []wire.WorkItem) {
 	}
 }
 
-// takeItem takes over one server. w.mu is held.
-func (w *Worker) takeItem(item wire.WorkItem, complete bool) {
+// takeItem takes over one server, unless the item is of no use. w.mu is held.
+func (w *Worker) takeItem(item wire.WorkItem, complete bool) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {
 		w.log.Error().Err(err).Msg("The cell wants something of a server whose uuid is none.")
-		return
+		return nil
 	}
 	s := w.servers[uuid]
 	if s == nil {
@@ -139,7 +142,7 @@ func (w *Worker) takeItem(item wire.WorkItem, complete bool) {
 		w.servers[uuid] = s
 	}
 	if s.known && !complete && item.Server.Revision < s.item.Server.Revision {
-		return // overtaken
+		return nil // overtaken
 	}
 	s.wants(item)
 	if !w.outbox.has(uuid) {
@@ -148,6 +151,7 @@ func (w *Worker) takeItem(item wire.WorkItem, complete bool) {
 			w.stir(item.Server.Node)
 		}
 	}
+	return s
 }
 
 // forget drops a server of which nothing is wanted, unless a task is at it. w.mu is held.

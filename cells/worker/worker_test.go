@@ -92,8 +92,16 @@ func TestWants(t *testing.T) {
 			s.w.Changed(host, serverUUID(1))
 		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4", "power 1 1", "settled 1 4"}, spawns: 1},
 		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed, reports: []string{"failed 1 0"}, fault: "nothing is allocated to it any more"},
-		"nothing is allocated, and a half of it is there": {before: func(s *scene) { s.driver.half[serverUUID(1)] = true; s.cell.boot(1) }, want: failed,
-			reports: []string{"failed 1 0"}, fault: "nothing is allocated"},
+		"nothing is allocated any more, and a half of it is there": {before: func(s *scene) {
+			s.driver.spawnErrs = []error{errors.New("no answer"), errors.New("no answer")}
+			s.placement.grant(1)
+			s.cell.boot(1)
+			s.start()
+			s.pass(time.Second / 4)
+			s.placement.clear()
+		}, want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "nothing is allocated"},
+		"nothing is allocated, and it runs": {before: func(s *scene) { s.driver.guests[serverUUID(1)] = plugins.PowerRunning; s.cell.boot(1) },
+			want: "active power 1, guest 1, allocations false", reports: []string{"spawned 1 1"}},
 		"its allocations are elsewhere": {before: func(s *scene) { s.placement.grantOf(1, "22222222-2222-4222-8222-222222222222"); s.cell.boot(1) }, want: failed,
 			reports: []string{"failed 1 0"}, fault: "what is allocated to it is not on its host"},
 		"its user data is none": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
@@ -102,17 +110,17 @@ func TestWants(t *testing.T) {
 			reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance"},
 		"it is deleted":                                  {before: booted(func(s *scene) { s.cell.delete(1) }), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"it is deleted and never was made":               {before: never(func(*scene) {}), want: deleted, reports: []string{"gone 1 0"}},
-		"deleted, without allocations":                   {before: never(func(s *scene) { s.placement.held = nil }), want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, without allocations":                   {before: never(func(s *scene) { s.placement.clear() }), want: deleted, reports: []string{"gone 1 0"}},
 		"deleted, and another's guest, but never active": {before: never(func(s *scene) { s.driver.foreign[serverUUID(1)] = true }), want: deleted, reports: []string{"gone 1 0"}},
-		"deleted, and the mark of the guest is lost": {before: booted(func(s *scene) { s.driver.foreign[serverUUID(1)] = true; s.cell.delete(1) }),
+		"deleted, and the mark of the guest is lost": {before: booted(func(s *scene) { s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true }); s.cell.delete(1) }),
 			want: active, reports: []string{"spawned 1 1"}, spawns: 1},
 		"deleted, the mark is lost, and nothing is allocated": {before: booted(func(s *scene) {
-			s.driver.foreign[serverUUID(1)] = true
-			s.placement.held = map[string]map[string]map[string]int64{}
+			s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true })
+			s.placement.clear()
 			s.cell.delete(1)
 		}), want: "deleted power 0, guest 1, allocations false", reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"deleted while the host was down": {before: booted(func(s *scene) {
-			s.placement.held = map[string]map[string]map[string]int64{}
+			s.placement.clear()
 			s.cell.change(1, func(r *row) { r.want, r.cleanup, r.server.Deleted = wire.WantGone, true, true })
 		}), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"it is softly deleted": {before: booted(func(s *scene) {
@@ -124,10 +132,13 @@ func TestWants(t *testing.T) {
 			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantRunning, wire.TaskRestoring })
 		}), want: active, reports: []string{"spawned 1 1", "settled 1 4", "settled 1 1"}, spawns: 1},
 		"softly deleted, and its guest is lost": {before: booted(func(s *scene) {
-			delete(s.driver.guests, serverUUID(1))
+			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
 			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
 		}), want: "soft-delete power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "settled 1 0"}, spawns: 1},
-		"its guest is lost": {before: booted(func(s *scene) { delete(s.driver.guests, serverUUID(1)); s.w.Changed(host, serverUUID(1)) }),
+		"its guest is lost": {before: booted(func(s *scene) {
+			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
+			s.w.Changed(host, serverUUID(1))
+		}),
 			want: "active power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "power 1 0"}, spawns: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -533,5 +544,23 @@ func TestListFromBefore(t *testing.T) {
 		if d := cmp.Diff([]string{"spawned 1 1"}, s.cell.taken()); d != "" {
 			s.Error(d)
 		}
+	})
+}
+
+// TestStaleBuild: a guest that does not run, of a server that is said to be building, may be a real one if this process has not begun it. It stays until somebody
+// deletes the server.
+func TestStaleBuild(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.driver.guests[serverUUID(1)] = plugins.PowerShutdown
+		s.cell.boot(1)
+		s.start()
+		s.pass(time.Hour)
+		s.expect(1, "building power 0, guest 4, allocations false")
+		if st := s.w.Status(); len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "may hold data") {
+			s.Errorf("%+v", st)
+		}
+		s.cell.delete(1)
+		s.pass(time.Minute)
+		s.expect(1, deleted)
 	})
 }

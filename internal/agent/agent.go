@@ -85,6 +85,8 @@ type Agent struct {
 	absence        absence
 	absenceTrouble string        // why the last look's outcome could not be kept; the look's own
 	driversMoved   chan struct{} // holds a value when drivers are to be looked at
+
+	cell *cellService // nil: none is configured
 }
 
 // New checks what can be checked without starting anything.
@@ -99,6 +101,9 @@ func New(opts Options) (*Agent, error) {
 		driversMoved: make(chan struct{}, 1)}
 	a.placement, err = newPlacementClient(opts.Config, log, a.observeRequest, opts.Logger)
 	if err != nil {
+		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	if a.cell, err = a.newCell(opts.Config.CellClient); err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	a.metrics.Watch(a.now)
@@ -146,6 +151,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if web != nil {
 		group.Go(func() error { a.serveMetrics(ctx, web); return nil })
 	}
+	group.Go(func() error { a.serveCell(ctx); return nil })
 	group.Go(func() error { a.runDrivers(ctx, group); stopWatching(); return nil })
 	group.Go(func() error { a.opts.Notify.Watchdog(watch, a.lastBeat, a.log); return nil })
 	group.Go(func() error { a.keepStatus(ctx); return nil })

@@ -96,6 +96,41 @@ func (b *findingList) agent(f facts) {
 	for _, name := range f.disabled {
 		b.add(health.DriverDisabled, health.Driver(name), "")
 	}
+	if f.status.Cell != nil {
+		b.cell(f.now, *f.status.Cell)
+	}
+}
+
+// stuckAfter is how long a server may be tried in vain before somebody is told.
+const stuckAfter = time.Minute
+
+// cell finds how the agent stands to its cell.
+func (b *findingList) cell(now time.Time, c control.Cell) {
+	switch {
+	case c.Up || c.Since.IsZero():
+	case c.Denied:
+		b.add(health.CellRefusesAgent, health.Agent, c.Error)
+	default:
+		b.add(health.CellUnreachable, health.Agent, c.Error)
+	}
+	if len(c.Refused) > 0 {
+		b.add(health.CellRefusesNode, health.Agent, "", c.Refused...)
+	}
+	var stuck, unknown []string
+	for _, s := range c.Stuck {
+		if now.Sub(s.Since) >= stuckAfter {
+			stuck = append(stuck, fmt.Sprintf("%s shall be %s: %s", s.UUID, s.Want, s.Problem))
+		}
+	}
+	for _, g := range c.Unknown {
+		unknown = append(unknown, fmt.Sprintf("%s (%s) on %s", g.UUID, g.Name, g.Node))
+	}
+	if len(stuck) > 0 {
+		b.add(health.ServerStuck, health.Agent, "", stuck...)
+	}
+	if len(unknown) > 0 {
+		b.add(health.GuestUnknown, health.Agent, "", unknown...)
+	}
 }
 
 // driver finds what is so of one driver, its process and its nodes.

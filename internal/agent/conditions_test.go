@@ -73,6 +73,16 @@ func TestFindings(t *testing.T) {
 			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri",
 			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
 		}},
+		"its cell is away, and much is wrong": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) {
+			f.status.Cell = &control.Cell{
+				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []control.UnknownGuest{{UUID: "u2", Name: "web", Node: "cn1"}},
+				Stuck: []control.StuckServer{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+			}
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 shall be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		"its cell refuses it": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) {
+			f.status.Cell = &control.Cell{Since: noon, Error: "403", Denied: true}
+		}, []string{"agent cell-refuses-agent: 403"}},
+		"its cell was not asked yet": {func(f *facts, _ *control.Driver, _ *resourcetracker.NodeStatus) { f.status.Cell = &control.Cell{} }, []string{}},
 		"starting": {func(f *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Nodes, f.status.Started = resourcetracker.Starting, nil, noon
 		}, []string{"driver libvirt starting"}},

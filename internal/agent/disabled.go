@@ -261,6 +261,11 @@ func (a *Agent) logDisabled() {
 		if strings.HasPrefix(r.Source, driverSource) {
 			continue // a condition of its driver says so, and it ends by itself
 		}
+		if r.Source == cellSource {
+			onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Time("since", r.Since).
+				Msg("The cell has disabled this host's service since before this start: nothing new is to be scheduled to this host. `openstack compute service set --enable` ends that.")
+			continue
+		}
 		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
 			Msg("Disabled since before this start: nothing new is to be scheduled to " + thisOne(r.Node) + ". `compute-agent enable` ends that.")
 	}

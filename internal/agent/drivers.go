@@ -172,7 +172,7 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 			HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
 			ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
 		},
-		Changed: func(string) { a.changed(name) },
+		Changed: func(string) { a.changed(name) }, InstanceChanged: a.instanceChanged,
 	}, nil
 }
 

@@ -62,7 +62,7 @@ func (a *Agent) adopt(next *config.Config) {
 	now.Agent, now.PlacementClient, now.Plugins.Dir = a.cfg.Agent, a.cfg.PlacementClient, a.cfg.Plugins.Dir
 	now.Tracker.StartupDeadline, now.Log.Format = a.cfg.Tracker.StartupDeadline, a.cfg.Log.Format
 	now.Placement, now.CORS, now.Policy = a.cfg.Placement, a.cfg.CORS, a.cfg.Policy
-	now.Metrics, now.Tracing = a.cfg.Metrics, a.cfg.Tracing
+	now.Metrics, now.Tracing, now.CellClient = a.cfg.Metrics, a.cfg.Tracing, a.cfg.CellClient
 	a.cfg, a.reloaded = &now, time.Now()
 	a.placement.SetRefreshInterval(now.Tracker.AssociationRefresh)
 	for _, d := range a.drivers {

@@ -39,7 +39,7 @@ func (a *Agent) look() control.Status {
 	s := control.Status{
 		Version: version.Number(), PID: os.Getpid(), Host: a.cfg.Agent.Host, Started: a.started, Reloaded: a.reloaded, ConfigFiles: a.cfg.Files(),
 		Placement: control.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
-		Drivers:   []control.Driver{}, Disabled: a.disabledViews(),
+		Drivers:   []control.Driver{}, Disabled: a.disabledViews(), Cell: a.cellView(),
 	}
 	for _, d := range drivers {
 		view := d.view()

@@ -28,6 +28,8 @@ type Status struct {
 	Conditions []health.Condition `json:"conditions"`
 	// Disabled are the reasons why nothing new is scheduled to this host's nodes.
 	Disabled []DisabledReason `json:"disabled,omitempty"`
+	// Cell is nil if no cell is configured.
+	Cell *Cell `json:"cell,omitempty"`
 }
 
 // Placement is the Placement service as the agent sees it.

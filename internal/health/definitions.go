@@ -20,6 +20,15 @@ const (
 	ProviderConfigFile Code = "provider-config-invalid"
 )
 
+// The conditions of the agent's part in its cell.
+const (
+	CellUnreachable  Code = "cell-unreachable"
+	CellRefusesAgent Code = "cell-refuses-agent"
+	CellRefusesNode  Code = "cell-refuses-node"
+	ServerStuck      Code = "server-stuck"
+	GuestUnknown     Code = "guest-unknown-to-cell"
+)
+
 // The conditions of a driver and its process.
 const (
 	DriverDisabled     Code = "driver-disabled"
@@ -105,6 +114,31 @@ var definitions = []Definition{
 		Code: ProviderConfigFile, Severity: Warning, Title: "provider.yaml is invalid",
 		Meaning: "What it asked for when it was last valid stays in force.",
 		Remedy:  "`compute-agent config check` shows what is wrong; mend it, then systemctl reload compute-agent",
+	},
+	{
+		Code: CellUnreachable, Severity: Warning, Title: "the cell cannot be reached",
+		Meaning: "Guests run on, and what is reported to Placement is not affected. Servers of this host are neither made nor removed, and what becomes of them is told later.", TimeToVisible: 30 * time.Second,
+		Remedy: "check that the cell runs and that [cell_client] url is right; the agent tries again by itself",
+	},
+	{
+		Code: CellRefusesAgent, Severity: Warning, Title: "the cell does not accept the agent as the one of this host",
+		Meaning: "Guests run on, and what is reported to Placement is not affected. Servers of this host are neither made nor removed, and what becomes of them is told later.",
+		Remedy:  "check token_file, or cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host",
+	},
+	{
+		Code: CellRefusesNode, Severity: Warning, Title: "the cell has a node of this host as another host's",
+		Meaning: "No server comes to the node by way of this host.",
+		Remedy:  "if the node has moved here, take it from the other host: stop its agent, or disable its driver",
+	},
+	{
+		Code: ServerStuck, Severity: Warning, Title: "servers are not as the cell wants them",
+		Meaning: "Each is tried again; nothing else waits for it.", TimeToVisible: time.Minute,
+		Remedy: "the text says what stands against it: the driver, Placement, or a guest that somebody has to look at",
+	},
+	{
+		Code: GuestUnknown, Severity: Warning, Title: "the cell knows no server of guests that the agent had made",
+		Meaning: "They run on, and are never removed by the agent. What they use may not be allocated.",
+		Remedy:  "look whether the cell's database is the right one, and complete; if a guest is not needed, remove it with the hypervisor's own tools",
 	},
 	{
 		Code: DriverDisabled, Severity: Info, Title: "the driver was taken out of the configuration",

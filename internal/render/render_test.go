@@ -164,7 +164,14 @@ func TestStatus(t *testing.T) {
 	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt = "the process has ended: signal: killed", now.Add(-26*time.Hour)
 	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
 	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
-	for name, s := range map[string]control.Status{"status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
+	celled := good
+	celled.Cell = &control.Cell{
+		URL: "https://cell1.example:8780", Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, ReportsWaiting: 1,
+		Spawns: control.Outcomes{Succeeded: 14, Failed: 2}, Destroys: control.Outcomes{Succeeded: 1},
+	}
+	cellAway := good
+	cellAway.Cell = &control.Cell{URL: "https://cell1.example:8780", Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}
+	for name, s := range map[string]control.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)

@@ -33,6 +33,7 @@ func Status(w io.Writer, s control.Status, now time.Time) error {
 		where += " (bundled, in this process)"
 	}
 	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
+	p.cell(s.Cell, now)
 	p.reasons("  disabled    ", s.Disabled)
 	p.conditions(s.Conditions, now)
 	explained := health.Worst(s.Conditions).Worse(health.Info)
@@ -40,6 +41,23 @@ func Status(w io.Writer, s control.Status, now time.Time) error {
 		p.driver(d, explained, now)
 	}
 	return p.err
+}
+
+// cell prints how the agent stands to its cell. Guests and servers that somebody has to look at are among the conditions.
+func (p *printer) cell(c *control.Cell, now time.Time) {
+	if c == nil {
+		return
+	}
+	how := "not asked yet"
+	switch {
+	case c.Up:
+		how = "took the agent's heartbeats since " + ago(c.Since, now)
+	case !c.Since.IsZero():
+		how = "has not taken a heartbeat since " + ago(c.Since, now)
+	}
+	p.line("  cell        %s: %s; %s, %d in work, %s waiting", c.URL, how, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
+	p.line("              %d of %s made a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
+		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
 }
 
 // conditions explains each, the worst first.

@@ -70,10 +70,12 @@ func nodes(ctx context.Context, db querier, unmapped bool) ([]wire.ComputeNode, 
 	return list, err
 }
 
+const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
+
 // Survey is what a boot asks. The project's usage comes from an index of just that.
 func (s *Store) Survey(ctx context.Context, projectID string, m celldb.Moment) (answer wire.Survey, err error) {
 	err = s.read(ctx, "surveying", func(db querier) error {
-		row := db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?", projectID)
+		row := db.QueryRowContext(ctx, usageOf, projectID)
 		if err := row.Scan(&answer.Usage.Instances, &answer.Usage.Cores, &answer.Usage.RAM); err != nil {
 			return err
 		}
@@ -242,6 +244,12 @@ func register(ctx context.Context, tx *sql.Tx, host string, r wire.HostReport, m
 	return refused, nil
 }
 
+// What of a host's servers is newer than a revision, and all that it may have to do something about.
+const (
+	newsOf = "i.hidden = 0 AND i.host <> '' AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+	allOf  = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
+)
+
 // Work is what is new for a host, read from an index of its rows.
 func (s *Store) Work(ctx context.Context, host string, after int64, epoch string, m celldb.Moment) (work wire.Work, news bool, err error) {
 	err = s.read(ctx, "reading the work of a host from", func(db querier) error {
@@ -258,11 +266,11 @@ func (s *Store) Work(ctx context.Context, host string, after int64, epoch string
 			return err
 		}
 		work.Complete = after <= 0 || after > work.Revision || epoch != work.Epoch
-		condition, args := "WHERE i.hidden = 0 AND i.host <> '' AND i.host = ? AND i.revision > ? ORDER BY i.revision", []any{host, after}
+		condition, args := newsOf, []any{host, after}
 		if work.Complete {
-			condition, args = "WHERE i.hidden = 0 AND i.host <> '' AND i.host = ? AND (i.gone < 2 OR i.cleanup_due = 1) ORDER BY i.revision", []any{host}
+			condition, args = allOf, []any{host}
 		}
-		err = each(ctx, db, fmt.Sprintf(selectRecords, "")+condition, args, func(row scanner) error {
+		err = each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row scanner) error {
 			r, err := scanRecord(row)
 			if err != nil {
 				return err

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -44,12 +43,12 @@ const (
 type Store struct {
 	path string
 	lock *os.File
-	// writing makes writer and pulse take turns, which are two connections to the same file.
-	writing sync.Mutex
-	writer  *sql.DB // one connection, one fsync for each commit
-	pulse   *sql.DB // one connection, without
-	reader  *sql.DB
-	info    celldb.Info // without the revision
+	// turn makes writer and pulse take turns, which are two connections to the same file: who writes has put something in.
+	turn   chan struct{}
+	writer *sql.DB // one connection, one fsync for each commit
+	pulse  *sql.DB // one connection, without
+	reader *sql.DB
+	info   celldb.Info // without the revision
 }
 
 var _ celldb.Store = (*Store)(nil)
@@ -74,7 +73,7 @@ func Open(ctx context.Context, path, name string) (*Store, error) {
 	if _, err := look(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path}
+	s := &Store{path: path, turn: make(chan struct{}, 1)}
 	if s.lock, err = takeLock(path); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 func TestOpenMakesAndKeeps(t *testing.T) {
@@ -162,5 +163,45 @@ func TestEnded(t *testing.T) {
 	}
 	if states, err := s.States(ctx, []string{sid(1)}); err != nil || len(states) != 0 {
 		t.Errorf("it left %+v, %v", states, err)
+	}
+}
+
+// TestDamage: damage that is met in the middle of the work is an error with what to do, not an answer with less.
+func TestDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cell.db")
+	s := open(t, path)
+	for n := range 50 {
+		release(t, s, building(n))
+	}
+	closeStore(t, s)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	const page = 4096
+	for at := page; at < len(data); at += page {
+		damaged := bytes.Clone(data)
+		copy(damaged[at:], bytes.Repeat([]byte{0xa7, 0x13}, page/2))
+		other := filepath.Join(t.TempDir(), "cell.db")
+		write(t, other, string(damaged))
+		s, err := sqlite.Open(ctx, other, "cell1")
+		if err == nil {
+			var got wire.ServerPage
+			got, err = s.Servers(ctx, wire.ServerQuery{Limit: 100, Sort: []wire.SortKey{{Key: "created_at", Desc: true}}}, moment)
+			if err == nil && len(got.Rows) != 50 {
+				t.Errorf("page %d is damaged, and %d of 50 servers are listed", at/page+1, len(got.Rows))
+			}
+			closeStore(t, s)
+		}
+		if err != nil {
+			seen++
+			if !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("page %d: %v", at/page+1, err)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no damage was seen")
 	}
 }

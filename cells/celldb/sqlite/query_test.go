@@ -254,7 +254,7 @@ func TestQueries(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := open(t, t.TempDir()+"/cell.db")
 		defer closeStore(t, s)
-		all := populate(rt, s, rapid.IntRange(5, 25).Draw(rt, "servers"))
+		all := populate(rt, s, rapid.IntRange(5, 15).Draw(rt, "servers"))
 		for range 20 {
 			q := drawQuery(rt)
 			var want []wire.Row

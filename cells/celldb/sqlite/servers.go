@@ -19,8 +19,12 @@ func (s *Store) write(ctx context.Context, op string, f func(*sql.Tx) error) err
 }
 
 func (s *Store) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return explain(s.path, op, err)

@@ -106,6 +106,7 @@ func (s *scene) day() {
 	s.Watch(func() control.Status {
 		return control.Status{
 			Started: s.now.Add(-time.Hour), Placement: control.Placement{Requests: 9},
+			Cell:       &control.Cell{Up: true, Servers: 7, ReportsWaiting: 1, Spawns: control.Outcomes{Succeeded: 5, Failed: 2}, Destroys: control.Outcomes{Succeeded: 3}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []control.Driver{{
 				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1}, MissingSince: s.now.Add(-time.Minute),

@@ -42,6 +42,11 @@ var (
 	descWarnings   = desc("driver_warnings", "Warnings of a driver that hold now.", "driver")
 	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
 	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
+	descCellUp     = desc("cell_up", "1 if the cell took the last heartbeat, 0 if not. Only with a cell.")
+	descServers    = desc("cell_servers", "Servers that the cell has on this host. Only with a cell.")
+	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not taken yet. Only with a cell.")
+	descSpawns     = desc("spawns_total", "Calls that had a driver make a guest, by how they ended: succeeded or failed. Only with a cell.", "outcome")
+	descDestroys   = desc("destroys_total", "Calls that had a driver remove a guest, by how they ended: succeeded or failed. Only with a cell.", "outcome")
 	descRetries    = desc("placement_request_retries_total", "Tries of requests to Placement after the first one.")
 	descStarted    = desc("start_time_seconds", "When the agent was started, in seconds since 1970.")
 )
@@ -54,7 +59,8 @@ var pluginStates = []host.State{
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted} {
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
+		descCellUp, descServers, descReports, descSpawns, descDestroys} {
 		out <- d
 	}
 }
@@ -72,6 +78,15 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 	now := w.m.now()
 	gauge(descStarted, float64(s.Started.UnixMilli())/1000)
 	count(descRetries, float64(w.repeated(s.Placement.Requests-begun)))
+	if c := s.Cell; c != nil {
+		gauge(descCellUp, is(c.Up))
+		gauge(descServers, float64(c.Servers))
+		gauge(descReports, float64(c.ReportsWaiting))
+		count(descSpawns, float64(c.Spawns.Succeeded), "succeeded")
+		count(descSpawns, float64(c.Spawns.Failed), "failed")
+		count(descDestroys, float64(c.Destroys.Succeeded), "succeeded")
+		count(descDestroys, float64(c.Destroys.Failed), "failed")
+	}
 	for _, d := range s.Drivers {
 		for _, state := range pluginStates {
 			gauge(descPlugin, is(d.Plugin.State == string(state)), d.Name, string(state))

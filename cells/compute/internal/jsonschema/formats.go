@@ -9,8 +9,7 @@ import (
 	"unicode"
 )
 
-// Printable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces. It is Nova's
-// notion, which is that of Python's isprintable but for spaces that are not U+0020.
+// Printable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces, of any kind.
 func Printable(r rune) bool {
 	return unicode.IsGraphic(r) && !unicode.Is(unicode.Zl, r) && !unicode.Is(unicode.Zp, r)
 }
@@ -34,8 +33,8 @@ func UUIDLike(s string) bool {
 	return uuidDigits.MatchString(strings.ReplaceAll(s, "-", ""))
 }
 
-// base64Like says whether Python's base64 can decode a string: characters that are none of its are passed over, and what is left has to be
-// complete.
+// base64Like says whether Python's base64 can decode a string: ASCII characters that are none of its are passed over, and what is left has to
+// be complete.
 func base64Like(s string) bool {
 	position, pads := 0, 0
 	for i := range len(s) {
@@ -49,6 +48,8 @@ func base64Like(s string) bool {
 			}
 		case c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/':
 			position, pads = (position+1)%4, 0
+		case c >= 0x80:
+			return false
 		}
 	}
 	return position == 0

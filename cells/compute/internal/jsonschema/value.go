@@ -11,6 +11,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -211,7 +212,7 @@ func writeQuoted(b *strings.Builder, s string) {
 			b.WriteString(`\r`)
 		case r == '\t':
 			b.WriteString(`\t`)
-		case Printable(r):
+		case unicode.IsPrint(r):
 			b.WriteRune(r)
 		case r < 0x100:
 			fmt.Fprintf(b, `\x%02x`, r)

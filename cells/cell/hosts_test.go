@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+func TestLifeOfAHost(t *testing.T) {
+	w := begin(t)
+	state := w.register("h1")
+	s := state.Service
+	if state.ReportInterval != 10 || state.Epoch != w.work("h1", 0, "").Epoch || !s.Up || s.Host != "h1" || s.Binary != "nova-compute" || s.Version != "9" || s.ID != 1 || s.Disabled || s.ForcedDown {
+		t.Errorf("registered: %+v", state)
+	}
+	up := func() bool {
+		t.Helper()
+		return do[map[string][]wire.Service](w, "GET", "/v1/services", nil)["services"][0].Up
+	}
+	w.pass(time.Minute)
+	if !up() {
+		t.Error("down before its time")
+	}
+	w.pass(time.Microsecond)
+	if up() {
+		t.Error("up without a word for longer than service_down_time")
+	}
+	again := w.register("h1").Service
+	if !again.Up || again.UUID != s.UUID || !again.LastSeenUp.Equal(start.Add(time.Minute+time.Microsecond)) || !again.UpdatedAt.Equal(*again.LastSeenUp) {
+		t.Errorf("a new word: %+v", again)
+	}
+	stop := do[wire.HostState](w, "PUT", "/v1/hosts/h1", wire.HostReport{Version: "9", Stopping: true})
+	if stop.Service.Up || up() {
+		t.Error("up after its last word")
+	}
+	if got := do[map[string][]wire.ComputeNode](w, "GET", "/v1/compute-nodes", nil)["compute_nodes"]; len(got) != 1 {
+		t.Errorf("a host that stops has lost its nodes: %+v", got)
+	}
+	if w.register("h1"); !up() {
+		t.Error("down although it is back")
+	}
+	yes, no := true, false
+	if got := do[wire.Service](w, "PATCH", "/v1/services/"+s.UUID, wire.ServicePatch{ForcedDown: &yes}); got.Up || !got.ForcedDown {
+		t.Errorf("forced down: %+v", got)
+	}
+	if w.register("h1").Service.Up {
+		t.Error("a word undoes being forced down")
+	}
+	if got := do[wire.Service](w, "PATCH", "/v1/services/"+s.UUID, wire.ServicePatch{ForcedDown: &no}); !got.Up {
+		t.Errorf("no longer forced down: %+v", got)
+	}
+}
+
+// TestServersCarryTheirHost: each answer about a server says how its host is, by the cell's clock.
+func TestServersCarryTheirHost(t *testing.T) {
+	w := begin(t)
+	service := w.register("h1").Service
+	w.active(1, "h1")
+	yes := true
+	do[wire.Service](w, "PATCH", "/v1/services/"+service.UUID, wire.ServicePatch{Disabled: &yes})
+	if got := w.server(1); !got.HostUp || !got.HostDisabled {
+		t.Errorf("up and disabled: %v, %v", got.HostUp, got.HostDisabled)
+	}
+	w.pass(time.Hour)
+	page := do[wire.ServerPage](w, "POST", "/v1/servers/query", wire.ServerQuery{Limit: 1})
+	if got := page.Rows[0].Server; got.HostUp || !got.HostDisabled {
+		t.Errorf("down and disabled: %v, %v", got.HostUp, got.HostDisabled)
+	}
+}
+
+func TestNodes(t *testing.T) {
+	w := begin(t)
+	nodes := func(query string) []wire.ComputeNode {
+		t.Helper()
+		return do[map[string][]wire.ComputeNode](w, "GET", "/v1/compute-nodes"+query, nil)["compute_nodes"]
+	}
+	report := func(host string, n ...wire.ReportedNode) []string {
+		t.Helper()
+		return do[wire.HostState](w, "PUT", "/v1/hosts/"+host, wire.HostReport{Nodes: n}).Refused
+	}
+	a, b := wire.ReportedNode{UUID: uuid(1, 1), Name: "a"}, wire.ReportedNode{UUID: uuid(1, 2), Name: "b"}
+	same(t, "refused at first", report("h1", a, b), []string(nil))
+	do[any](w, "POST", "/v1/compute-nodes/mapped", wire.MappedRequest{UUIDs: []string{a.UUID, uuid(9, 9)}})
+	same(t, "the nodes", nodes(""), []wire.ComputeNode{{UUID: a.UUID, Host: "h1", Name: "a", Mapped: true}, {UUID: b.UUID, Host: "h1", Name: "b"}})
+	same(t, "the unmapped ones", nodes("?unmapped=true"), []wire.ComputeNode{{UUID: b.UUID, Host: "h1", Name: "b"}})
+	for range 2 {
+		same(t, "refused as another host's", report("h2", wire.ReportedNode{UUID: a.UUID, Name: "mine"}), []string{a.UUID})
+	}
+	w.pass(time.Hour)
+	same(t, "refused though that host is silent", report("h2", a), []string{a.UUID})
+	same(t, "no longer reported", report("h1", b), []string(nil))
+	same(t, "the nodes by then", nodes(""), []wire.ComputeNode{{UUID: b.UUID, Host: "h1", Name: "b"}})
+	same(t, "taken over", report("h2", a), []string(nil))
+	same(t, "the nodes after that, to be mapped again", nodes(""), []wire.ComputeNode{{UUID: a.UUID, Host: "h2", Name: "a"}, {UUID: b.UUID, Host: "h1", Name: "b"}})
+	same(t, "back at once is too late", report("h1", a, b), []string{a.UUID})
+	report("h2", wire.ReportedNode{UUID: a.UUID, Name: "renamed"})
+	same(t, "another name", nodes("")[0].Name, "renamed")
+}
+
+// TestHostsAreApart: a host neither sees nor changes the servers of another, nor hidden ones of its own.
+func TestHostsAreApart(t *testing.T) {
+	w := begin(t)
+	w.register("h1", "h2")
+	w.release(building(1, "h1"))
+	w.release(building(2, "h2"))
+	do[wire.Server](w, "PUT", "/v1/servers/"+sid(3), building(3, "h1"))
+	w.release(unplaced(4))
+	same(t, "the work of h1", wants(t, w.work("h1", 0, "")), map[int]wire.Want{1: wire.WantPresent})
+	before := []wire.Server{w.server(2), w.server(3), w.server(4)}
+	spawned := func(n int) wire.Report {
+		return wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: 1}
+	}
+	why := w.reports("h1", spawned(2), spawned(1), spawned(3), spawned(4), spawned(99), wire.Report{UUID: "\x00nonsense"})
+	for i, refused := range []bool{true, false, true, true, true, true} {
+		if (why[i] != "") != refused {
+			t.Errorf("report %d: refused with %q", i, why[i])
+		}
+	}
+	if foreign, unknown := why[0], why[4]; len(foreign) != len(unknown) {
+		t.Errorf("a foreign server is refused with %q, one that is not there with %q: that tells something", foreign, unknown)
+	}
+	same(t, "what h1 may not change", []wire.Server{w.server(2), w.server(3), w.server(4)}, before)
+	if got := w.server(1).VMState; got != wire.VMActive {
+		t.Errorf("its own server is %s", got)
+	}
+}
+
+// TestDrain: disabling a service is news for its host and stops nothing.
+func TestDrain(t *testing.T) {
+	w := begin(t)
+	service := w.register("h1", "h2").Service // of h2
+	w.active(1, "h2")
+	before := w.work("h2", 0, "")
+	yes, no, why, none := true, false, "new disks", ""
+	at := "/v1/services/" + service.UUID
+	got := do[wire.Service](w, "PATCH", at, wire.ServicePatch{Disabled: &yes, DisabledReason: &why})
+	if !got.Disabled || got.DisabledReason != why || !got.Up {
+		t.Errorf("disabled: %+v", got)
+	}
+	after := w.work("h2", before.Revision, before.Epoch)
+	if !after.Service.Disabled || after.Revision <= before.Revision || len(after.Items) != 0 {
+		t.Errorf("the host is told %+v", after)
+	}
+	if state := w.register("h2"); !state.Service.Disabled {
+		t.Errorf("its next report is answered with %+v", state)
+	}
+	same(t, "the same again", do[wire.Service](w, "PATCH", at, wire.ServicePatch{Disabled: &yes}).DisabledReason, why)
+	if got := do[wire.Service](w, "PATCH", at, wire.ServicePatch{DisabledReason: &none}); got.DisabledReason != "" || !got.Disabled {
+		t.Errorf("without a reason: %+v", got)
+	}
+	do[wire.Service](w, "PATCH", at, wire.ServicePatch{DisabledReason: &why})
+	if got := do[wire.Service](w, "PATCH", at, wire.ServicePatch{Disabled: &no}); got.Disabled || got.DisabledReason != "" {
+		t.Errorf("enabled: %+v", got)
+	}
+	w.refused(400, wire.CodeBadRequest, "PATCH", at, wire.ServicePatch{DisabledReason: &why})
+}
+
+// TestHostComesBackToALocalDelete: a server that was deleted while its host was silent is gone for its owner at once, and for the host a
+// duty until it reports, whoever frees the allocations.
+func TestHostComesBackToALocalDelete(t *testing.T) {
+	w := begin(t)
+	w.register("h1")
+	w.active(1, "h1")
+	w.pass(time.Hour)
+	for range 2 {
+		got := do[wire.DeleteAnswer](w, "POST", "/v1/servers/"+sid(1)+"/delete", wire.DeleteRequest{Kind: wire.DeleteNormal})
+		if !got.Local || !got.Server.Deleted {
+			t.Errorf("deleted: %+v", got)
+		}
+	}
+	w.call("freed", 1)
+	if got := decodeAs[wire.DeleteAnswer](t, w.call("delete", 1).Body.Bytes()); got.Local {
+		t.Error("freed, and it asks to be freed again")
+	}
+	w.register("h1")
+	same(t, "its work", wants(t, w.work("h1", 0, "")), map[int]wire.Want{1: wire.WantGone})
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportGone})
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportGone})
+	same(t, "its work then", wants(t, w.work("h1", 0, "")), map[int]wire.Want{})
+}
+
+// TestRestoreOnASilentHost: the server is active when its host is back and has settled it, and an answer about an older wish counts for nothing.
+func TestRestoreOnASilentHost(t *testing.T) {
+	w := begin(t)
+	w.register("h1")
+	w.active(1, "h1")
+	w.call("soft", 1)
+	shutdown := w.work("h1", 0, "").Items[0]
+	if shutdown.Want != wire.WantShutdown {
+		t.Fatalf("the wish is %s", shutdown.Want)
+	}
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: shutdown.Server.Revision})
+	w.pass(time.Hour)
+	restoring := do[wire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil)
+	same(t, "restored again", do[wire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil), restoring)
+	if restoring.TaskState != wire.TaskRestoring || restoring.DeletedAt != nil {
+		t.Errorf("restoring: %+v", restoring)
+	}
+	if got := do[wire.StatesAnswer](w, "POST", "/v1/servers/states", wire.StatesRequest{UUIDs: []string{sid(1)}}).States; got[0].Gone() {
+		t.Errorf("it counts as gone while it is restored: %+v", got[0])
+	}
+	w.register("h1")
+	if why := w.reports("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: shutdown.Server.Revision}); why[0] == "" {
+		t.Error("a report about the shutdown was taken for one about the restore")
+	}
+	item := w.work("h1", 0, "").Items[0]
+	if item.Want != wire.WantRunning {
+		t.Errorf("the wish is %s", item.Want)
+	}
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerRunning, Revision: item.Server.Revision})
+	if got := w.server(1); got.VMState != wire.VMActive || got.TaskState != "" || got.PowerState != wire.PowerRunning {
+		t.Errorf("restored: %+v", got)
+	}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell_test
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+func tokenLine(token, roles, user string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:]) + " " + roles + " " + user + "\n"
+}
+
+func withToken(token string) func(*http.Request) {
+	return func(r *http.Request) {
+		if token != "" {
+			r.Header.Set(authn.HeaderToken, token)
+		}
+	}
+}
+
+// withCertificate is a request over a connection whose client showed a certificate that was verified.
+func withCertificate(cn string, names ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: cn}, DNSNames: names}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
+	}
+}
+
+// TestWhoMayDoWhat tries each call as each client. Who may not is told nothing, whatever there is.
+func TestWhoMayDoWhat(t *testing.T) {
+	tokens, err := authn.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
+		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type client struct {
+		name   string
+		change func(*http.Request)
+		is     string // what it may do: of "any api h1"; or with what status it is refused
+	}
+	for name, c := range map[string]struct {
+		auth    cell.Auth
+		clients []client
+	}{
+		"noauth": {cell.NoAuth(), []client{{"anybody", func(*http.Request) {}, "any api h1"}}},
+		"token": {cell.Tokens(tokens), []client{
+			{"the API", withToken("t-api"), "any api"}, {"the agent", withToken("t-h1"), "any h1"}, {"another agent", withToken("t-h2"), "any"},
+			{"both in one", withToken("t-both"), "any api h1"}, {"another role", withToken("t-admin"), "403"}, {"no token", withToken(""), "401"}, {"a wrong token", withToken("x"), "401"}}},
+		"mtls": {cell.MutualTLS([]string{"api.example"}), []client{
+			{"the API by its common name", withCertificate("api.example"), "any api"}, {"the API by a DNS name", withCertificate("x", "api.example"), "any api"},
+			{"the API that is called like a host too", withCertificate("h1", "api.example"), "any api"},
+			{"the agent by its common name", withCertificate("h1"), "any h1"}, {"the agent by a DNS name", withCertificate("", "h1"), "any h1"},
+			{"another agent", withCertificate("h2", "h2.example"), "any"}, {"no certificate", func(*http.Request) {}, "401"},
+			{"a certificate that was not verified", func(r *http.Request) { withCertificate("h1")(r); r.TLS.VerifiedChains = nil }, "401"},
+		}},
+	} {
+		for _, client := range c.clients {
+			t.Run(name+" "+client.name, func(t *testing.T) {
+				w := begin(t, func(config *cell.Config) { config.Auth = c.auth })
+				for _, one := range everyCall {
+					got := send(t, w.cell, one.method, one.target, one.body, client.change)
+					switch {
+					case client.is == "401":
+						refusal(t, got, 401, wire.CodeUnauthorized)
+						if name == "token" && got.Header().Get("WWW-Authenticate") == "" {
+							t.Errorf("%s %s: no challenge", one.method, one.target)
+						}
+					case client.is == "403" || !strings.Contains(client.is, one.who):
+						refusal(t, got, 403, wire.CodeForbidden)
+					case got.Code == 401 || got.Code == 403:
+						t.Errorf("%s %s: answered %d %s", one.method, one.target, got.Code, got.Body)
+					}
+				}
+			})
+		}
+	}
+}
+
+// failing is an authenticator that cannot tell.
+type failing struct{}
+
+func (failing) Authenticate(*http.Request) (authn.Principal, error) {
+	return authn.Principal{}, errors.New("the disk is on fire")
+}
+
+func TestNobodyCanTell(t *testing.T) {
+	w := begin(t, func(c *cell.Config) { c.Auth = cell.Tokens(failing{}) })
+	if message := w.refused(503, wire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
+		t.Errorf("the client is told %q, and the log %q", message, w.log.String())
+	}
+}
+
+func TestCheckListen(t *testing.T) {
+	for _, c := range []struct {
+		auth             cell.Auth
+		network, address string
+		ok               bool
+	}{
+		{cell.NoAuth(), "unix", "/run/cell.sock", true}, {cell.NoAuth(), "tcp", "127.0.0.1:8779", true}, {cell.NoAuth(), "tcp", "[::1]:1", true},
+		{cell.NoAuth(), "tcp", "[::ffff:127.0.0.1]:1", true}, {cell.NoAuth(), "tcp", "localhost:1", true}, {cell.NoAuth(), "tcp", "0.0.0.0:1", false},
+		{cell.NoAuth(), "tcp", ":1", false}, {cell.NoAuth(), "tcp", "10.0.0.1:1", false}, {cell.NoAuth(), "tcp", "example.com:1", false}, {cell.NoAuth(), "tcp", "nonsense", false},
+		{cell.MutualTLS(nil), "tcp", "0.0.0.0:1", true}, {cell.Tokens(failing{}), "tcp", ":1", true},
+	} {
+		if err := c.auth.CheckListen(c.network, c.address); (err == nil) != c.ok {
+			t.Errorf("%s %s: %v", c.network, c.address, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	w := begin(t)
+	for name, c := range map[string]cell.Config{
+		"no store": {Auth: cell.NoAuth()}, "no auth": {Store: w.store}, "negative times": {Store: w.store, Auth: cell.NoAuth(), MaxWait: -1},
+		"hosts that die between two reports": {Store: w.store, Auth: cell.NoAuth(), ServiceDownTime: 5e9},
+	} {
+		if _, err := cell.New(c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

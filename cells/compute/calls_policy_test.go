@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import "testing"
+
+// TestWhoMayDoWhat: each call by an administrator, a member, a reader, and a member of another project.
+func TestWhoMayDoWhat(t *testing.T) {
+	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
+	newFlavor := `{"flavor":{"name":"new","id":"new","ram":1,"vcpus":1,"disk":1}}`
+	for _, tt := range []struct {
+		method, path, body           string
+		admin, member, reader, other int
+	}{
+		{"POST", "/servers", boot, 202, 202, 403, 202},
+		{"DELETE", "/servers/" + uuid(1), "", 204, 204, 403, 404},
+		{"POST", "/servers/" + uuid(1) + "/action", `{"forceDelete":null}`, 202, 202, 403, 404},
+		{"POST", "/servers/" + uuid(2) + "/action", `{"restore":null}`, 202, 202, 403, 404},
+		{"GET", "/os-services", "", 200, 403, 403, 403},
+		{"PUT", "/os-services/" + c1h1.UUID, `{"status":"enabled"}`, 200, 403, 403, 403},
+		{"DELETE", "/os-services/" + c1h1.UUID, "", 409, 403, 403, 403},
+		{"GET", "/flavors", "", 200, 200, 200, 200},
+		{"GET", "/flavors/detail", "", 200, 200, 200, 200},
+		{"GET", "/flavors/1", "", 200, 200, 200, 200},
+		{"GET", "/flavors/8b1a", "", 200, 404, 404, 404},
+		{"POST", "/flavors", newFlavor, 200, 403, 403, 403},
+		{"PUT", "/flavors/1", `{"flavor":{"description":"d"}}`, 200, 403, 403, 403},
+		{"DELETE", "/flavors/1", "", 202, 403, 403, 403},
+		{"GET", "/flavors/1/os-extra_specs", "", 200, 200, 200, 200},
+		{"POST", "/flavors/1/os-extra_specs", `{"extra_specs":{}}`, 200, 403, 403, 403},
+		{"PUT", "/flavors/1/os-extra_specs/a", `{"a":"b"}`, 200, 403, 403, 403},
+		{"DELETE", "/flavors/2/os-extra_specs/hw:cpu_policy", "", 200, 403, 403, 403},
+		{"GET", "/limits", "", 200, 200, 200, 200},
+		{"GET", "/limits?tenant_id=p1", "", 200, 403, 403, 403},
+		{"GET", "/os-quota-sets/p1", "", 200, 200, 200, 403},
+		{"GET", "/os-quota-sets/p1/detail", "", 200, 200, 200, 403},
+		{"GET", "/os-quota-sets/p1/defaults", "", 200, 200, 200, 200},
+		{"PUT", "/os-quota-sets/p1", `{"quota_set":{"cores":1}}`, 200, 403, 403, 403},
+		{"DELETE", "/os-quota-sets/p1", "", 202, 403, 403, 403},
+	} {
+		c := newCloud(t, Options{})
+		c.withCalls()
+		c.withFlavors()
+		c.has(2, server(1, "s1"))
+		soft := server(2, "s2")
+		soft.VMState = "soft-delete"
+		c.has(2, soft)
+		c.servicesOf(1, c1h1)
+		// Those who may most come last: what they delete is gone.
+		for _, caller := range []struct {
+			who    string
+			status int
+		}{{"nobody", 401}, {member2, tt.other}, {reader, tt.reader}, {member, tt.member}, {admin, tt.admin}} {
+			if got := c.do(caller.who, "2.69", tt.method, "/v2.1"+tt.path, tt.body); got.status != caller.status {
+				t.Errorf("%s %s %s: %d %s, not %d", caller.who, tt.method, tt.path, got.status, got.text, caller.status)
+			}
+		}
+	}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+const image = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+var anyUUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// made takes out of the answer to a boot what is new each time.
+func made(name string, body any) any {
+	answer, _ := body.(map[string]any)
+	if id, is := answer["reservation_id"].(string); is && regexp.MustCompile(`^r-[a-z0-9]{8}$`).MatchString(id) {
+		answer["reservation_id"] = "made"
+	}
+	server, is := answer["server"].(map[string]any)
+	if !is {
+		return body
+	}
+	server["id"] = anyUUID.ReplaceAllString(server["id"].(string), "ID")
+	for _, link := range server["links"].([]any) {
+		link := link.(map[string]any)
+		link["href"] = anyUUID.ReplaceAllString(link["href"].(string), "ID")
+	}
+	if password := server["adminPass"].(string); name != "post-adminpass" && regexp.MustCompile(`^[2-9A-HJ-NP-Za-km-z]{12}$`).MatchString(password) {
+		server["adminPass"] = "made"
+	}
+	return body
+}
+
+// TestCreateDeleteAndActionsAsInNova boots, deletes and restores as the recordings do.
+func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
+	c := newCloud(t, Options{})
+	boots, _ := c.withCalls()
+	boots.room = 10
+	c.withFlavors()
+	place := func(cell, n int, project, vmState, taskState string) {
+		s := server(n, fmt.Sprintf("s%d", n))
+		s.ProjectID, s.VMState, s.TaskState = project, vmState, taskState
+		c.has(cell, s)
+	}
+	place(1, 2, "p1", wire.VMActive, "")
+	place(1, 4, "p1", wire.VMSoftDeleted, "")
+	place(1, 5, "p1", wire.VMActive, "")
+	place(2, 6, "p1", wire.VMError, "")
+	place(2, 7, "p1", wire.VMBuilding, wire.TaskSpawning)
+	place(0, 8, "p1", wire.VMError, "")
+	place(2, 9, "p2", wire.VMActive, "")
+	place(2, 10, "p2", wire.VMActive, "")
+	place(1, 12, "p1", wire.VMStopped, "")
+	place(2, 13, "p1", wire.VMSoftDeleted, "")
+	place(1, 14, "p1", wire.VMActive, wire.TaskDeleting)
+	building := server(1, "building")
+	building.UUID, building.VMState, building.TaskState = "f0a2d8a7-5269-4b01-b53e-34ad07959593", wire.VMBuilding, wire.TaskScheduling
+	c.has(nowhere, building)
+
+	notReaders := func(rule string) ours {
+		return ours{why: "readers only read", status: 403, says: "forbidden: Policy doesn't allow os_compute_api:" + rule + " to be performed."}
+	}
+	noLocks := "no server is locked here"
+	c.replay(recordedCalls(t, "nova_create_delete.json"), map[string]ours{
+		"post-net-unknown": {
+			why: "there are no networks", status: 400,
+			says: `badRequest: networks: this service has no networks; send "networks": "none".`,
+		},
+		"post-ram-quota-reader":        notReaders("servers:create"),
+		"delete-reader":                notReaders("servers:delete"),
+		"action-restore-reader":        notReaders("os-deferred-delete:restore"),
+		"delete-locked-member":         {why: noLocks, status: 204},
+		"action-locked-forceDelete":    {why: noLocks, status: 202},
+		"action-locked-restore-member": {why: noLocks, status: 409, says: "conflictingRequest: Cannot 'restore' instance 00000005-0000-4000-8000-000000000005 while it is in vm_state active"},
+		"post-over-quota-cores":        {why: "no project has access to a private flavor", status: 400, says: "badRequest: Flavor 8b1a could not be found."},
+		"post-desc-long": {
+			why: "the first of two refusals is as long as Nova's", status: 400,
+			says: fmt.Sprintf("badRequest: Invalid input for field/attribute description. Value: %[1]s. '%[1]s' is too long", strings.Repeat("x", 256)),
+		},
+	}, made)
+}
+
+// TestWhatIsBooted is what the scheduler gets of all that can be asked for.
+func TestWhatIsBooted(t *testing.T) {
+	tiny := wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}
+	base := func(change func(*boot.Request)) boot.Request {
+		r := boot.Request{Min: 1, Max: 1, Server: wire.Server{
+			ProjectID: "p1", UserID: "u-p1", Name: "n1", Hostname: "n1", ImageRef: image, Flavor: tiny, DiskConfig: "MANUAL", Metadata: map[string]string{},
+		}}
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	for _, tt := range []struct {
+		name, who, version, more string // more members of the server
+		want                     boot.Request
+	}{
+		{name: "nothing else", version: "2.69", more: `"networks":"none"`, want: base(nil)},
+		{name: "before descriptions the name is one", version: "2.18", want: base(func(r *boot.Request) { r.Server.Description = new("n1") })},
+		{name: "a description", version: "2.19", more: `"description":"d"`, want: base(func(r *boot.Request) { r.Server.Description = new("d") })},
+		{name: "an empty list of networks", version: "2.69", more: `"networks":[]`, want: base(nil)},
+		{
+			name: "everything", version: "2.69", more: `"networks":"none","description":"d","metadata":{"a":"b","c":""},"tags":["x","y","x"],"user_data":"aGVsbG8=",
+				"config_drive":"yes","OS-DCF:diskConfig":"AUTO","accessIPv4":"10.0.0.1","accessIPv6":"2001:DB8::0:1","adminPass":"p","min_count":2,"max_count":"4",
+				"security_groups":[{"name":"default"}],"block_device_mapping_v2":[],"availability_zone":"nova","trusted_image_certificates":null`,
+			want: base(func(r *boot.Request) {
+				r.Min, r.Max = 2, 4
+				s := &r.Server
+				s.Description, s.Metadata, s.Tags = new("d"), map[string]string{"a": "b", "c": ""}, []string{"x", "y"}
+				s.UserData, s.ConfigDrive, s.DiskConfig, s.Zone = "aGVsbG8=", true, "AUTO", "nova"
+				s.AccessIPv4, s.AccessIPv6 = "10.0.0.1", "2001:db8::1"
+			}),
+		},
+		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *boot.Request) { r.Min, r.Max = 2, 2 })},
+		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *boot.Request) { r.Server.Zone = "east" })},
+		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *boot.Request) { r.Server.Zone, r.Host = "nova", "c1h1" })},
+		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *boot.Request) { r.Host = "c1h1" })},
+		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *boot.Request) { r.Host, r.Node = "c1h1", "n1" })},
+		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *boot.Request) { r.Server.Zone, r.Node = "nova", "n1" })},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			boots, _ := c.withCalls()
+			c.withFlavors()
+			c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "east", Up: true})
+			who, more := tt.who, tt.more
+			if who == "" {
+				who = member
+			}
+			if more != "" {
+				more = "," + more
+			}
+			got := c.do(who, tt.version, "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"http://x/v2.1/flavors/1?a=b"`+more+`},"os:scheduler_hints":{}}`)
+			if got.status != 202 {
+				t.Fatalf("%d %s", got.status, got.text)
+			}
+			if diff := gocmp.Diff([]boot.Request{tt.want}, boots.asked, cmpopts.IgnoreFields(wire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if location := got.header.Get("Location"); location != "http://compute/v2.1/servers/"+uuid(100) {
+				t.Errorf("Location is %q", location)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotBooted: what this service has not is refused in a sentence, and what does not come to pass in Nova's.
+func TestWhatIsNotBooted(t *testing.T) {
+	const base = `"name":"n1","imageRef":"` + image + `","flavorRef":"1"`
+	const none = base + `,"networks":"none"`
+	for _, tt := range []struct {
+		name, who, version, server, beside string
+		status                             int
+		says                               string
+	}{
+		{name: "hints", server: none, beside: `,"os:scheduler_hints":{"group":"` + image + `"}`, status: 400, says: "badRequest: os:scheduler_hints: this service schedules without hints (group)."},
+		{name: "hints by their long name", server: none, beside: `,"OS-SCH-HNT:scheduler_hints":{"foo":1}`, status: 400, says: "badRequest: OS-SCH-HNT:scheduler_hints: this service schedules without hints (foo)."},
+		{name: "networks", server: base + `,"networks":"auto"`, status: 400, says: `badRequest: networks: this service has no networks; send "networks": "none".`},
+		{name: "networks before 2.37", version: "2.1", server: base + `,"networks":[{"uuid":"x"}]`, status: 400, says: "badRequest: networks: this service has no networks; leave them out."},
+		{name: "a volume", server: none + `,"block_device_mapping_v2":[{"source_type":"blank"}]`, status: 400, says: "badRequest: block_device_mapping_v2: this service has no volumes; servers boot from the image of imageRef."},
+		{name: "a volume as of old", server: none + `,"block_device_mapping":[{"device_name":"vda"}]`, status: 400, says: "badRequest: block_device_mapping: this service has no volumes; servers boot from the image of imageRef."},
+		{name: "files", version: "2.56", server: none + `,"personality":[{"path":"a","contents":"b"}]`, status: 400, says: "badRequest: Invalid input for field/attribute contents. Value: b. 'b' is not a 'base64'"},
+		{name: "proper files", version: "2.56", server: none + `,"personality":[{"path":"a","contents":"aGVsbG8="}]`, status: 400, says: "badRequest: personality: this service does not inject files; send user_data instead."},
+		{name: "certificates", server: none + `,"trusted_image_certificates":["a"]`, status: 400, says: "badRequest: trusted_image_certificates: this service does not validate the signatures of images."},
+		{name: "a security group", server: none + `,"security_groups":[{"name":"default"},{"name":"web"}]`, status: 400, says: "badRequest: Security group web not found for project p1."},
+		{name: "a disabled flavor", server: `"name":"n1","imageRef":"` + image + `","flavorRef":"off","networks":"none"`, status: 400, says: "badRequest: Flavor off could not be found."},
+		{name: "no disk, for a member", server: `"name":"n1","imageRef":"` + image + `","flavorRef":"diskless","networks":"none"`, status: 403, says: "forbidden: Only volume-backed servers are allowed for flavors with zero disk."},
+		{name: "no disk", who: admin, server: `"name":"n1","imageRef":"` + image + `","flavorRef":"8b1a","networks":"none"`, status: 202},
+		{name: "a zone of a disabled host", server: none + `,"availability_zone":"west"`, status: 400, says: "badRequest: The requested availability zone is not available"},
+		{name: "too many colons", who: admin, server: none + `,"availability_zone":"a:b:c:d"`, status: 400, says: "badRequest: Invalid input received: Unable to parse availability_zone"},
+		{name: "far too many", server: none + `,"max_count":1001`, status: 400, says: "badRequest: max_count must be at most 1000"},
+		{name: "more than can be counted", server: none + `,"max_count":99999999999999999999999`, status: 400, says: "badRequest: max_count must be at most 1000"},
+		{name: "2.74's host", server: none + `,"host":"h"`, status: 400, says: "badRequest: Invalid input for field/attribute server. Value: {'name': 'n1', 'imageRef': '" + image + "', 'flavorRef': '1', 'networks': 'none', 'host': 'h'}. Additional properties are not allowed ('host' was unexpected)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			boots, _ := c.withCalls()
+			c.withFlavors()
+			for _, f := range []apidb.Flavor{
+				{Flavor: wire.Flavor{ID: "off", Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}, IsPublic: true, Disabled: true},
+				{Flavor: wire.Flavor{ID: "diskless", Name: "diskless", VCPUs: 1, MemoryMB: 1}, IsPublic: true},
+			} {
+				if err := c.store.CreateFlavor(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "west", Disabled: true})
+			who, version := tt.who, tt.version
+			if who == "" {
+				who = member
+			}
+			if version == "" {
+				version = "2.69"
+			}
+			got := c.do(who, version, "POST", "/v2.1/servers", `{"server":{`+tt.server+`}`+tt.beside+`}`)
+			if got.status != tt.status || got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
+			}
+			if tt.status != 202 && len(boots.asked) > 0 {
+				t.Errorf("it was booted: %v", boots.asked)
+			}
+		})
+	}
+}
+
+// TestBootsInAnOutage: who may boot although servers of the project are in a cell that is down is a policy; who may not is told so in the words
+// of that policy, without a word of the cell.
+func TestBootsInAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		name, who, rule string
+		allowed         bool
+	}{
+		{"a member", member, "", false},
+		{"an administrator", admin, "", true},
+		{"a member, when everybody may", member, "@", true},
+		{"an administrator, when nobody may", admin, "!", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			boots, _ := c.withCalls()
+			c.withFlavors()
+			if tt.rule != "" {
+				rules, err := overlaid([]byte(`"os_compute_api:servers:create:cell_down": "` + tt.rule + `"`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.api.policy = &Policy{rules: rules}
+			}
+			boots.err = fmt.Errorf("project p1, cell1: %w", boot.ErrCellDown)
+			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)
+			if len(boots.down) != 1 || boots.down[0] != tt.allowed {
+				t.Errorf("allowed: %v, not %t", boots.down, tt.allowed)
+			}
+			if want := "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed."; got.status != 403 || got.message() != want {
+				t.Errorf("%d %s", got.status, got.text)
+			}
+		})
+	}
+}
+
+// TestRefusedBoots: what the scheduler's side says is told with its status.
+func TestRefusedBoots(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		status int
+		says   string
+	}{
+		{&boot.Invalid{Message: "No such class."}, 400, "badRequest: No such class."},
+		{fmt.Errorf("creating servers: %w", apidb.ErrUnavailable), 503, "serviceUnavailable: The API database cannot be used now. Send the request again in a moment."},
+		{errors.New("something else"), 500, ""},
+	} {
+		c := newCloud(t, Options{})
+		boots, _ := c.withCalls()
+		c.withFlavors()
+		boots.err = tt.err
+		got := c.do(member, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)
+		if got.status != tt.status || tt.says != "" && got.message() != tt.says || strings.Contains(got.text, "something else") {
+			t.Errorf("%v: %d %s", tt.err, got.status, got.text)
+		}
+	}
+}
+
+// TestHostNames of servers are made as Nova makes them.
+func TestHostNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"web1": "web1", "Web 1": "web-1", "a_b.c": "a-b-c", "é1": "é1", "日本": "", "-.x.-": "x", "a/b!c": "abc",
+		strings.Repeat("x", 70): strings.Repeat("x", 63), strings.Repeat("日", 70) + "y": "y", "..": "",
+	} {
+		if got := hostName(name); got != want {
+			t.Errorf("%q: %q, not %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// cellSource is the source of the reason that the cell disabled this host's service. It is taken back when the cell enables it, and
+// by nothing else; what an operator said with `compute-agent disable` is another's.
+const cellSource = "cell"
+
+// cellService is the agent's part in its cell. Its worker is made when the agent runs.
+type cellService struct {
+	url    string
+	client *cellclient.Client
+	worker *worker.Worker
+}
+
+// newCell makes what serves the cell of [cell_client], or nothing if there is none. No request is made.
+func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
+	if c.URL == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	how, err := access.CellOf(c).Cell(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := cellclient.New(how)
+	if err != nil {
+		return nil, fmt.Errorf("cell_client.url: %w", err)
+	}
+	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
+		Host: a.cfg.Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, Logger: a.log,
+		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables,
+	})}, nil
+}
+
+// serveCell does what the cell wants until ctx ends. An agent that has no cell forgets what a former one said.
+func (a *Agent) serveCell(ctx context.Context) {
+	if a.cell == nil {
+		if err := a.cellDisables(false, ""); err != nil {
+			a.log.Warn().Err(err).Msg("That a former cell had disabled this host could not be forgotten. It is tried again at the next start.")
+		}
+		return
+	}
+	defer a.cell.client.CloseIdle()
+	a.cell.worker.Run(ctx)
+}
+
+// instanceChanged tells the worker that a driver sees a change, or that its process is another one.
+func (a *Agent) instanceChanged(node, uuid string) {
+	if a.cell != nil {
+		a.cell.worker.Changed(node, uuid)
+	}
+}
+
+// cellDisables keeps that the cell disabled, or enabled, this host's service, and has the trackers tell Placement.
+func (a *Agent) cellDisables(isDisabled bool, why string) error {
+	before, was := a.disabledByCell()
+	switch {
+	case !isDisabled && !was:
+		return nil
+	case !isDisabled:
+		if err := a.disabled.Withdraw(cellSource, ""); err != nil {
+			return err
+		}
+		a.log.Info().Msg("The cell enabled this host's service again.")
+	default:
+		reason := oneLine(why)
+		if was && before == reason {
+			return nil
+		}
+		if err := a.disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
+			return err
+		}
+		a.log.Warn().Str("reason", reason).Msg("The cell disabled this host's service: nothing new is to be scheduled to this host. Guests that run are not affected.")
+	}
+	for _, d := range a.active() {
+		d.tracker.Refresh("the cell disabled or enabled the host")
+	}
+	return nil
+}
+
+// disabledByCell is the reason that the cell gave, if it did.
+func (a *Agent) disabledByCell() (reason string, is bool) {
+	for _, r := range a.disabled.Reasons("") {
+		if r.Source == cellSource {
+			return r.Reason, true
+		}
+	}
+	return "", false
+}
+
+// oneLine makes of what somebody told the compute API a reason that can be kept and shown.
+func oneLine(text string) string {
+	text = strings.TrimSpace(strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "�")))
+	for disabled.CheckReason(text) != nil && text != "" { // it is too long
+		text = string([]rune(text)[:min(utf8.RuneCountInString(text)-1, 500)])
+	}
+	if strings.TrimSpace(text) == "" {
+		return "by way of the compute API, without a reason"
+	}
+	return text
+}
+
+// guests are the nodes of all drivers, for the worker.
+type guests struct{ agent *Agent }
+
+// Nodes implements [worker.Guests].
+func (g guests) Nodes(context.Context) []worker.Node {
+	var out []worker.Node
+	for _, d := range g.agent.active() {
+		for _, n := range d.tracker.Status().Nodes {
+			if n.State == resourcetracker.Orphaned || n.UUID == "" {
+				continue
+			}
+			reported := !n.LastSuccess.IsZero()
+			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Tree: func() *providertree.Tree {
+				if !reported { // what is allocated may still be to be moved
+					return nil
+				}
+				return g.agent.placement.Known(n.UUID)
+			}})
+		}
+	}
+	return out
+}
+
+// manager is a driver's process, with the errors that a worker knows.
+type manager struct{ *host.Plugin }
+
+// Spawn implements [plugins.InstanceManager].
+func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	is, err := m.Plugin.Spawn(ctx, node, spec, tree)
+	if errors.Is(err, host.ErrBadRequest) {
+		err = fmt.Errorf("%w: %w", worker.ErrImpossible, err)
+	}
+	return is, err
+}
+
+// cellView is how the agent stands to its cell, for the status; nil: it has none.
+func (a *Agent) cellView() *control.Cell {
+	if a.cell == nil {
+		return nil
+	}
+	s := a.cell.worker.Status()
+	out := &control.Cell{
+		URL: a.cell.url, Up: s.Up, Since: s.Since, Error: s.Error, Denied: s.Denied, Service: s.Service.UUID, Refused: s.Refused,
+		Servers: s.Servers, Busy: s.Busy, ReportsWaiting: s.Waiting,
+		Spawns: control.Outcomes(s.Counts.Spawns), Destroys: control.Outcomes(s.Counts.Destroys),
+	}
+	for _, n := range s.Nodes {
+		out.Nodes = append(out.Nodes, n.Name)
+	}
+	for _, u := range s.Unknown {
+		out.Unknown = append(out.Unknown, control.UnknownGuest(u))
+	}
+	for _, st := range s.Stuck {
+		out.Stuck = append(out.Stuck, control.StuckServer{UUID: st.UUID, Want: string(st.Want), Since: st.Since, Problem: st.Problem})
+	}
+	return out
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+// cellHouse is a house that belongs to a real cell.
+type cellHouse struct {
+	*house
+	cell *cellclient.Client
+	url  string
+	away atomic.Bool // the cell answers 503
+	next int
+}
+
+func newCellHouse(t *testing.T) *cellHouse {
+	t.Helper()
+	h := &cellHouse{house: newHouse(t)}
+	store, err := sqlite.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1")
+	check(t, err)
+	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: 5 * time.Second, Logger: zerolog.Nop()})
+	check(t, err)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.away.Load() && strings.HasPrefix(r.URL.Path, "/v1/hosts/") {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+		service.ServeHTTP(w, r)
+	}))
+	h.url = web.URL
+	h.cell, err = cellclient.New(cellclient.Config{URL: web.URL})
+	check(t, err)
+	t.Cleanup(func() { h.cell.CloseIdle(); web.Close(); check(t, store.Close()) })
+	return h
+}
+
+// configureWith is configure with the cell, and a driver that makes guests.
+func (h *cellHouse) configureWith(url string) {
+	h.t.Helper()
+	if url != "" {
+		url = fmt.Sprintf("[cell_client]\nurl = %q\n", url)
+	}
+	h.configure(h.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n", url)
+}
+
+// placement sends a request to Placement, and returns the answer if it is of JSON.
+func (h *cellHouse) placement(method, path string, body any) map[string]any {
+	h.t.Helper()
+	content, err := json.Marshal(body)
+	check(h.t, err)
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.house.url+path, bytes.NewReader(content))
+	check(h.t, err)
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("OpenStack-API-Version", "placement 1.37")
+	resp, err := http.DefaultClient.Do(req)
+	check(h.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	check(h.t, err)
+	if resp.StatusCode >= 300 {
+		h.t.Fatalf("%s %s: %s: %s", method, path, resp.Status, answer)
+	}
+	var out map[string]any
+	_ = json.Unmarshal(answer, &out)
+	return out
+}
+
+// held says whether a consumer holds anything.
+func (h *cellHouse) held(uuid string) bool {
+	h.t.Helper()
+	all, _ := h.placement(http.MethodGet, "/allocations/"+uuid, nil)["allocations"].(map[string]any)
+	return len(all) > 0
+}
+
+// boot claims and places a server, as the compute API does.
+func (h *cellHouse) boot(image string) string {
+	h.t.Helper()
+	h.next++
+	uuid := fmt.Sprintf("dddddddd-0000-4000-8000-%012d", h.next)
+	h.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
+		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil,
+	})
+	_, err := h.cell.Insert(h.t.Context(), wire.Server{
+		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
+		Flavor: wire.Flavor{ID: "1", Name: "m1", VCPUs: 1, MemoryMB: 64}, CreatedAt: time.Now(),
+	})
+	check(h.t, err)
+	_, err = h.cell.Release(h.t.Context(), uuid)
+	check(h.t, err)
+	return uuid
+}
+
+// until waits until something is so.
+func (h *cellHouse) until(what string, is func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(deadline) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.t.Fatalf("it is never so: %s\n%s", what, h.log.String())
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-h.t.Context().Done():
+			return
+		}
+	}
+}
+
+// state is the vm_state of a server with its task and power state.
+func (h *cellHouse) state(uuid string) string {
+	h.t.Helper()
+	s, err := h.cell.Server(h.t.Context(), uuid)
+	check(h.t, err)
+	return fmt.Sprintf("%s %s %d", s.VMState, s.TaskState, s.PowerState)
+}
+
+// guests are those that the driver has, by the names of their files.
+func (h *cellHouse) guests() int {
+	h.t.Helper()
+	n := 0
+	check(h.t, filepath.WalkDir(filepath.Join(h.dir, "state", "drivers", "fake"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), "dddddddd-") {
+			n++
+		}
+		return err
+	}))
+	return n
+}
+
+// TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives that the cell, the driver and itself are away, and
+// touches nothing when it stops.
+func TestCell(t *testing.T) {
+	h := newCellHouse(t)
+	h.configureWith(h.url)
+	h.start()
+	<-h.ready
+	h.until("the cell knows the node", func() bool {
+		nodes, err := h.cell.ComputeNodes(t.Context(), false)
+		return err == nil && len(nodes) == 1 && nodes[0].UUID == uuidA && nodes[0].Host == "cn1"
+	})
+	first := h.boot("cirros")
+	h.until("it is active", func() bool { return h.state(first) == "active  1" })
+	if h.guests() != 1 || !h.held(first) {
+		t.Errorf("%d guests, allocations: %t", h.guests(), h.held(first))
+	}
+	bad := h.boot("windows")
+	h.until("it has failed", func() bool { return h.state(bad) == "error  0" })
+	if s, err := h.cell.Server(t.Context(), bad); err != nil || s.Fault == nil || s.Fault.Message != "Build of instance "+bad+` aborted: there is no image "windows"` || h.held(bad) {
+		t.Errorf("%+v, %v, allocations: %t", s.Fault, err, h.held(bad))
+	}
+	c := h.status().Cell
+	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (control.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
+		t.Errorf("%+v", c)
+	}
+
+	// The cell is away: the agent is as well as before, and the guest runs. What comes meanwhile is done when it is back.
+	mark := h.mark()
+	h.away.Store(true)
+	h.await(mark, "The cell does not answer")
+	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
+	second := h.boot("cirros")
+	h.until("the status says so", func() bool { c := h.status().Cell; return !c.Up && c.Error != "" })
+	if h.guests() != 1 {
+		t.Errorf("%d guests", h.guests())
+	}
+	h.away.Store(false)
+	h.until("the second is active", func() bool { return h.state(second) == "active  1" })
+
+	// The agent stops: the cell knows at once, and guests are as they were.
+	h.stop()
+	services, err := h.cell.Services(t.Context())
+	if err != nil || len(services) != 1 || services[0].Up {
+		t.Errorf("%+v, %v", services, err)
+	}
+	if h.guests() != 2 {
+		t.Errorf("%d guests", h.guests())
+	}
+	if answer, err := h.cell.Delete(t.Context(), first, wire.DeleteNormal); err != nil || !answer.Local {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	h.start()
+	<-h.ready
+	h.until("the first is cleaned up", func() bool { return h.guests() == 1 && !h.held(first) })
+	if _, err := h.cell.Delete(t.Context(), second, wire.DeleteNormal); err != nil {
+		t.Fatal(err)
+	}
+	h.until("the second is deleted", func() bool { s, err := h.cell.Server(t.Context(), second); return err == nil && s.Deleted })
+	if h.guests() != 0 || h.held(second) {
+		t.Errorf("%d guests, allocations: %t", h.guests(), h.held(second))
+	}
+}
+
+// TestDisabledByTheCell: the service is disabled by way of the compute API, and the trait comes and goes; what an operator said here stays, and what a cell said
+// goes with the cell.
+func TestDisabledByTheCell(t *testing.T) {
+	h := newCellHouse(t)
+	h.configureWith(h.url)
+	h.start()
+	<-h.ready
+	var service string
+	h.until("the cell has the service", func() bool { c := h.status().Cell; service = c.Service; return c.Up && service != "" })
+	disable := func(is bool, reason string) {
+		t.Helper()
+		_, err := h.cell.PatchService(t.Context(), service, wire.ServicePatch{Disabled: &is, DisabledReason: &reason})
+		check(t, err)
+	}
+	disable(true, "new\nmemory")
+	h.until("it has the trait", func() bool { return h.isDisabled(uuidA) })
+	if r := h.reasons(); len(r) != 1 || r[0].Source != "cell" || r[0].Reason != "new memory" {
+		t.Errorf("%+v", r)
+	}
+	_, err := control.NewClient(filepath.Join(h.dir, "run", "agent.sock")).Disable(t.Context(), control.DisableRequest{Reason: "a fan"})
+	check(t, err)
+	disable(false, "")
+	h.until("only the operator's reason is left", func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
+	if !h.isDisabled(uuidA) {
+		t.Error("the operator's word does not count any more")
+	}
+	disable(true, "again")
+	h.until("both", func() bool { return len(h.reasons()) == 2 })
+	h.stop()
+	h.configureWith("")
+	h.start()
+	<-h.ready
+	h.until("the cell's is forgotten without a cell", func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// consumers is what of Placement grants needs; *reportclient.Client has it.
+type consumers interface {
+	Consumer(ctx context.Context, uuid string) (reportclient.Consumer, error)
+	DeleteOurPart(ctx context.Context, consumer reportclient.Consumer, ours []string) (changed bool, err error)
+}
+
+// grants are the allocations of servers, for the worker.
+type grants struct{ placement consumers }
+
+// grantTries is how often allocations are read again that somebody else writes meanwhile.
+const grantTries = 5
+
+// Granted implements [worker.Allocations]. One GET.
+func (g grants) Granted(ctx context.Context, uuid string) (map[string]map[string]int64, error) {
+	c, err := g.placement.Consumer(ctx, uuid)
+	return c.Resources, err
+}
+
+// Remove implements [worker.Allocations]: all that the consumer holds goes, on other providers too, for the server is gone. Each try is bound to the
+// generation that was read. One GET and, if it holds something, one PUT.
+func (g grants) Remove(ctx context.Context, uuid string) error {
+	var err error
+	for range grantTries {
+		var c reportclient.Consumer
+		if c, err = g.placement.Consumer(ctx, uuid); err != nil {
+			return err
+		}
+		_, err = g.placement.DeleteOurPart(ctx, c, slices.Collect(maps.Keys(c.Resources)))
+		if !errors.Is(err, reportclient.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("somebody else writes what consumer %s holds again and again: %w", uuid, err)
+}

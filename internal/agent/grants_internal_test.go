@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// contested is a consumer that somebody else writes so many times.
+type contested struct {
+	generation int64
+	writes     int
+	held       map[string]map[string]int64
+	reads      int
+}
+
+func (c *contested) Consumer(_ context.Context, uuid string) (reportclient.Consumer, error) {
+	c.reads++
+	generation := c.generation
+	return reportclient.Consumer{UUID: uuid, Generation: &generation, Resources: c.held}, nil
+}
+
+func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consumer, ours []string) (bool, error) {
+	if c.writes > 0 {
+		c.writes--
+		c.generation++
+	}
+	switch {
+	case len(consumer.Resources) == 0:
+		return false, nil
+	case *consumer.Generation != c.generation:
+		return true, fmt.Errorf("PUT: %w", reportclient.ErrConflict)
+	case len(ours) != len(c.held):
+		return true, errors.New("a part was kept")
+	}
+	c.held = nil
+	return true, nil
+}
+
+// TestRemovingAllocations: what somebody else writes meanwhile is read again, a few times, and nothing is done where there is nothing.
+func TestRemovingAllocations(t *testing.T) {
+	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
+		c := &contested{writes: writes, held: map[string]map[string]int64{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
+		err := grants{c}.Remove(t.Context(), "u")
+		if (err == nil) != want || (c.held == nil) != want || (err != nil && !errors.Is(err, reportclient.ErrConflict)) {
+			t.Errorf("%d writes: %v, holds %v", writes, err, c.held)
+		}
+		if c.reads != min(writes+1, grantTries) {
+			t.Errorf("%d writes: read %d times", writes, c.reads)
+		}
+	}
+	nothing := &contested{}
+	if err := (grants{nothing}).Remove(t.Context(), "u"); err != nil || nothing.reads != 1 {
+		t.Errorf("%v after %d reads", err, nothing.reads)
+	}
+}
+
+// TestReasonsOfTheCell: whatever somebody told the compute API becomes a reason that can be kept.
+func TestReasonsOfTheCell(t *testing.T) {
+	for text, want := range map[string]string{
+		"a fan": "a fan", "": "by way of the compute API, without a reason", " \n\t": "by way of the compute API, without a reason",
+		"two\nlines": "two lines", "\x1b[31mred": "[31mred", "\u202eevil": "evil", strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",
+	} {
+		got := oneLine(text)
+		if got != want || disabled.CheckReason(got) != nil || !utf8.ValidString(got) {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
