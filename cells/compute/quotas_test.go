@@ -58,7 +58,7 @@ func TestQuotasAreSetTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if set == nil || len(set) == 0 {
+		if len(set) == 0 {
 			set = nil
 		}
 		if diff := gocmp.Diff(tt.set, set); diff != "" {
