@@ -69,18 +69,20 @@ func (s *Service) schedule(ctx context.Context, w *workers) error {
 		w.all.Go(func() {
 			defer func() { <-w.slots }()
 			defer free()
-			s.attempt(ctx, uuid, view)
+			s.attempt(ctx, uuid, view, needsPlacement)
 		})
 	}
 	return nil
 }
 
 // attempt schedules one server, or puts it off.
-func (s *Service) attempt(ctx context.Context, uuid string, v *view) {
+func (s *Service) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
 	err := s.build(ctx, uuid, v)
 	switch {
 	case err == nil:
-		s.delay.succeeded(uuid)
+		if s.delay.succeeded(uuid, asksPlacement) {
+			s.o.Logger.Info().Msg("Placement can be used again; what stayed in BUILD is scheduled.")
+		}
 	case ctx.Err() != nil:
 	case placing.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
@@ -143,11 +145,17 @@ func (d *delays) failed(uuid string, now time.Time) time.Duration {
 	return d.servers[uuid].more(now)
 }
 
-func (d *delays) succeeded(uuid string) {
+// succeeded ends the wait for a server, and for Placement if that was asked; back says that it was waited for.
+func (d *delays) succeeded(uuid string, asksPlacement bool) (back bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.servers, uuid)
+	if !asksPlacement {
+		return false
+	}
+	back = d.placement.wait > 0
 	d.placement = delay{}
+	return back
 }
 
 // placementFailed puts off all that needs Placement; first says that it was not put off before.

@@ -93,7 +93,7 @@ func (s *service) node(n int, inventory map[string]int, traits ...string) {
 	s.put("/resource_providers/"+id(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
 }
 
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func begin(t *testing.T) (*service, *placing.Client) {
 	return s, client(t, s)
 }
 
-func client(t *testing.T, transport http.RoundTripper, change ...func(*placing.Config)) *placing.Client {
+func client(t testing.TB, transport http.RoundTripper, change ...func(*placing.Config)) *placing.Client {
 	t.Helper()
 	cfg := placing.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
