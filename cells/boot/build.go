@@ -32,6 +32,7 @@ type build struct {
 	s      *Service
 	server wire.Server
 	spec   apidb.RequestSpec
+	view   *view
 	hosts  *hosts
 
 	held       *placing.Held   // what it held when it was last read; nil: nothing is known
@@ -39,7 +40,9 @@ type build struct {
 	failed     map[string]bool // cells that did not take it
 	tried      int             // targets
 	restarted  bool            // what an earlier attempt left was given back
+	looked     bool            // new hosts were looked for
 	candidates int
+	unmapped   int // candidates on nodes that no cell is known of
 }
 
 // build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
@@ -65,7 +68,7 @@ func (s *Service) build(ctx context.Context, uuid string, v *view) error {
 	if err != nil {
 		return fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
 	}
-	b := &build{s: s, server: request.Server, spec: spec, hosts: hosts, failed: map[string]bool{}}
+	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}}
 	return b.place(ctx)
 }
 
@@ -79,6 +82,12 @@ func (b *build) place(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	if len(targets) == 0 && b.mayBeNew() {
+		if b.hosts, err = b.newHosts(ctx); err != nil {
+			return err
+		}
+		return b.place(ctx)
+	}
 	for _, t := range targets {
 		if b.failed[t.cell.UUID] {
 			continue
@@ -88,7 +97,8 @@ func (b *build) place(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers; %d were tried.", b.candidates, len(targets), b.tried))
+	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d were tried.",
+		b.candidates, len(targets), b.unmapped, b.tried))
 }
 
 // targets asks Placement for candidates.
@@ -110,8 +120,29 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 		}
 		candidates = append(candidates, some...)
 	}
-	b.candidates = len(candidates)
+	b.candidates, b.unmapped = len(candidates), 0
+	for _, c := range candidates {
+		if _, mapped := b.hosts.nodes[c.Root]; !mapped {
+			b.unmapped++
+		}
+	}
 	return b.hosts.targets(candidates, b.spec, b.s.o.Zone), nil
+}
+
+// mayBeNew reports whether a host that could take the server may be there and not be mapped yet, where hosts are mapped without being asked to.
+func (b *build) mayBeNew() bool {
+	if b.looked || b.s.o.DiscoverInterval <= 0 {
+		return false
+	}
+	forced := b.hosts.forced(b.spec)
+	return b.unmapped > 0 || forced != nil && len(forced) == 0
+}
+
+// newHosts maps the hosts that are not mapped yet, and returns all. It costs one request to each cell, for all servers that wait for it together.
+func (b *build) newHosts(ctx context.Context) (*hosts, error) {
+	b.looked = true
+	b.view.discover(ctx)
+	return b.view.hosts(ctx)
 }
 
 // try goes all the way with one target. It is placed, or there is an error, or the next one is to be tried.

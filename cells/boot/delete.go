@@ -82,6 +82,8 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 	}
 	if answer.Local {
 		late(s.unallocate(ctx, uuid, cell), "the removal of its allocations")
+	} else if answer.Server.Deleted && !building {
+		return fmt.Errorf("server %s in cell %s was deleted before: %w", uuid, cell.Name, apidb.ErrNotFound)
 	}
 	return nil
 }

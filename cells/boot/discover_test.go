@@ -8,9 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestDiscover: new hosts are mapped once; a cell that is down is left for later, and so is a host that is in two cells.
@@ -164,4 +167,30 @@ func TestCompare(t *testing.T) {
 	w.must(w.store.SetQueued(ctx, wrong))
 	w.must(w.boot.Reconcile(ctx))
 	diff(t, "nyyy"+"nyyn"+"-", w.flags(uuids...)) // of one that the cell does not know nobody can tell
+}
+
+// TestNewHostsAreFoundWhenTheyAreNeeded: a server that only hosts could take that are not mapped yet does not fail for that; servers that are scheduled
+// together have them looked for once, and where hosts are mapped by hand only, they are not.
+func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"by itself": time.Hour, "by hand": 0} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{0}, func(b *boot.Options, _ *quota.Options) { b.DiscoverInterval = interval })
+			w.sites[1].agents = append(w.sites[1].agents, newAgent(w, w.sites[1], "new"))
+			w.beat()
+			made, err := w.create(func(r *boot.Request) { r.Min = 3 })
+			w.must(err)
+			w.sites[1].link.counted()
+			w.schedule()
+			asked := w.sites[1].link.counted()["GET /v1/compute-nodes"]
+			for _, s := range made {
+				row := w.row(s.UUID)
+				if interval > 0 && (row.Host != "new" || asked != 1) {
+					t.Errorf("it is %s on %q, new hosts were looked for %d times", row.VMState, row.Host, asked)
+				}
+				if interval == 0 && (row.VMState != wire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes that no cell is known of")) {
+					t.Errorf("it is %+v, new hosts were looked for %d times", row, asked)
+				}
+			}
+		})
+	}
 }

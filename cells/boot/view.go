@@ -25,9 +25,20 @@ const viewAge = 5 * time.Second
 type view struct {
 	s *Service
 
-	mu   sync.Mutex
-	seen time.Time
-	last *hosts
+	mu         sync.Mutex
+	seen       time.Time
+	discovered time.Time
+	last       *hosts
+}
+
+// discover maps new hosts, if that was not done a moment ago, and has the hosts looked at again.
+func (v *view) discover(ctx context.Context) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if now := v.s.o.Now(); v.discovered.IsZero() || now.Sub(v.discovered) >= viewAge {
+		v.s.discoverAndSay(ctx)
+		v.discovered, v.last = v.s.o.Now(), nil
+	}
 }
 
 // hosts are all hosts that could take a server.

@@ -45,10 +45,11 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	image := memberString(asked, "imageRef")
-	if image == "" {
+	// An empty one that is given stands for an empty disk: for a server booted from a volume it is given empty, too. There are no volumes here.
+	if _, given := asked.Get("imageRef"); !given {
 		return badRequest("Missing imageRef attribute")
 	}
+	image := memberString(asked, "imageRef")
 	if err := x.askedNetworks(asked); err != nil {
 		return err
 	}

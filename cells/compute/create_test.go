@@ -77,6 +77,7 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 			why: "there are no networks", status: 400,
 			says: `badRequest: networks: this service has no networks; send "networks": "none".`,
 		},
+		"post-bfv-image-empty":         {why: "an empty image is an empty disk", status: 202},
 		"post-ram-quota-reader":        notReaders("servers:create"),
 		"delete-reader":                notReaders("servers:delete"),
 		"action-restore-reader":        notReaders("os-deferred-delete:restore"),
