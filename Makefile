@@ -64,6 +64,10 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
 
+.PHONY: storm-cells
+storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, while servers come and go.
+	go test ./internal/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
+
 .PHONY: faults races fleet
 faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
 	go test ./internal/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/authn"
@@ -30,6 +31,9 @@ import (
 
 // APIDatabase is the name of the API database in a state directory.
 const APIDatabase = "compute_api.db"
+
+// cellCalls is how often at most a request of the compute API waits for cells, one time after the other.
+const cellCalls = 4
 
 // APIConfig is what a compute API is made of. Database, Auth, CellClient and Placement are needed.
 type APIConfig struct {
@@ -66,6 +70,8 @@ type API struct {
 	gatherer *gather.Gatherer
 	boot     *boot.Service
 	handler  *compute.API
+	metrics  *metrics.API
+	ready    readiness
 	tls      *tls.Config
 	cfg      APIConfig
 }
@@ -73,7 +79,8 @@ type API struct {
 // NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or Placement yet. Errors wrap [ErrConfig], or say
 // what is wrong with the database.
 func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
-	a := &API{cfg: cfg}
+	a := &API{cfg: cfg, metrics: metrics.NewAPI(nil)}
+	a.ready.look = a.look
 	var err error
 	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -105,13 +112,17 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	a.boot, err = boot.New(boot.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		LockFile: a.store.Path() + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
-		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Logger: cfg.Logger,
+		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
 	a.handler = compute.New(compute.Config{
-		Store: a.store, Gatherer: a.gatherer, Boot: a.boot, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Logger: cfg.Logger,
+		Store: a.store, Gatherer: a.gatherer, Boot: a.boot, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
+		Logger: cfg.Logger,
+	})
+	a.metrics.Watch(metrics.APISources{
+		Cells: a.store.Cells, States: a.gatherer.States, Pending: a.store.CountPending, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
 	})
 	return a, nil
 }
@@ -135,7 +146,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	group.Go(func() error { return a.boot.Run(behind) })
 	group.Go(func() error {
 		defer stop()
-		return serveHTTP(ctx, l, a.Handler(), a.tls, a.cfg.Logger)
+		return serveHTTP(ctx, l, a.Handler(), a.tls, cellCalls*a.cfg.CellTimeout, a.cfg.Logger)
 	})
 	return group.Wait()
 }

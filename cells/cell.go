@@ -16,6 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/metrics"
+	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/servertls"
 )
 
@@ -40,6 +42,8 @@ type CellConfig struct {
 type Cell struct {
 	store   celldb.Store
 	handler *cell.Cell
+	metrics *metrics.Cell
+	ready   readiness
 	tls     *tls.Config
 	cfg     CellConfig
 }
@@ -54,13 +58,20 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := cell.New(cell.Config{
-		Store: store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version, Logger: cfg.Logger,
+	c := &Cell{metrics: metrics.NewCell(nil), tls: config, cfg: cfg}
+	c.store, c.ready.look = c.metrics.Timed(store), c.look
+	c.handler, err = cell.New(cell.Config{
+		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
+		Observer: c.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
 	}
-	return &Cell{store: store, handler: handler, tls: config, cfg: cfg}, nil
+	c.metrics.Watch(metrics.CellSources{
+		Hosts:   func(ctx context.Context) ([]wire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
+		Servers: store.CountStates, Waiting: c.handler.Waiting,
+	})
+	return c, nil
 }
 
 // Handler is the HTTP side.
@@ -71,7 +82,7 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 	if err := c.cfg.Auth.CheckListen(l.Addr().Network(), l.Addr().String()); err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())
 	}
-	return serveHTTP(ctx, l, c.handler, c.tls, c.cfg.Logger)
+	return serveHTTP(ctx, l, c.handler, c.tls, 0, c.cfg.Logger)
 }
 
 // Close closes the database. Stop serving first.

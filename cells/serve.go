@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
 	"net"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,8 +26,8 @@ import (
 // ErrConfig is wrapped by all errors about a configuration that cannot work.
 var ErrConfig = errors.New("invalid configuration of cells")
 
-// How long a request may take to arrive, an idle connection may stay, and requests under way may take to end when the service stops. An answer has no
-// bound of its own: a long poll waits, and each handler has its deadline.
+// How long a request may take to arrive, an answer to be made and sent beside the time that its handler may wait for others, an idle connection may
+// stay, and requests under way may take to end when the service stops.
 const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 60 * time.Second
@@ -49,14 +51,17 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
-	l, err := lc.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
+	lc.Control = ownersOnly
+	return lc.Listen(ctx, "unix", path)
+}
+
+// ownersOnly gives a unix socket its mode before it has a name: nobody else can connect in between.
+func ownersOnly(_, _ string, c syscall.RawConn) error {
+	var err error
+	if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {
+		return failed
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+	return err
 }
 
 // removeStale removes a socket that nobody answers on.
@@ -90,13 +95,12 @@ func isPrivate(a net.Addr) bool {
 	return false
 }
 
-// serveHTTP answers requests until the context ends; it closes the listener in any case.
-func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, logger zerolog.Logger) error {
+// serveHTTP answers requests until the context ends; it closes the listener in any case. longest is how long a handler may wait for others.
+func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, longest time.Duration, logger zerolog.Logger) error {
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           arriving(handler),
 		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
+		WriteTimeout:      longest + answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(connectionLog{logger}, "", 0),
@@ -105,6 +109,33 @@ func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config
 		l = tls.NewListener(l, config)
 	}
 	return serve.Until(ctx, server, l, stopGrace)
+}
+
+// arriving bounds how long the body of a request may take to come. It ends with the body: http.Server's ReadTimeout goes on, and when it is over the
+// context of a handler that is still at work ends, as if its client had gone away.
+func arriving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(requestTimeout)) // only a connection that is gone takes none
+			r.Body = &body{r.Body, control}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// body takes the bound away when it has come.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // connectionLog takes the lines that net/http logs, which are about single connections.

@@ -8,9 +8,9 @@ set -euo pipefail
 # To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
-# start services), and systemd-analyze; clients that were written for Placement; and what the driver in Python is built from
-# (examples/driver-python).
-test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-osc-placement
+# start services), and systemd-analyze; clients that were written for Placement and Nova; and what the driver in Python is
+# built from (examples/driver-python).
+test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler)
 # To measure beside the real Placement: its code, what serves it and its database, each without a service of the machine
 # (mariadb-server and placement-api would start one).

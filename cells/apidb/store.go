@@ -213,8 +213,9 @@ type Store interface {
 	Flavor(ctx context.Context, id string) (Flavor, error)
 	// CreateFlavor makes one. [ErrExists] for a flavorid or name that there is.
 	CreateFlavor(ctx context.Context, f Flavor) error
-	// UpdateFlavor sets description and extra specs.
-	UpdateFlavor(ctx context.Context, f Flavor) error
+	// ChangeFlavor has change set description and extra specs of a flavor as it is while nobody else can write; of two changes at once none is
+	// lost. An error of change is returned and nothing written. [ErrNotFound].
+	ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (Flavor, error)
 	DeleteFlavor(ctx context.Context, id string) error
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.

@@ -3,6 +3,7 @@
 package boot_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -530,6 +531,39 @@ func TestSoftDelete(t *testing.T) {
 		t.Errorf("after its time the row is %+v", row)
 	}
 	w.consistent(map[string]bool{uuid: false, other: true})
+}
+
+// TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing of what follows.
+func TestNobodyWaitsForTheAnswer(t *testing.T) {
+	w := begin(t, []int{1}, func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
+	uuid := w.created()
+	w.schedule()
+	w.work()
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	// gone is a request whose client goes away while the cell works on it.
+	gone := func(what string) context.Context {
+		asking, leave := context.WithCancel(ctx)
+		link := w.site(m.CellUUID).link
+		link.when(func(r *http.Request) fault {
+			if strings.HasSuffix(r.URL.Path, "/"+what) {
+				leave()
+			}
+			return up
+		})
+		t.Cleanup(func() { link.when(nil); leave() })
+		return asking
+	}
+	w.must(w.boot.Delete(gone("delete"), m, true))
+	if !w.queued(uuid) {
+		t.Error("it is deleted, and that is not noted")
+	}
+	w.work()
+	_, err = w.boot.Restore(gone("restore"), m)
+	w.must(err)
+	if w.queued(uuid) {
+		t.Error("it is restored, and that is not noted")
+	}
 }
 
 func (w *world) queued(uuid string) bool {

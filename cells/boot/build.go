@@ -42,7 +42,9 @@ type build struct {
 	restarted  bool            // what an earlier attempt left was given back
 	looked     bool            // new hosts were looked for
 	candidates int
-	unmapped   int // candidates on nodes that no cell is known of
+	unmapped   int             // candidates on nodes that no cell is known of
+	more       bool            // Placement may have more candidates than it gave
+	searched   map[string]bool // nodes that were asked for by themselves
 }
 
 // build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
@@ -82,23 +84,36 @@ func (b *build) place(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if len(targets) == 0 && b.mayBeNew() {
+	if placed, err := b.tryEach(ctx, targets); placed || err != nil {
+		return err
+	}
+	if b.more {
+		if placed, err := b.search(ctx); placed || err != nil {
+			return err
+		}
+	}
+	if b.tried == 0 && len(targets) == 0 && b.mayBeNew() {
 		if b.hosts, err = b.newHosts(ctx); err != nil {
 			return err
 		}
 		return b.place(ctx)
 	}
+	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d hosts were asked for by themselves; %d were tried.",
+		b.candidates, len(targets), b.unmapped, len(b.searched), b.tried))
+}
+
+// tryEach tries targets until one takes the server.
+func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err error) {
 	for _, t := range targets {
 		if b.failed[t.cell.UUID] {
 			continue
 		}
 		b.tried++
 		if placed, err := b.try(ctx, t); placed || err != nil {
-			return err
+			return placed, err
 		}
 	}
-	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d were tried.",
-		b.candidates, len(targets), b.unmapped, b.tried))
+	return false, nil
 }
 
 // targets asks Placement for candidates.
@@ -107,9 +122,10 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 	if err != nil {
 		return nil, err
 	}
-	trees := []string{""}
+	request.Limit = b.s.o.MaxCandidates
+	trees, all := []string{""}, true
 	if forced := b.hosts.forced(b.spec); forced != nil {
-		trees = forced
+		trees, all = forced, false
 	}
 	var candidates []placing.Candidate
 	for _, tree := range trees {
@@ -120,7 +136,7 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 		}
 		candidates = append(candidates, some...)
 	}
-	b.candidates, b.unmapped = len(candidates), 0
+	b.candidates, b.unmapped, b.more = len(candidates), 0, all && len(candidates) >= b.s.o.MaxCandidates
 	for _, c := range candidates {
 		if _, mapped := b.hosts.nodes[c.Root]; !mapped {
 			b.unmapped++
@@ -280,6 +296,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 // abandon removes what this attempt gave to a server whose owner deleted it. Whatever else there may be the reconciler finds by the
 // claim, which stays if Placement does not answer.
 func (b *build) abandon(ctx context.Context) error {
+	b.s.built(Abandoned)
 	if !b.allocated {
 		return nil
 	}
@@ -301,7 +318,7 @@ func (b *build) nowhere(ctx context.Context, why string) error {
 			return err
 		}
 		again := !b.allocated && !b.restarted
-		b.allocated, b.held, b.restarted = false, nil, true
+		b.allocated, b.held, b.restarted, b.searched = false, nil, true, nil
 		if again {
 			b.tried = 0
 			return b.place(ctx)
@@ -370,6 +387,11 @@ func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free
 	}
 	if err := s.o.Store.Built(ctx, uuid); err != nil {
 		return fmt.Errorf("ending the build of server %s: %w", uuid, err)
+	}
+	if cell.IsCell0() {
+		s.built(Unplaced)
+	} else {
+		s.built(Placed)
 	}
 	return s.step("built")
 }

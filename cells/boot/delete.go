@@ -67,7 +67,9 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 	if err := s.step("delete"); err != nil {
 		return err
 	}
-	// It is deleted from here on, whatever else can be done now.
+	// It is deleted from here on, whatever else can be done now, and also if whoever asked does not wait for it.
+	ctx, cancel := s.afterwards(ctx)
+	defer cancel()
 	late := func(err error, what string) {
 		if err != nil {
 			s.o.Logger.Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("A server is deleted, and " + what + " is done later.")
@@ -86,6 +88,12 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 		return fmt.Errorf("server %s in cell %s was deleted before: %w", uuid, cell.Name, apidb.ErrNotFound)
 	}
 	return nil
+}
+
+// afterwards is the context of what follows from a cell's yes. It does not end with the request: a deletion that is not noted would keep its
+// project from booting as soon as its cell is down, until that is back.
+func (s *Service) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), graceful)
 }
 
 // unallocate removes the allocations of a server that its cell deleted, and tells the cell.
@@ -131,6 +139,8 @@ func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (wire.Server, er
 	if err != nil {
 		return wire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
 	}
+	ctx, cancel := s.afterwards(ctx)
+	defer cancel()
 	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
 		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("A server is restored, and noting that is done later.")
 	}

@@ -25,6 +25,7 @@
 //
 // A boot is, beside the API database: one survey of each cell when it is asked for; then GET /allocation_candidates and PUT
 // /allocations, one survey of each cell for the second look at the quota, and an insert and a release in one cell. The services of
-// all cells are asked for once for all that is scheduled together. A reconciler's round is one request to each cell that is up, and
+// all cells are asked for once for all that is scheduled together. Where Placement has more candidates than it gives at once, and none of these
+// takes the server, the hosts are asked for one by one. A reconciler's round is one request to each cell that is up, and
 // one more to those with servers to compare.
 package boot

@@ -93,13 +93,13 @@ func (s *Service) clearClaim(ctx context.Context, uuid string) error {
 			return err
 		}
 		if state, known := states[uuid]; known && !state.Deleted {
-			return s.o.Store.Unclaim(ctx, uuid) // its cell accounts for it
+			return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid)) // its cell accounts for it
 		}
 	}
 	if err := s.o.Placement.Release(ctx, uuid); err != nil {
 		return err
 	}
-	return s.o.Store.Unclaim(ctx, uuid)
+	return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid))
 }
 
 // finishAll does what a cell has left to do.
@@ -109,11 +109,11 @@ func (s *Service) finishAll(ctx context.Context, cell apidb.Cell, u wire.Unfinis
 		errs = append(errs, s.alone(h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }))
 	}
 	for _, h := range u.Unfreed {
-		errs = append(errs, s.alone(h.UUID, func() error { return s.unallocate(ctx, h.UUID, cell) }))
+		errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }))
 	}
 	if s.o.Reclaim > 0 {
 		for _, h := range u.Reclaimable {
-			errs = append(errs, s.alone(h.UUID, func() error { return s.reclaim(ctx, cell, h) }))
+			errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }))
 		}
 	}
 	return errors.Join(errs...)
@@ -130,9 +130,9 @@ func (s *Service) finishHidden(ctx context.Context, cell apidb.Cell, uuid string
 		switch {
 		case m.CellUUID == cell.UUID:
 			_, err := c.Release(ctx, uuid)
-			return struct{}{}, err
+			return struct{}{}, s.corrected(ReleasedHidden, err)
 		case unknown, m.CellUUID != "", m.Queued():
-			return struct{}{}, c.Discard(ctx, uuid)
+			return struct{}{}, s.corrected(DiscardedHidden, c.Discard(ctx, uuid))
 		}
 		return struct{}{}, nil // nothing is decided yet
 	})
@@ -234,7 +234,7 @@ func (s *Service) correct(ctx context.Context, cell apidb.Cell, uuids []string) 
 			}
 			s.o.Logger.Info().Str("server", uuid).Str("cell", cell.Name).Bool("queued_for_delete", !m.Queued()).
 				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")
-			return s.o.Store.SetQueued(ctx, map[string]bool{uuid: !m.Queued()})
+			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{uuid: !m.Queued()}))
 		}))
 	}
 	return errors.Join(errs...)

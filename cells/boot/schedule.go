@@ -78,6 +78,9 @@ func (s *Service) schedule(ctx context.Context, w *workers) error {
 // attempt schedules one server, or puts it off.
 func (s *Service) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
 	err := s.build(ctx, uuid, v)
+	if err != nil && ctx.Err() == nil {
+		s.built(PutOff)
+	}
 	switch {
 	case err == nil:
 		if s.delay.succeeded(uuid, asksPlacement) {

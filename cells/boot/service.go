@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -36,6 +37,8 @@ type Options struct {
 	LockFile string
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int
+	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler] max_placement_results. 0: [placing.DefaultLimit].
+	MaxCandidates int
 	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "": nova.
 	Zone string
 	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft delete.
@@ -49,6 +52,8 @@ type Options struct {
 	// DiscoverInterval is how often new hosts are mapped. 0: never.
 	DiscoverInterval time.Duration
 
+	// Observer is told of builds and corrections; nil costs nothing.
+	Observer Observer
 	// Now is the clock; nil: time.Now.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -66,6 +71,8 @@ type Service struct {
 	busy  busy
 	delay delays
 
+	scheduling atomic.Bool // it has the lock
+
 	after func(step string) error // tests end the process here; nil otherwise
 
 	mu     sync.Mutex
@@ -79,6 +86,9 @@ func New(o Options) (*Service, error) {
 	}
 	if o.Workers <= 0 {
 		o.Workers = 8
+	}
+	if o.MaxCandidates <= 0 {
+		o.MaxCandidates = placing.DefaultLimit
 	}
 	if o.Zone == "" {
 		o.Zone = "nova"
@@ -113,6 +123,8 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.release()
+	s.scheduling.Store(true)
+	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleAlways(ctx) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndSay) })

@@ -105,18 +105,8 @@ func (h *hosts) targets(candidates []placing.Candidate, spec apidb.RequestSpec, 
 		if !mapped || ways[c.Root] >= perNode {
 			continue
 		}
-		t := target{candidate: c, node: node, cell: h.cells[node.CellUUID], zone: defaultZone}
-		service, known := h.services[hostKey{node.CellUUID, node.Host}]
-		if known && service.Zone != "" {
-			t.zone = service.Zone
-		}
-		switch {
-		case !known, !service.Up, service.Disabled: // also of cells that are down, disabled, or gone
-		case spec.Host != "" && spec.Host != node.Host:
-		case spec.Node != "" && spec.Node != node.Name:
-		case spec.Zone != "" && spec.Zone != t.zone:
-		default:
-			found = append(found, t)
+		if zone, able := h.able(node, spec, defaultZone); able {
+			found = append(found, target{candidate: c, node: node, cell: h.cells[node.CellUUID], zone: zone})
 			ways[c.Root]++
 		}
 	}
@@ -125,6 +115,18 @@ func (h *hosts) targets(candidates []placing.Candidate, spec apidb.RequestSpec, 
 			cmp.Compare(lot(spec.InstanceUUID, a.node.UUID), lot(spec.InstanceUUID, b.node.UUID)))
 	})
 	return found
+}
+
+// able reports whether the host of a node takes servers, and this one, and in which zone it is.
+func (h *hosts) able(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
+	service, known := h.services[hostKey{node.CellUUID, node.Host}]
+	if !known || !service.Up || service.Disabled { // also of cells that are down, disabled, or gone
+		return "", false
+	}
+	if zone = service.Zone; zone == "" {
+		zone = defaultZone
+	}
+	return zone, (spec.Host == "" || spec.Host == node.Host) && (spec.Node == "" || spec.Node == node.Name) && (spec.Zone == "" || spec.Zone == zone)
 }
 
 // forced are the nodes that an administrator chose; nil if none did.

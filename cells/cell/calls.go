@@ -267,6 +267,7 @@ func (c *Cell) postReports(r *http.Request) (any, error) {
 	}
 	refused, err := c.config.Store.Apply(r.Context(), host, request.Reports, c.moment())
 	c.rings(host, err)
+	c.observeReports(request.Reports, refused)
 	return wire.ReportsAnswer{Refused: refused}, err
 }
 

@@ -175,6 +175,20 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestRequestsForAnotherCell: under a wrong address a cell does not answer for another one, whose servers it does not know.
+func TestRequestsForAnotherCell(t *testing.T) {
+	w := begin(t, func(c *cell.Config) { c.Name = "cell one/1" })
+	w.register("h1")
+	for name, want := range map[string]int{"": 200, "cell%20one%2F1": 200, "cell1": 421} {
+		for _, target := range []string{"/v1/cell", "/v1/services", "/v1/hosts/h1/work"} {
+			got := w.send("GET", target, nil, func(r *http.Request) { r.Header.Set(wire.HeaderCell, name) })
+			if got.Code != want || want == 421 && !strings.Contains(got.Body.String(), `"another_cell"`) {
+				t.Errorf("GET %s for %q: answered %d %s, want %d", target, name, got.Code, got.Body, want)
+			}
+		}
+	}
+}
+
 func TestCellSaysWhoItIs(t *testing.T) {
 	w := begin(t)
 	got := do[wire.CellInfo](w, "GET", "/v1/cell", nil)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,6 +17,8 @@ import (
 
 // Config is what a cell is made of.
 type Config struct {
+	// Name is the cell's: requests that are for another one are refused. "" takes them all.
+	Name  string
 	Store celldb.Store
 	Auth  Auth
 	// ReportInterval is how often agents are asked to show life; 10 s when zero.
@@ -28,6 +31,8 @@ type Config struct {
 	MaxWaiting int
 	// Version is this program's, for GET /v1/cell.
 	Version string
+	// Observer is told of every answer and report; nil costs nothing.
+	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -38,6 +43,8 @@ type Cell struct {
 	config Config
 	routes *http.ServeMux
 	bells  bells
+
+	waiting atomic.Int64 // requests in work
 }
 
 // New makes a cell. The store stays the caller's.
@@ -105,14 +112,18 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 			stop()
 			return work, err
 		}
+		c.waiting.Add(1)
 		select {
 		case <-ctx.Done():
-			stop()
-			return wire.Work{}, ctx.Err()
+			err = ctx.Err()
 		case <-over:
 			last = true
 		case <-rung:
 		}
+		c.waiting.Add(-1)
 		stop()
+		if err != nil {
+			return wire.Work{}, err
+		}
 	}
 }

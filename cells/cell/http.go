@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -36,7 +37,12 @@ type call struct {
 func (c *Cell) routed() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, one := range c.calls() {
-		mux.HandleFunc(one.method+" "+one.path, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one) })
+		mux.HandleFunc(one.method+" "+one.path, func(w http.ResponseWriter, r *http.Request) {
+			if o, is := w.(*observed); is {
+				o.call = &one
+			}
+			c.serve(w, r, one)
+		})
 	}
 	return mux
 }
@@ -54,7 +60,9 @@ func (o *outcome) Write(p []byte) (int, error) { return len(p), nil }
 var noPath = &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNotFound, Message: "There is nothing at this path."}
 
 // ServeHTTP answers a request.
-func (c *Cell) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *Cell) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
+	w := &observed{ResponseWriter: answer}
+	defer c.observe(w, c.config.Now())
 	defer func() {
 		if p := recover(); p != nil {
 			c.config.Logger.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Str("method", r.Method).Str("path", r.URL.Path).
@@ -86,7 +94,11 @@ func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
 		c.turnAway(w, r, err)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if err := c.meant(r); err != nil {
+		c.refuse(w, r, err)
+		return
+	}
+	r.Body = http.MaxBytesReader(beneath(w), r.Body, maxBody)
 	answer, err := one.do(r)
 	if err != nil {
 		c.refuse(w, r, err)
@@ -97,6 +109,15 @@ func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
 		return
 	}
 	c.write(w, http.StatusOK, answer)
+}
+
+// meant refuses a request that is for another cell.
+func (c *Cell) meant(r *http.Request) error {
+	name := r.Header.Get(wire.HeaderCell)
+	if name == "" || c.config.Name == "" || name == url.PathEscape(c.config.Name) {
+		return nil
+	}
+	return &wire.Error{Status: http.StatusMisdirectedRequest, Code: wire.CodeAnotherCell, Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name)}
 }
 
 // refuse answers with an error.

@@ -34,6 +34,8 @@ const (
 type Config struct {
 	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be in it.
 	URL string
+	// Cell is the name of the cell that is meant: another one that answers there is none. "" takes whichever does.
+	Cell string
 	// Authorize puts what proves the client's identity into the headers of a request. Nil: nothing.
 	Authorize func(http.Header) error
 	// TLS is for https://; nil is the system's defaults.
@@ -46,6 +48,7 @@ type Config struct {
 type Client struct {
 	base      string // without a slash at its end
 	name      string // in errors
+	cell      string // that is meant, escaped
 	authorize func(http.Header) error
 	transport http.RoundTripper
 }
@@ -59,7 +62,7 @@ func New(c Config) (*Client, error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
 		return nil, fmt.Errorf("the URL of a cell, %s, may have a scheme, an address and a path, and nothing else", u.Redacted())
 	}
-	client := &Client{name: c.URL, authorize: c.Authorize, transport: c.Transport}
+	client := &Client{name: c.URL, cell: url.PathEscape(c.Cell), authorize: c.Authorize, transport: c.Transport}
 	socket := ""
 	switch u.Scheme {
 	case "http", "https":
@@ -152,6 +155,9 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "compute-agent")
+	if c.cell != "" {
+		req.Header.Set(wire.HeaderCell, c.cell)
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -223,6 +229,9 @@ func readRefusal(resp *http.Response, data []byte) error {
 	}
 	if refusal.Code == "" {
 		return broken("status %d without a code: %s", resp.StatusCode, excerpt(data))
+	}
+	if refusal.Code == wire.CodeAnotherCell {
+		return &Failure{Kind: Broken, Sent: true, Err: fmt.Errorf("another cell answers at its address: %s", refusal.Message)}
 	}
 	refusal.Status = resp.StatusCode
 	return refusal

@@ -523,6 +523,31 @@ func TestRequests(t *testing.T) {
 	})
 }
 
+// TestAnotherCell: the cell that is meant is named, and another one that answers there is no cell.
+func TestAnotherCell(t *testing.T) {
+	var named []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		named = append(named, r.Header.Get(wire.HeaderCell))
+		answer(421, `{"code":"another_cell","message":"this is the cell \"b\""}`)(w, r)
+	}))
+	defer web.Close()
+	for _, name := range []string{"", "a b\n/é"} {
+		client, err := cellclient.New(cellclient.Config{URL: web.URL, Cell: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Server(t.Context(), uuid)
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || !strings.Contains(err.Error(), `this is the cell "b"`) {
+			t.Errorf("meaning %q: %v", name, err)
+		}
+		client.CloseIdle()
+	}
+	if diff := cmp.Diff([]string{"", "a%20b%0A%2F%C3%A9"}, named); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestDiscard(t *testing.T) {
 	if err := serve(t, answer(404, `{"code":"not_found","message":"none"}`)).Discard(t.Context(), uuid); err != nil {
 		t.Errorf("of what is not there: %v", err)

@@ -4,8 +4,6 @@ package celldb
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -13,15 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
-// Bounds of what is asked and inserted.
-const (
-	// MaxLimit is how many rows a page has at most.
-	MaxLimit = 10000
-	// maxName bounds names, as Nova's columns do.
-	maxName = 255
-	// maxPattern bounds a name pattern, in bytes.
-	maxPattern = 1024
-)
+// maxName bounds names, as Nova's columns do.
+const maxName = 255
 
 var powerStates = []int{wire.PowerNoState, wire.PowerRunning, wire.PowerPaused, wire.PowerShutdown, wire.PowerCrashed, wire.PowerSuspended}
 
@@ -116,69 +107,6 @@ func CheckReport(r wire.HostReport) error {
 		seen[n.UUID], seen["/"+n.Name] = true, true
 	}
 	return nil
-}
-
-// Pattern is the regular expression of a query's NamePattern.
-func Pattern(pattern string) (*regexp.Regexp, error) {
-	if len(pattern) > maxPattern {
-		return nil, invalid("a name_pattern has at most %d bytes", maxPattern)
-	}
-	compiled, err := regexp.Compile("(?i)" + pattern)
-	if err != nil {
-		return nil, invalid("the name_pattern cannot be read: %v", err)
-	}
-	return compiled, nil
-}
-
-// Integer says whether the values of one of wire.SortColumns in a key are integers; otherwise they are strings.
-func Integer(column string) bool { return slices.Contains(integerColumns, column) }
-
-var integerColumns = []string{"auto_disk_config", "config_drive", "created_at", "launch_index", "launched_at", "power_state", "terminated_at", "updated_at"}
-
-// CheckQuery refuses a query that means nothing.
-func CheckQuery(q wire.ServerQuery) error {
-	switch {
-	case q.Limit < 1 || q.Limit > MaxLimit:
-		return invalid("limit is %d, not 1 to %d", q.Limit, MaxLimit)
-	case q.Deleted != wire.DeletedNone && q.Deleted != wire.DeletedOnly && q.Deleted != wire.DeletedAny:
-		return invalid("deleted is %q, not %q, %q or %q", cut(string(q.Deleted), 64), wire.DeletedNone, wire.DeletedOnly, wire.DeletedAny)
-	case len(q.Sort) > len(wire.SortColumns):
-		return invalid("%d sort keys are more than the %d columns that there are", len(q.Sort), len(wire.SortColumns))
-	case q.After != nil && len(q.After) != len(q.Sort)+1:
-		return invalid("after has %d values, not one for each of %d sort keys and the uuid", len(q.After), len(q.Sort))
-	case len(q.Metadata) > maxConditions || len(q.TagsAll) > maxConditions || len(q.NotTagsAll) > maxConditions:
-		return invalid("more than %d tags or metadata items", maxConditions)
-	}
-	for i, k := range q.Sort {
-		if !slices.Contains(wire.SortColumns, k.Key) {
-			return invalid("servers cannot be sorted by %q", cut(k.Key, 64))
-		}
-		if q.After != nil && !fits(q.After[i], Integer(k.Key)) {
-			return invalid("value %d of after is a %T, which %s is not", i, q.After[i], k.Key)
-		}
-	}
-	if q.After != nil && !fits(q.After[len(q.Sort)], false) {
-		return invalid("after does not end with a uuid")
-	}
-	if q.NamePattern != "" {
-		if _, err := Pattern(q.NamePattern); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxConditions bounds conditions of which each is a look-up of its own.
-const maxConditions = 100
-
-func fits(value any, integer bool) bool {
-	switch value.(type) {
-	case string:
-		return !integer
-	case int64:
-		return integer
-	}
-	return false
 }
 
 func invalid(format string, args ...any) error {

@@ -4,7 +4,6 @@ package celldb_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -278,21 +277,6 @@ func TestCheckInsert(t *testing.T) {
 		var refusal *wire.Error
 		if err := celldb.CheckInsert(s); !errors.As(err, &refusal) || refusal.Code != wire.CodeBadRequest {
 			t.Errorf("with %s: got %v", name, err)
-		}
-	}
-}
-
-func TestSortColumnsHaveTypes(t *testing.T) {
-	for _, column := range wire.SortColumns {
-		var good, bad any = "text", int64(1)
-		if celldb.Integer(column) {
-			good, bad = bad, good
-		}
-		for value, want := range map[any]bool{good: true, bad: false, 1.5: false} {
-			err := celldb.CheckQuery(wire.ServerQuery{Limit: 1, Sort: []wire.SortKey{{Key: column}}, After: wire.Key{value, "u"}})
-			if (err == nil) != want {
-				t.Errorf("after %v (%s) in %s: %v", value, fmt.Sprintf("%T", value), column, err)
-			}
 		}
 	}
 }

@@ -54,7 +54,8 @@ type Store interface {
 	// Info is whose database it is.
 	Info(ctx context.Context) (Info, error)
 
-	// Servers is a page of servers, hidden ones not among them. The cost of a page that is sorted by created_at is O(limit).
+	// Servers is a page of servers, hidden ones not among them: as many as fit into MaxAnswer, and at least one. The cost of a page that is sorted
+	// by created_at is O(limit).
 	Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.ServerPage, error)
 	// Server is one server, in whatever state: hidden and deleted ones too.
 	Server(ctx context.Context, uuid string, m Moment) (wire.Server, error)
@@ -89,8 +90,8 @@ type Store interface {
 
 	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
 	Report(ctx context.Context, host string, r wire.HostReport, m Moment) (service wire.Service, refused []string, err error)
-	// Work is what is new for a host after a revision of an epoch; news is false when there is nothing. A host that never reported is refused (not
-	// found).
+	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits into MaxAnswer, and at least one; news is false when
+	// there is nothing. A host that never reported is refused (not found).
 	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work wire.Work, news bool, err error)
 	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has "" for those that were taken, and
 	// otherwise why not.

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/authn"
 )
 
@@ -26,6 +26,8 @@ type Config struct {
 	// Policy decides who may do what; Nova's defaults when nil.
 	Policy  *Policy
 	Options Options
+	// Observer is told of every answer; nil costs nothing.
+	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -33,7 +35,7 @@ type Config struct {
 
 // Options are Nova's own options, those that this API has. The zero Options are Nova's defaults but for ListSkipsDownCells.
 type Options struct {
-	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never more than celldb.MaxLimit.
+	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never more than wire.MaxLimit.
 	MaxLimit int
 	// ListSkipsDownCells says that lists that cannot have minimal records leave out the servers of cells that are down; otherwise they are
 	// refused with 500 ([api]list_records_by_skipping_down_cells).
@@ -52,7 +54,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxLimit <= 0 {
 		o.MaxLimit = 1000
 	}
-	o.MaxLimit = min(o.MaxLimit, celldb.MaxLimit)
+	o.MaxLimit = min(o.MaxLimit, wire.MaxLimit)
 	if o.DefaultZone == "" {
 		o.DefaultZone = "nova"
 	}
@@ -77,6 +79,7 @@ type API struct {
 	auth     authn.Authenticator
 	policy   *Policy
 	options  Options
+	observer Observer
 	now      func() time.Time
 	log      zerolog.Logger
 	routes   *routeTree
@@ -97,6 +100,7 @@ func New(cfg Config) *API {
 		auth:     cfg.Auth,
 		policy:   cfg.Policy,
 		options:  cfg.Options.withDefaults(),
+		observer: cfg.Observer,
 		now:      cfg.Now,
 		log:      cfg.Logger,
 		routes:   newRouteTree(allRoutes()),

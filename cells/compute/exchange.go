@@ -170,24 +170,36 @@ func (x *exchange) finish() {
 			x.refuse(fmt.Errorf("panic: %v", p))
 		}
 	}
+	x.observe()
 	x.logLine()
 }
 
-// logLine writes the line that every request gets: Info, or Error with its cause where the service is to blame.
+// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked again, in bytes. That of who is not known is
+// shortened to less.
+const maxLoggedQuery = 8 << 10
+
+// logLine writes the line that every request gets: Info, or Error with its cause where the service is to blame, or Debug if it is ordinary.
 func (x *exchange) logLine() {
 	var line *zerolog.Event
-	if x.status >= http.StatusInternalServerError {
+	took := x.api.now().Sub(x.started)
+	switch {
+	case x.status >= http.StatusInternalServerError:
 		line = x.api.log.Error().AnErr("cause", x.cause)
-	} else {
+	case x.ordinary(took):
+		line = x.api.log.Debug()
+	default:
 		line = x.api.log.Info()
 	}
 	if !line.Enabled() {
 		return
 	}
 	line = line.Str("request_id", x.id).Str("remote", x.r.RemoteAddr).Str("method", shortened(x.r.Method)).
-		Str("path", shortened(x.r.URL.Path)).Int("status", x.status).Int("bytes", x.size).Dur("duration", x.api.now().Sub(x.started))
+		Str("path", shortened(x.r.URL.Path)).Int("status", x.status).Int("bytes", x.size).Dur("duration", took)
 	if query := x.r.URL.RawQuery; query != "" {
-		line = line.Str("query", shortened(query))
+		if x.who.User == "" || len(query) > maxLoggedQuery {
+			query = shortened(query)
+		}
+		line = line.Str("query", query)
 	}
 	if id := x.r.Header.Get(headerRequestID); requestIDForm.MatchString(id) {
 		line = line.Str("global_request_id", id)

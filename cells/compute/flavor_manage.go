@@ -112,18 +112,17 @@ func (a *API) updateFlavor(x *exchange) error {
 	return x.oneFlavor(&f)
 }
 
-// changeFlavor changes the flavor that the path names. Of two changes at once the one that is written last counts, as in Nova.
+// changeFlavor changes the flavor that the path names. Of two changes at once none is lost.
 func (x *exchange) changeFlavor(change func(*apidb.Flavor) error) (apidb.Flavor, error) {
-	f, err := x.flavorOfPath()
-	if err != nil {
-		return f, err
-	}
-	if err := change(&f); err != nil {
-		return f, err
-	}
-	err = x.api.store.UpdateFlavor(x.ctx(), f)
+	id := x.param("id")
+	f, err := x.api.store.ChangeFlavor(x.ctx(), id, func(f *apidb.Flavor) error {
+		if !f.IsPublic && !x.isAdmin() {
+			return apidb.ErrNotFound
+		}
+		return change(f)
+	})
 	if errors.Is(err, apidb.ErrNotFound) {
-		err = noFlavor(f.ID)
+		err = noFlavor(id)
 	}
 	return f, err
 }

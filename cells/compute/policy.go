@@ -33,17 +33,13 @@ const (
 	ruleShowHostUnknown   Rule = "os_compute_api:servers:show:host_status:unknown-only"
 	ruleExtendedAttrs     Rule = "os_compute_api:os-extended-server-attributes"
 
-	ruleServersCreate       Rule = "os_compute_api:servers:create"
-	ruleCreateForcedHost    Rule = "os_compute_api:servers:create:forced_host"
-	ruleCreateDestination   Rule = "compute:servers:create:requested_destination"
-	ruleCreateAttachVolume  Rule = "os_compute_api:servers:create:attach_volume"
-	ruleCreateAttachNetwork Rule = "os_compute_api:servers:create:attach_network"
-	ruleCreateTrustedCerts  Rule = "os_compute_api:servers:create:trusted_certs"
-	ruleCreateZeroDisk      Rule = "os_compute_api:servers:create:zero_disk_flavor"
-	ruleCreateCellDown      Rule = "os_compute_api:servers:create:cell_down"
-	ruleServersDelete       Rule = "os_compute_api:servers:delete"
-	ruleRestore             Rule = "os_compute_api:os-deferred-delete:restore"
-	ruleForceDelete         Rule = "os_compute_api:os-deferred-delete:force"
+	ruleServersCreate    Rule = "os_compute_api:servers:create"
+	ruleCreateForcedHost Rule = "os_compute_api:servers:create:forced_host"
+	ruleCreateZeroDisk   Rule = "os_compute_api:servers:create:zero_disk_flavor"
+	ruleCreateCellDown   Rule = "os_compute_api:servers:create:cell_down"
+	ruleServersDelete    Rule = "os_compute_api:servers:delete"
+	ruleRestore          Rule = "os_compute_api:os-deferred-delete:restore"
+	ruleForceDelete      Rule = "os_compute_api:os-deferred-delete:force"
 
 	ruleServicesList      Rule = "os_compute_api:os-services:list"
 	ruleServicesUpdate    Rule = "os_compute_api:os-services:update"
@@ -51,7 +47,6 @@ const (
 	ruleFlavorCreate      Rule = "os_compute_api:os-flavor-manage:create"
 	ruleFlavorUpdate      Rule = "os_compute_api:os-flavor-manage:update"
 	ruleFlavorDelete      Rule = "os_compute_api:os-flavor-manage:delete"
-	ruleFlavorAccess      Rule = "os_compute_api:os-flavor-access"
 	ruleFlavorSpecsIndex  Rule = "os_compute_api:os-flavor-extra-specs:index"
 	ruleFlavorSpecsShow   Rule = "os_compute_api:os-flavor-extra-specs:show"
 	ruleFlavorSpecsCreate Rule = "os_compute_api:os-flavor-extra-specs:create"
@@ -91,13 +86,12 @@ var defaults = map[Rule]string{
 	ruleServersAllFilters: admins, ruleServersShow: readers, ruleShowExtraSpecs: readers,
 	ruleShowHostStatus: admins, ruleShowHostUnknown: admins, ruleExtendedAttrs: admins,
 
-	ruleServersCreate: members, ruleCreateForcedHost: admins, ruleCreateDestination: admins, ruleCreateAttachVolume: members,
-	ruleCreateAttachNetwork: members, ruleCreateTrustedCerts: members, ruleCreateZeroDisk: admins,
+	ruleServersCreate: members, ruleCreateForcedHost: admins, ruleCreateZeroDisk: admins,
 	ruleCreateCellDown: "rule:admin_api",
 	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
 
 	ruleServicesList: admins, ruleServicesUpdate: admins, ruleServicesDelete: admins,
-	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins, ruleFlavorAccess: admins,
+	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins,
 	ruleFlavorSpecsIndex: readers, ruleFlavorSpecsShow: readers, ruleFlavorSpecsCreate: admins, ruleFlavorSpecsUpdate: admins,
 	ruleFlavorSpecsDelete: admins,
 	ruleLimits:            anybody, ruleLimitsOther: admins,
@@ -131,16 +125,21 @@ func DefaultPolicy() *Policy {
 }
 
 // OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml, whose rules go before them. A rule may also
-// be one of the words admin, member and reader. The file may name Nova's rules that the API asks for, and rules of its own that others
-// refer to; a name that is neither is an error, because it would have no effect.
+// be one of the words admin, member and reader. The file may name Nova's rules, and rules of its own that others refer to; a name that is
+// neither is an error, because it would have no effect. Those of Nova's that the API does not ask for, because it has no such call, have none
+// either: log names them, once for each time that the file is read, so that a policy.yaml of Nova's can be used as it is.
 //
 // The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force from then on; if they
 // cannot be used the old ones stay, and log says so.
 func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
 	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*oslopolicy.Rules, error) {
-		rules, err := overlaid(files[0].Data)
+		rules, without, err := overlaid(files[0].Data)
 		if err != nil {
 			return nil, fmt.Errorf("policy file %s: %w", path, err)
+		}
+		if len(without) > 0 {
+			log.Warn().Str("file", path).Strs("rules", without).
+				Msg("The policy file has rules for calls that this compute API does not have; they have no effect. See whether one of them is misspelt.")
 		}
 		return rules, nil
 	})
@@ -150,30 +149,67 @@ func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
 	return &Policy{file: file}, nil
 }
 
-// overlaid are the defaults with the rules of a file over them.
-func overlaid(file []byte) (*oslopolicy.Rules, error) {
+// overlaid are the defaults with the rules of a file over them, and the names of those that nothing asks for.
+func overlaid(file []byte) (rules *oslopolicy.Rules, without []string, err error) {
 	texts := defaultTexts()
 	own, err := oslopolicy.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	referred := map[string]bool{}
 	for name, text := range own {
 		if word, is := words[strings.TrimSpace(text)]; is {
 			own[name] = word
 		}
-		for _, other := range oslopolicy.References(own[name]) {
-			referred[other] = true
+	}
+	known, counts, named := slices.Sorted(maps.Keys(texts)), map[string]bool{}, map[string]bool{}
+	for name, text := range own {
+		if _, is := texts[name]; is {
+			reach(own, name, counts)
+		}
+		for _, other := range oslopolicy.References(text) {
+			named[other] = true
 		}
 	}
-	known := slices.Sorted(maps.Keys(texts))
+	// What only rules refer to that nothing asks for is left out with them: it may refer to rules that only Nova has.
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if _, is := texts[name]; !is && (!referred[name] || strings.HasPrefix(name, "os_compute_api:")) {
-			return nil, fmt.Errorf("%w: the compute API has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
+		switch {
+		case counts[name]:
+			continue
+		case ofNova(name):
+			without = append(without, name)
+		case !named[name]:
+			return nil, nil, fmt.Errorf("%w: the compute API has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
 		}
+		delete(own, name)
 	}
 	maps.Copy(texts, own)
-	return oslopolicy.Compile(texts)
+	rules, err = oslopolicy.Compile(texts)
+	return rules, without, err
+}
+
+// reach marks a rule of a file, and those of the file that it refers to.
+func reach(own map[string]string, name string, marked map[string]bool) {
+	text, is := own[name]
+	if !is || marked[name] {
+		return
+	}
+	marked[name] = true
+	for _, other := range oslopolicy.References(text) {
+		reach(own, other, marked)
+	}
+}
+
+// ofNova says whether a name is one that Nova gives to rules: of its calls, or of those that they refer to.
+func ofNova(name string) bool {
+	for _, prefix := range []string{"os_compute_api:", "compute:", "network:", "cells_scheduler_filter:"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return slices.Contains([]string{
+		"system_admin_api", "system_reader_api", "system_admin_or_owner", "system_or_project_reader", "project_admin_api",
+		"project_manager_api", "project_manager_or_admin", "service_api", "service_role", "admin_or_service", "default",
+	}, name)
 }
 
 // may says whether the caller passes a rule for something of a project. A request with a token for the system or for a domain may do

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -18,7 +17,7 @@ func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildReque
 	if q.Deleted == wire.DeletedOnly {
 		return nil, nil
 	}
-	name, err := celldb.Pattern(q.NamePattern)
+	name, err := wire.Pattern(q.NamePattern)
 	if err != nil {
 		return nil, err
 	}

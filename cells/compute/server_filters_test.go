@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +148,16 @@ func TestWrongQueries(t *testing.T) {
 	}
 	if got := c.ask(member, "2.69", "/v2.1/servers?"+tags.Encode()); got.status != 400 {
 		t.Errorf("%d %s", got.status, got.text)
+	}
+	// Regular expressions are bounded: in bytes all of them together, and those that are looked for in what they become.
+	for _, query := range []string{
+		url.Values{"name": {strings.Repeat(`\pL`, 3000)}}.Encode(),
+		url.Values{"name": slices.Repeat([]string{strings.Repeat("a", 100)}, 100)}.Encode(),
+		url.Values{"name": {strings.Repeat(".{0,1000}", 100)}}.Encode(),
+	} {
+		if got := c.ask(member, "2.69", "/v2.1/servers?"+query); got.status != 400 {
+			t.Errorf("%.40s...: %d %s", query, got.status, got.text)
+		}
 	}
 	// What members may not filter by, and what a microversion does not have yet, does not count.
 	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -89,7 +88,7 @@ func (a *API) page(x *exchange, l *listRequest) (page, error) {
 		return page{}, err
 	}
 	q := l.query
-	q.Brief, q.Limit = !l.detail, min(l.limit-len(p.servers)+twice, celldb.MaxLimit)
+	q.Brief, q.Limit = !l.detail, min(l.limit-len(p.servers)+twice, wire.MaxLimit)
 	if after != "" {
 		if q.After, err = a.keyOf(x, l, after); err != nil {
 			return page{}, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/authn"
 )
 
 // next is the path of the next page, "" without one.
@@ -71,6 +72,8 @@ func TestNextLink(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v2.1/servers":                 "",
 		"/v2.1/servers?limit=100":       "",
+		"/v2.1/servers?limit=8":         "",                                        // there are seven
+		"/v2.1/servers?limit=7":         "/v2.1/servers?limit=7&marker=" + uuid(1), // full, although nothing follows
 		"/v2.1/servers?limit=0":         "",
 		"/v2.1/servers?limit=2":         "/v2.1/servers?limit=2&marker=" + c1old,
 		"/v2.1/servers?limit=5&limit=1": "/v2.1/servers?limit=1&marker=" + build, // the last counts
@@ -157,6 +160,28 @@ func TestPlacedAndNotReleased(t *testing.T) {
 	}
 	if shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(11)); shown.status != 200 || shown.body["server"].(map[string]any)["status"] != "BUILD" {
 		t.Errorf("down: %d %s", shown.status, shown.text)
+	}
+}
+
+// TestMarkerThatIsDeleted: a list goes on after a server that was deleted meanwhile.
+func TestMarkerThatIsDeleted(t *testing.T) {
+	c := crowd(t, Options{})
+	for n, name := range map[int]string{8: "deleted", 9: "softly deleted"} {
+		got := c.ask(member, "2.69", "/v2.1/servers?marker="+uuid(n))
+		if diff := gocmp.Diff(allUp[2:], got.names()); got.status != 200 || diff != "" {
+			t.Errorf("%s: %d %s (-want +got):\n%s", name, got.status, got.message(), diff)
+		}
+	}
+}
+
+// TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's, unless these are asked for.
+func TestWhoHasNoProject(t *testing.T) {
+	c := crowd(t, Options{})
+	c.api.auth = authn.Fixed{Principal: authn.Principal{User: "root", Roles: []string{roleAdmin}}}
+	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {
+		if got := c.ask(admin, "2.69", path); got.status != 200 || len(got.names()) != want {
+			t.Errorf("%s: %d %v", path, got.status, got.names())
+		}
 	}
 }
 

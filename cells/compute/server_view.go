@@ -28,7 +28,7 @@ func (x *exchange) newServerView(project string) *serverView {
 	return &serverView{
 		x:           x,
 		extended:    x.may(ruleExtendedAttrs, project),
-		extraSpecs:  x.since(vFlavorEmbedded) && x.may(ruleShowExtraSpecs, project),
+		extraSpecs:  x.may(ruleShowExtraSpecs, project),
 		admin:       x.isAdmin(),
 		hostStatus:  x.since(vHostStatus) && x.may(ruleShowHostStatus, project),
 		hostUnknown: x.since(vHostStatus) && x.may(ruleShowHostUnknown, project),

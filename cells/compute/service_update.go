@@ -4,6 +4,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -165,7 +166,7 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 	}
 	services, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) })
 	if err != nil {
-		return nil, err
+		return nil, serviceFault(err)
 	}
 	for _, s := range services {
 		if s.Host == host && s.Binary == binary {
@@ -206,7 +207,16 @@ func (a *API) deleteService(x *exchange) error {
 }
 
 func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePatch) (wire.Service, error) {
-	return gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.Service, error) {
+	changed, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.Service, error) {
 		return c.PatchService(ctx, s.UUID, patch)
 	})
+	return changed, serviceFault(err)
+}
+
+// serviceFault is how it is told that the cell of a service is down. Whether a change was made cannot be said then; asking again does no harm.
+func serviceFault(err error) error {
+	if errors.Is(err, gather.ErrDown) {
+		return newFault(http.StatusInternalServerError, "NovaException: The service's cell is not responding. Try again when it is back.").because(err)
+	}
+	return err
 }

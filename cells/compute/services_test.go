@@ -138,7 +138,7 @@ func TestServicesComeBack(t *testing.T) {
 // TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no cell that is up may be there.
 func TestServiceChangesInAnOutage(t *testing.T) {
 	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that is responding, and not all are. Try again when they are back."
-	const isDown = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
+	const isDown = "computeFault: NovaException: The service's cell is not responding. Try again when it is back."
 	for _, tt := range []struct {
 		name, version, method, path, body string
 		status                            int

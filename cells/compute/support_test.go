@@ -262,10 +262,12 @@ const (
 	member2 = "member2"
 	member3 = "member3"
 	reader  = "reader"
+	admin3  = "admin of p3"
 )
 
 var callers = map[string][2]string{
 	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
+	admin3: {"u-p3:p3", "admin"},
 }
 
 // reply is an answer.

@@ -550,3 +550,22 @@ func TestRealSilence(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestARenamedCell: a client means a cell by its name, so that another name needs another one.
+func TestARenamedCell(t *testing.T) {
+	var made []string
+	g := gather.New(gather.Options{Timeout: time.Second, Logger: zerolog.Nop(), Client: func(c apidb.Cell) (*cellclient.Client, error) {
+		made = append(made, c.Name)
+		return nil, errors.New("none")
+	}})
+	for _, name := range []string{"a", "b"} {
+		cell := apidb.Cell{UUID: "u", Name: name, URL: "http://cell"}
+		_, err := gather.One(t.Context(), g, cell, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+		if !errors.Is(err, gather.ErrDown) {
+			t.Error(err)
+		}
+		if s := g.States(); len(s) != 1 || s[0].Failed != 1 {
+			t.Errorf("as %s: %+v", name, s)
+		}
+	}
+}

@@ -22,7 +22,7 @@ const forgetAfter = 10 * time.Minute
 
 // Options say how cells are asked.
 type Options struct {
-	// Client makes the client of a cell. It is kept as long as the cell has the same URL.
+	// Client makes the client of a cell. It is kept as long as the cell has the same name and URL.
 	Client func(apidb.Cell) (*cellclient.Client, error)
 	// Timeout is how long a cell may take for one request, at least a moment; 0 is a minute, as with Nova.
 	Timeout time.Duration
@@ -43,7 +43,7 @@ type Gatherer struct {
 	known map[string]*member // by uuid
 }
 
-// member is what is known of a cell at one URL.
+// member is what is known of a cell under one name at one URL.
 type member struct {
 	client atomic.Pointer[cellclient.Client]
 	making sync.Mutex // the client: whoever makes it may read files
@@ -135,10 +135,10 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 	return client, nil
 }
 
-// member finds or makes what is known of a cell. One at another URL is another cell. The lock is held.
+// member finds or makes what is known of a cell. One of another name or at another URL is another cell. The lock is held.
 func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
 	m := g.known[cell.UUID]
-	if m != nil && m.cell.URL != cell.URL {
+	if m != nil && (m.cell.URL != cell.URL || m.cell.Name != cell.Name) {
 		m.close()
 		m = nil
 	}

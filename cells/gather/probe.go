@@ -46,7 +46,7 @@ func (g *Gatherer) hanging() []*member {
 	return taken
 }
 
-// probe asks a cell who it is until it answers, fails at once, or is forgotten. Another URL makes another member: then this one's is over.
+// probe asks a cell who it is until it answers, fails at once, or is forgotten. Another URL or name makes another member: then this one's is over.
 func (g *Gatherer) probe(ctx context.Context, m *member) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -24,7 +23,7 @@ type column struct {
 func orderOf(sort []wire.SortKey) order {
 	o := make(order, 0, len(sort)+1)
 	for _, k := range sort {
-		o = append(o, column{name: k.Key, integer: celldb.Integer(k.Key), desc: k.Desc})
+		o = append(o, column{name: k.Key, integer: wire.Integer(k.Key), desc: k.Desc})
 	}
 	return append(o, column{name: "uuid"})
 }

@@ -112,7 +112,7 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 func TestACellHasItsTimeForAllBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := list(t, wire.ServerQuery{Limit: 1000, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 1000, 0, 1), delay: 4 * time.Second}, &fakeCell{rows: rowsOf("b", 10, 0, 1)},
+		r := list(t, wire.ServerQuery{Limit: 1000, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &fakeCell{rows: rowsOf("b", 10, 0, 1)},
 			&fakeCell{}, &fakeCell{}, &fakeCell{})
 		check(t, map[string]int{"b": 10}, countOf(r.Rows))
 		check(t, timeout, time.Since(start))
@@ -122,16 +122,24 @@ func TestACellHasItsTimeForAllBatches(t *testing.T) {
 func TestHowOftenCellsAreAsked(t *testing.T) {
 	a, b := &fakeCell{rows: rowsOf("a", 500, 0, 2)}, &fakeCell{rows: rowsOf("b", 500, 1, 2)}
 	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
-	check(t, [][]int{{220}, {220}}, [][]int{a.limits, b.limits}) // half of the limit and a tenth: once is enough
+	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits}) // half of the limit and four standard deviations: once is enough
 	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{rows: rowsOf("b", 500, 1000, 1)}
 	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
-	check(t, [][]int{{220, 180}, {220}}, [][]int{a.limits, b.limits}) // all of a's come first: only a is asked again
+	check(t, [][]int{{256, 144}, {256}}, [][]int{a.limits, b.limits}) // all of a's come first: only a is asked again
 	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{}
 	list(t, wire.ServerQuery{Limit: 5, Sort: byCreation}, a, b)
 	check(t, [][]int{{5}, {5}}, [][]int{a.limits, b.limits})
 	a = &fakeCell{rows: rowsOf("a", 500, 0, 1)}
 	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a)
 	check(t, []int{400}, a.limits)
+	// One of many that has everything is asked for more each time.
+	many := make([]*fakeCell, 50)
+	for i := range many {
+		many[i] = &fakeCell{}
+	}
+	many[7].rows = rowsOf("a", 500, 0, 1)
+	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, many...)
+	check(t, []int{19, 76, 304, 10}, many[7].limits)
 	fakes := make([]*fakeCell, 20)
 	for i := range fakes { // several run out at nearly the same time, and are asked together
 		fakes[i] = &fakeCell{}

@@ -33,6 +33,8 @@ type candidatesAnswer struct {
 	Summaries map[string]summary `json:"provider_summaries"`
 }
 
+func (a *candidatesAnswer) complete() bool { return a.Requests != nil && a.Summaries != nil }
+
 type summary struct {
 	Resources map[string]struct {
 		Capacity int64 `json:"capacity"`

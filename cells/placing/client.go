@@ -102,6 +102,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil
 }
 
+// answer is what says of itself whether it has all that Placement's always have. One that has not, as {}, would say that there is nothing: no
+// host for a server, or none of the allocations that are to be removed.
+type answer interface{ complete() bool }
+
 // send does it once, and returns the headers that went out.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, payload []byte, out any) (http.Header, *RequestError) {
 	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
@@ -140,6 +144,8 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	case out != nil:
 		if err := json.Unmarshal(content, out); err != nil {
 			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, "the answer cannot be read: "+excerpt(content)
+		} else if a, is := out.(answer); is && !a.complete() {
+			failed.Kind, failed.Detail = ErrUnexpected, "the answer is not Placement's: "+excerpt(content)
 		}
 	}
 	if failed.Kind != nil {

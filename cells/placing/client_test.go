@@ -294,6 +294,7 @@ func TestFailures(t *testing.T) {
 		"404":              {resp: func() *http.Response { return reply(404, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
 		"406":              {resp: func() *http.Response { return reply(406, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
 		"a page":           {resp: func() *http.Response { return reply(200, "<html>") }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
+		"other JSON":       {resp: func() *http.Response { return reply(200, "{}") }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
 		"somewhere else":   {resp: func() *http.Response { return reply(302, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
 		"without end":      {resp: func() *http.Response { r := reply(200, ""); r.Body = io.NopCloser(endless{}); return r }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
 		"an invalid class": {resp: func() *http.Response { return reply(400, `{"errors":[{"detail":"no such class"}]}`) }, read: placing.ErrInvalid, write: placing.ErrInvalid},
@@ -308,6 +309,14 @@ func TestFailures(t *testing.T) {
 			_, err := client.Candidates(t.Context(), request(t))
 			if !errors.Is(err, c.read) {
 				t.Errorf("a read: %v, want %v", err, c.read)
+			}
+			if name != "half an answer" && name != "an invalid class" {
+				if _, err := client.Allocations(t.Context(), server.UUID); !errors.Is(err, c.read) {
+					t.Errorf("reading the allocations: %v, want %v", err, c.read)
+				}
+				if _, err := client.Usages(t.Context(), "p"); !errors.Is(err, c.read) {
+					t.Errorf("reading the usages: %v, want %v", err, c.read)
+				}
 			}
 			if name != "half an answer" { // its body is read by now
 				if err := client.Claim(t.Context(), server, placing.Candidate{}); !errors.Is(err, c.write) {

@@ -25,12 +25,21 @@ type Held struct {
 	Allocations map[string]wire.ProviderAllocation
 }
 
+// allocationsAnswer is GET /allocations/{consumer}, usagesAnswer GET /usages.
+type (
+	allocationsAnswer struct{ wire.ConsumerAllocations }
+	usagesAnswer      struct{ wire.TypedUsagesReply }
+)
+
+func (a *allocationsAnswer) complete() bool { return a.Allocations != nil }
+func (a *usagesAnswer) complete() bool      { return a.Usages != nil }
+
 // Nothing says that the consumer holds nothing.
 func (h Held) Nothing() bool { return len(h.Allocations) == 0 }
 
 // Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
 func (c *Client) Allocations(ctx context.Context, uuid string) (Held, error) {
-	var answer wire.ConsumerAllocations
+	var answer allocationsAnswer
 	if err := c.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, nil, &answer); err != nil {
 		return Held{}, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
 	}
@@ -124,7 +133,7 @@ func (c *Client) Release(ctx context.Context, uuid string) error {
 
 // Usages is what a project holds, by resource class, over all consumer types. One GET.
 func (c *Client) Usages(ctx context.Context, project string) (map[string]int64, error) {
-	var answer wire.TypedUsagesReply
+	var answer usagesAnswer
 	if err := c.do(ctx, http.MethodGet, "/usages", url.Values{"project_id": {project}}, nil, &answer); err != nil {
 		return nil, fmt.Errorf("reading the usages of project %s: %w", project, err)
 	}

@@ -80,7 +80,7 @@ func (s *Service) Limits(ctx context.Context, project string) (apidb.QuotaSet, e
 }
 
 // Usage is what a project has, servers that were asked for and are in no cell yet among them, and the cells that were down while
-// it was counted. It is exact also then.
+// it was counted. It is exact also then. No project ("") has nothing.
 //
 // Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none to the cells.
 func (s *Service) Usage(ctx context.Context, project string) (wire.Usage, []apidb.Cell, error) {
@@ -99,6 +99,9 @@ type count struct {
 }
 
 func (s *Service) count(ctx context.Context, project string) (count, error) {
+	if project == "" {
+		return count{}, nil // nobody's servers; the stores have it for everybody's
+	}
 	before, err := s.o.Store.CountProject(ctx, project, nil)
 	if err != nil {
 		return count{}, fmt.Errorf("counting the servers of project %s: %w", project, err)

@@ -190,6 +190,19 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestUsageOfNoProject: who has no project is not told what everybody has.
+func TestUsageOfNoProject(t *testing.T) {
+	w := begin(t)
+	w.has(1, 1)
+	w.asks(2, -1, false)
+	w.uses["cell2"] = nil
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
+	w.must(err)
+	if got != (wire.Usage{}) {
+		t.Errorf("nobody has %+v", got)
+	}
+}
+
 // TestUsageOfOneThatIsJustThere: a server that its cell counts already, and whose build request is not gone yet, counts once.
 func TestUsageOfOneThatIsJustThere(t *testing.T) {
 	w := begin(t)

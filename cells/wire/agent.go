@@ -47,10 +47,14 @@ type Work struct {
 	Epoch string `json:"epoch"`
 	// Revision is what to ask after next.
 	Revision int64 `json:"revision"`
-	// Complete says that Items are all of the host's: an agent that asked after 0, or after another epoch's or a future revision.
-	Complete bool       `json:"complete,omitempty"`
-	Items    []WorkItem `json:"items,omitempty"`
-	Service  Service    `json:"service"`
+	// Complete says that here begins all that is wanted on the host: the agent asked after 0, or after another epoch's or a future revision. It is
+	// told all with the first answer from here on that has no More.
+	Complete bool `json:"complete,omitempty"`
+	// More says that there is more than fits into one answer: the next, after Revision, has it at once. A server that is changed meanwhile comes
+	// once more, and one that its host has nothing to do about any more does not come.
+	More    bool       `json:"more,omitempty"`
+	Items   []WorkItem `json:"items,omitempty"` // by their revisions
+	Service Service    `json:"service"`
 }
 
 // WorkItem is one server and what shall be so with it.

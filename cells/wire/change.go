@@ -54,6 +54,9 @@ type CellInfo struct {
 	Now     time.Time `json:"now"`
 }
 
+// HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part of a path is.
+const HeaderCell = "X-Compute-Agent-Cell"
+
 // Survey is all that a boot asks of a cell.
 type Survey struct {
 	Usage    Usage         `json:"usage"`

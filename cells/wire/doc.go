@@ -29,5 +29,8 @@
 // An agent is told what shall be so and not what to do, so nothing is lost when either side restarts: every change of a row raises the
 // cell's revision, and an agent asks for what is newer than what it knows. A host sees and changes its own servers only.
 //
+// A request may name the cell that it is for in [HeaderCell]. Under a wrong address another cell would answer about servers that it does not know,
+// or has for another's; it refuses instead.
+//
 // Errors are an [Error] in JSON with the status; a client that gets anything else takes the cell for broken.
 package wire

@@ -29,6 +29,7 @@ const (
 	CodeConflict     Code = "conflict"     // 409: the state of the server does not allow it
 	CodeExists       Code = "exists"       // 409: another server has this uuid
 	CodeTooLarge     Code = "too_large"    // 413
+	CodeAnotherCell  Code = "another_cell" // 421: the request is for the cell that HeaderCell names, and this is none of that name
 	CodeInternal     Code = "internal"     // 500
 	CodeUnavailable  Code = "unavailable"  // 503: the database cannot be used now
 )

@@ -89,7 +89,7 @@ type Row struct {
 // ServerPage is a page of servers.
 type ServerPage struct {
 	Rows []Row `json:"rows"`
-	// More says that there are more after these.
+	// More says that there are more after these. There may be fewer than Limit of these all the same: an answer has a bound in bytes, too.
 	More bool `json:"more,omitempty"`
 }
 

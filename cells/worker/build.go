@@ -74,6 +74,9 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
 		w.attempts(s, false)
+		if leaving := w.leaving(item.Server); leaving > 0 && time.Since(w.begins(s)) < leaveLimit {
+			return fmt.Errorf("%d servers that shall be gone are still on its node, and may have what it was granted: %w", leaving, fault)
+		}
 		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
 	case errors.Is(err, plugins.ErrUnsupported):
 		w.doubt(node) // the cell shall not be offered the node
@@ -82,6 +85,23 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 		return w.abandon(ctx, s, item, node, "its host cannot make what was asked for", err.Error())
 	}
 	return fmt.Errorf("making the guest: %w", err)
+}
+
+// leaving counts the servers on the node of another that shall be gone and are not: a server that was deleted while this host was down holds nothing in
+// Placement any more, but its guest still has the processors and devices that somebody else was granted since.
+func (w *Worker) leaving(than wire.Server) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, s := range w.servers {
+		if s.known && s.item.Want == wire.WantGone && !s.answered && s.item.Server.NodeUUID == than.NodeUUID && s.item.Server.Node == than.Node {
+			n++
+		}
+	}
+	if !w.complete { // there may be others
+		n++
+	}
+	return n
 }
 
 // abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have left something, which goes first.

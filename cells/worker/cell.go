@@ -32,6 +32,7 @@ type serviceState struct {
 func (w *Worker) beat(ctx context.Context) {
 	w.awaitNodes(ctx)
 	var failures backoff
+	usual := reportInterval
 	for ctx.Err() == nil {
 		w.meetNodes(ctx)
 		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
@@ -41,13 +42,14 @@ func (w *Worker) beat(ctx context.Context) {
 			return
 		}
 		w.heard(state, err)
-		interval := reportInterval
-		if err != nil {
-			interval = failures.next(retryCell)
+		interval := usual
+		if err != nil { // never longer than usual: until it is heard again, a cell that is back takes this host for down
+			interval = failures.next(min(usual, retryCell))
 		} else {
 			failures.reset()
 			if s := time.Duration(state.ReportInterval) * time.Second; s > 0 {
-				interval = min(s, longestReport)
+				usual = min(s, longestReport)
+				interval = usual
 			}
 		}
 		if !sleep(ctx, interval, w.rebeat) {
@@ -148,6 +150,10 @@ func (w *Worker) poll(ctx context.Context) {
 			if refusedWith(err, http.StatusNotFound) {
 				ask(w.rebeat) // it does not know this host (any more)
 			}
+			// It may come back with its database from a backup, and grow past the revision that is known here: then what is new after that is not all.
+			w.mu.Lock()
+			w.revision = 0
+			w.mu.Unlock()
 			w.log.Debug().Err(err).Msg("The cell did not say what is new.")
 			sleep(ctx, failures.next(retryCell), nil)
 			continue
@@ -156,8 +162,8 @@ func (w *Worker) poll(ctx context.Context) {
 		if work.Service.UUID != "" {
 			w.serviceIs(work.Service)
 		}
-		news := w.merge(ctx, work)
-		if !news && time.Since(begun) < pollWait/2 { // it does not wait: it shall not be asked without pause
+		news := w.merge(ctx, work) && work.Revision > after
+		if !news && time.Since(begun) < pollWait/2 { // it does not wait, or stays where it was: it shall not be asked without pause
 			sleep(ctx, jittered(time.Second), nil)
 		}
 	}

@@ -3,6 +3,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ type fakeCell struct {
 	beats    []wire.HostReport
 	calls    map[string]int
 	invalid  string // uuid of a report that makes a request invalid
+	stuck    bool   // it always has more, and stays at its first revision
+	page     int    // so many items at most are in an answer; 0: any number
 }
 
 type row struct {
@@ -153,9 +156,17 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 				work.Items = append(work.Items, wire.WorkItem{Want: r.want, Server: r.server})
 			}
 		}
+		slices.SortFunc(work.Items, func(a, b wire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
+		if c.page > 0 && len(work.Items) > c.page {
+			work.Items, work.More = work.Items[:c.page], true
+			work.Revision = work.Items[c.page-1].Server.Revision
+		}
+		if c.stuck {
+			work.More, work.Revision = true, 1
+		}
 		changed, err := c.changed, c.lost()
 		c.mu.Unlock()
-		if work.Complete || len(work.Items) > 0 || err != nil {
+		if work.Complete || work.More || len(work.Items) > 0 || err != nil {
 			return work, err
 		}
 		select {

@@ -80,7 +80,7 @@ func (w *Worker) merge(ctx context.Context, work wire.Work) bool {
 	if work.Epoch != w.epoch {
 		if !work.Complete { // it answers to a question that was not asked
 			w.log.Warn().Str("epoch", work.Epoch).Msg("The cell told a part of what is to be so, and shall have told all. It is asked for all.")
-			w.revision = 0
+			w.revision, w.listing = 0, nil
 			return false
 		}
 		if w.epoch != "" {
@@ -91,46 +91,39 @@ func (w *Worker) merge(ctx context.Context, work wire.Work) bool {
 		w.epoch = work.Epoch
 	}
 	if work.Complete {
-		w.takeAll(work.Items)
+		w.complete, w.listing = false, map[string]bool{}
 	}
 	for _, item := range work.Items {
-		if s := w.takeItem(item, work.Complete); s != nil {
+		if s := w.takeItem(item); s != nil {
 			w.start(ctx, s)
 		}
 	}
 	w.revision = work.Revision
-	if work.Complete {
-		w.complete = true
+	if w.listing != nil && !work.More {
+		w.forgetOthers()
+		w.complete, w.listing = true, nil
 		w.stir("")
 	}
-	return len(work.Items) > 0
+	return work.More || len(work.Items) > 0
 }
 
-// takeAll prepares for a list of all servers: those that are not in it are forgotten, and of the others nothing is believed to be done but
-// what is still to be reported. w.mu is held.
-func (w *Worker) takeAll(items []wire.WorkItem) {
-	listed := make(map[string]bool, len(items))
-	for _, item := range items {
-		if uuid, err := providertree.CanonicalUUID(item.Server.UUID); err == nil {
-			listed[uuid] = true
-		}
-	}
+// forgetOthers forgets the servers that the cell did not name when it told all. w.mu is held.
+func (w *Worker) forgetOthers() {
 	for uuid, s := range w.servers {
-		switch {
-		case !listed[uuid]:
-			s.known = false
-			if s.task {
-				ask(s.wake)
-			}
-			w.forget(s)
-		case !w.outbox.has(uuid):
-			s.answered, s.settled, s.seen = false, "", nil
+		if w.listing[uuid] {
+			continue
 		}
+		s.known = false
+		if s.task {
+			ask(s.wake)
+		}
+		w.forget(s)
 	}
 }
 
-// takeItem takes over one server, unless the item is of no use. w.mu is held.
-func (w *Worker) takeItem(item wire.WorkItem, complete bool) *server {
+// takeItem takes over one server, unless the item is of no use. When the cell tells all, nothing is believed to be done about it but what is still to be
+// reported. w.mu is held.
+func (w *Worker) takeItem(item wire.WorkItem) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {
 		w.log.Error().Err(err).Msg("The cell wants something of a server whose uuid is none.")
@@ -141,7 +134,13 @@ func (w *Worker) takeItem(item wire.WorkItem, complete bool) *server {
 		s = &server{uuid: uuid, wake: make(chan struct{}, 1)}
 		w.servers[uuid] = s
 	}
-	if s.known && !complete && item.Server.Revision < s.item.Server.Revision {
+	switch anew := w.listing != nil && !w.listing[uuid]; {
+	case anew:
+		w.listing[uuid] = true
+		if !w.outbox.has(uuid) {
+			s.answered, s.settled, s.seen = false, "", nil
+		}
+	case s.known && item.Server.Revision < s.item.Server.Revision:
 		return nil // overtaken
 	}
 	s.wants(item)

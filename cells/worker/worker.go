@@ -79,6 +79,7 @@ const (
 	lookGap        = 250 * time.Millisecond // in which events are collected
 	lookInterval   = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
 	treeLimit      = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
+	leaveLimit     = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
 	farewell       = 3 * time.Second        // for the last word
 )
 
@@ -101,7 +102,8 @@ type Worker struct {
 	mu       sync.Mutex
 	epoch    string
 	revision int64
-	complete bool // the servers of this epoch are all known
+	complete bool            // the servers of this epoch are all known
+	listing  map[string]bool // those that were named since the cell began to tell all; nil: it does not
 	servers  map[string]*server
 	nodes    map[string]*nodeState // by uuid
 	contact  contact

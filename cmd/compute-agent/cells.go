@@ -93,6 +93,12 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
 		log.Warn().Msg("No cell is known yet, so no server can be made: run `compute-agent cells manage create` for cell0 and for each cell.")
 	}
+	stopWatched, err := serveWatched(ctx, watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, api), log)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer stopWatched()
 	tell(log, notify.Ready("serving the compute API on "+l.Addr().String()))
 	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
 	if err := api.Serve(ctx, l); err != nil {
@@ -154,6 +160,7 @@ func cellClients(cfg *config.Config) func(apidb.Cell) (*cellclient.Client, error
 		if err != nil {
 			return nil, err
 		}
+		made.Cell = c.Name
 		return cellclient.New(made)
 	}
 }

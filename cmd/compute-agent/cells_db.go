@@ -100,10 +100,10 @@ func newCellsDBUpgrade() *cobra.Command {
 					"before": {path, had > 0, had, knows, had < knows}, "after": {path, true, has, knows, has < knows},
 				})
 			}
-			switch {
-			case had == has:
+			switch had {
+			case has:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
-			case had == 0:
+			case 0:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at step %d\n", path, has)
 			default:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)

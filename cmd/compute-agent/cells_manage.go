@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -38,6 +40,9 @@ func newCellsManage() *cobra.Command {
 type manageOptions struct {
 	options
 	database string
+	// mayMake has a database made that is not there; says is where that is told.
+	mayMake bool
+	says    io.Writer
 }
 
 func (o *manageOptions) addFlags(cmd *cobra.Command) {
@@ -59,17 +64,25 @@ func (o *manageOptions) file() (string, *config.Config, error) {
 	return path, cfg, err
 }
 
-// with runs a command on the API database.
+// with runs a command on the API database. One that is not there is not made: a command on the wrong file would look as if it had worked.
 func (o *manageOptions) with(ctx context.Context, do func(apidb.Store, *config.Config) error) (err error) {
 	path, cfg, err := o.file()
 	if err != nil {
 		return err
+	}
+	_, err = os.Stat(path)
+	anew := errors.Is(err, fs.ErrNotExist)
+	if anew && !o.mayMake {
+		return fmt.Errorf("there is no API database at %s: name that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` make one", path)
 	}
 	store, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if anew {
+		_, _ = fmt.Fprintf(o.says, "A new API database was made: %s. It has to be that of the compute API, and writable for it.\n", path)
+	}
 	return do(store, cfg)
 }
 
@@ -110,6 +123,7 @@ func newCellsCreate() *cobra.Command {
 			if err := checkCellURL(url); err != nil {
 				return err
 			}
+			opts.mayMake, opts.says = true, cmd.ErrOrStderr()
 			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
 				made, err := store.CreateCell(cmd.Context(), apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
 				if err != nil {
@@ -158,13 +172,9 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell) []cel
 	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
 	out := make([]cellAnswer, len(answers))
 	for i, a := range answers {
-		switch {
-		case a.Err != nil:
+		out[i] = cellAnswer{state: "up"}
+		if a.Err != nil {
 			out[i] = cellAnswer{"down", a.Err.Error()}
-		case a.Value.Name != known[i].Name:
-			out[i] = cellAnswer{"down", fmt.Sprintf("another cell answers there: %s", a.Value.Name)}
-		default:
-			out[i] = cellAnswer{state: "up"}
 		}
 	}
 	return out

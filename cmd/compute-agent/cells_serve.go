@@ -55,18 +55,23 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	if err != nil {
 		return err
 	}
+	served, err := cells.NewCell(ctx, made) // first: who has the database locked has the socket, too
+	if err != nil {
+		return err
+	}
+	defer func() { _ = served.Close() }()
 	l, err := cells.Listen(ctx, cfg.Cell.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}
-	served, err := cells.NewCell(ctx, made)
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
+	warnOfPlainText(log, l, cfg.Cell.CertFile)
+	stopWatched, err := serveWatched(ctx, watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, served), log)
 	if err != nil {
 		_ = l.Close()
 		return err
 	}
-	defer func() { _ = served.Close() }()
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
-	warnOfPlainText(log, l, cfg.Cell.CertFile)
+	defer stopWatched()
 	tell(log, notify.Ready("serving cell "+name+" on "+l.Addr().String()))
 	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
 	if err := served.Serve(ctx, l); err != nil {

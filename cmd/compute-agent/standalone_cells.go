@@ -42,6 +42,7 @@ type standaloneCompute struct {
 	listener  net.Listener
 	cells     []*cells.Cell
 	listeners []net.Listener
+	stops     []func() // of those who are watched
 }
 
 // computeAddress is where the compute API of a standalone agent listens: where it was told to, or at its usual port if Placement is at its
@@ -70,11 +71,6 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 		}
 	}()
 	for _, c := range standaloneCells {
-		l, err := cells.Listen(ctx, cellSocket(cfg, c.Name))
-		if err != nil {
-			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
-		}
-		s.listeners = append(s.listeners, l)
 		made, err := cells.NewCell(ctx, cells.CellConfig{
 			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
 			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
@@ -84,6 +80,11 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 			return nil, err
 		}
 		s.cells = append(s.cells, made)
+		l, err := cells.Listen(ctx, cellSocket(cfg, c.Name)) // who has the database locked has the socket, too
+		if err != nil {
+			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
+		}
+		s.listeners = append(s.listeners, l)
 	}
 	made, err := computeAPIConfig(ctx, cfg, log)
 	if err != nil {
@@ -99,7 +100,31 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	if err := introduceCells(ctx, s.api.Store(), cfg); err != nil {
 		return nil, err
 	}
+	if err := s.watch(ctx, cfg, log); err != nil {
+		return nil, err
+	}
 	return s, offerFlavors(ctx, s.api.Store())
+}
+
+// watch has the API and the cells answer on admin sockets. What [cell] says of metrics is about the cell with hosts.
+func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+	ctx = context.WithoutCancel(ctx) // Close ends it
+	all := []watched{watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, s.api)}
+	for i, c := range standaloneCells {
+		listen := cfg.Cell.MetricsListen
+		if c.IsCell0() {
+			listen = ""
+		}
+		all = append(all, watchCell(cfg.Agent.RuntimeDir, c.Name, listen, s.cells[i]))
+	}
+	for _, w := range all {
+		stop, err := serveWatched(ctx, w, log)
+		if err != nil {
+			return err
+		}
+		s.stops = append(s.stops, stop)
+	}
+	return nil
 }
 
 // introduceCells makes the cells known to the compute API, at the sockets of now.
@@ -164,6 +189,9 @@ func (s *standaloneCompute) Serve(ctx context.Context) error {
 
 // Close closes the databases, and the sockets where nobody served.
 func (s *standaloneCompute) Close() {
+	for _, stop := range s.stops {
+		stop()
+	}
 	for _, l := range s.listeners {
 		_ = l.Close()
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,14 +47,34 @@ const patience = 60 * time.Second
 // endpoint.
 func serve(t *testing.T, args ...string) string {
 	t.Helper()
-	args = append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir()}, args...)
+	return launch(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir()}, args...)...).endpoint
+}
+
+// service is a process of compute-agent that serves.
+type service struct {
+	endpoint string
+	process  *os.Process
+	killed   bool
+}
+
+// kill ends it in the way that it can do nothing about. Its port refuses connections from then on.
+func (s *service) kill(t *testing.T) {
+	t.Helper()
+	s.killed = true
+	check(t, s.process.Kill())
+}
+
+// launch starts compute-agent with more of an environment, until the test ends, and waits until it says where it serves.
+func launch(t *testing.T, env []string, args ...string) *service {
+	t.Helper()
 	cmd := exec.Command(binary, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Nothing of the machine's own configuration counts, and lines are JSON.
-	cmd.Env = append(os.Environ(), "COMPUTE_AGENT_LOG_FORMAT=json")
+	cmd.Env = slices.Concat(os.Environ(), []string{"COMPUTE_AGENT_LOG_FORMAT=json"}, env)
 	stderr, err := cmd.StderrPipe()
 	check(t, err)
 	check(t, cmd.Start())
+	s := &service{process: cmd.Process}
 	var said []string
 	address := make(chan string, 1)
 	done := make(chan struct{})
@@ -71,7 +92,7 @@ func serve(t *testing.T, args ...string) string {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		<-done
-		if err := cmd.Wait(); err != nil {
+		if err := cmd.Wait(); err != nil && !s.killed {
 			t.Errorf("the service did not end well: %v", err)
 		}
 		kill.Stop()
@@ -81,13 +102,13 @@ func serve(t *testing.T, args ...string) string {
 	})
 	select {
 	case a := <-address:
-		return "http://" + a
+		s.endpoint = "http://" + a
 	case <-done:
 		t.Fatal("the service ended before it served")
 	case <-time.After(patience):
 		t.Fatalf("the service did not say within %v that it serves", patience)
 	}
-	return ""
+	return s
 }
 
 // tokenFile writes a token file with one token of the roles.

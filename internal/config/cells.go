@@ -16,6 +16,8 @@ type ComputeAPI struct {
 	PolicyFile   string
 	Endpoint     string // What links begin with; empty is what the request says.
 
+	MetricsListen string // HOST:PORT, or :PORT of loopback; empty is nowhere but the admin socket.
+
 	// How it proves to a cell who it is, and which authorities it trusts there.
 	CellTokenFile string
 	CellCAFile    string
@@ -54,6 +56,7 @@ type Cell struct {
 	KeyFile         string
 	PeerCAFile      string
 	APINames        []string // Names in certificates of the compute API, with AuthMTLS.
+	MetricsListen   string   // HOST:PORT, or :PORT of loopback; empty is nowhere but the admin socket.
 	ReportInterval  time.Duration
 	ServiceDownTime time.Duration
 }
@@ -102,6 +105,8 @@ var cellSections = []section{
 			text[Config]{at: func(c *Config) *string { return &c.Cell.PeerCAFile }, words: secretWords, check: secretPath}},
 		{"api_names", restart, "Names in certificates (CN or DNS name) that are the compute API's, with auth = \"mtls\".\nEvery other one is the name of a host.",
 			list[Config]{at: func(c *Config) *[]string { return &c.Cell.APINames }, def: []string{"compute-api"}, words: "an array of names"}},
+		{"metrics_listen", restart, "Address to serve /metrics, /healthz and /readyz on beside the admin socket, by plain HTTP\nand to whoever asks. Without a host it is 127.0.0.1. Empty means nowhere.",
+			text[Config]{at: func(c *Config) *string { return &c.Cell.MetricsListen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
 		{"report_interval", restart, "How often an agent shows life.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ReportInterval }, def: 10 * time.Second, min: 100 * time.Millisecond, max: time.Hour}},
 		{"service_down_time", restart, "After which silence a host is taken for down: nothing is placed there, and what is deleted\nthere is deleted without it.",
@@ -122,6 +127,8 @@ var cellSections = []section{
 			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.KeyFile }, words: secretWords, check: secretPath}},
 		{"client_ca_file", restart, "File of the PEM certificates of CAs, or the name of a credential. When it is set, clients\nmust show a certificate of one of them.",
 			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.ClientCAFile }, words: secretWords, check: secretPath}},
+		{"metrics_listen", restart, "Address to serve /metrics, /healthz and /readyz on beside the admin socket, by plain HTTP\nand to whoever asks. Without a host it is 127.0.0.1. Empty means nowhere.",
+			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.MetricsListen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
 		{"policy_file", restart, "File of rules, in oslo.policy's YAML, that go before the defaults, which are Nova's. It is\nread again when it changes. Empty means none.",
 			text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.PolicyFile }, words: "an absolute path", check: absolutePath}},
 		{"endpoint", restart, "What the links in answers begin with, for a server behind a proxy. Empty means what the\nrequest was sent to.",
@@ -138,8 +145,8 @@ var cellSections = []section{
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.CellTimeout }, def: 10 * time.Second, min: 50 * time.Millisecond, max: 10 * time.Minute}},
 		{"cell_fast_fail", restart, "How long a cell that did not answer in time counts as down without being asked, so that\nnot each request waits for it. It is asked in the background meanwhile.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.ComputeAPI.CellFastFail }, def: 5 * time.Second, min: 100 * time.Millisecond, max: time.Hour, zero: "each request waits"}},
-		{"max_limit", restart, "The most records in one answer.",
-			number[Config]{at: func(c *Config) *int { return &c.ComputeAPI.MaxLimit }, def: 1000, min: 1, max: 100_000}},
+		{"max_limit", restart, "The most records in one answer. A cell gives no more than 10,000 at once.",
+			number[Config]{at: func(c *Config) *int { return &c.ComputeAPI.MaxLimit }, def: 1000, min: 1, max: 10_000}},
 		{"list_records_by_skipping_down_cells", restart, "Whether lists leave out cells that are down where no minimal records can stand for them.\nOtherwise such a list is an error 500.",
 			toggle[Config]{func(c *Config) *bool { return &c.ComputeAPI.ListRecordsBySkippingDownCells }, true}},
 		{"instance_list_per_project_cells", restart, "Whether only the cells that a project has servers in are asked for its lists.",

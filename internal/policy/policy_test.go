@@ -67,11 +67,11 @@ var mayImport = map[string][]string{
 	"cells/cell":       {"cells/celldb", "cells/wire"},
 	"cells/cellclient": {"cells/wire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
-	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/celldb", "cells/gather", "cells/wire"},
+	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
 	"cells/placing":    {"cells/wire", "placement/wire"},
 	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
 	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
-	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/celldb", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
+	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
 		"placement/wire"},
 	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
 }

@@ -135,19 +135,27 @@ func (s *Store) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
 	})
 }
 
-// UpdateFlavor implements [apidb.Store]. [apidb.ErrNotFound].
-func (s *Store) UpdateFlavor(ctx context.Context, f apidb.Flavor) error {
-	extra, err := text(f.ExtraSpecs)
-	if err != nil {
-		return fmt.Errorf("the extra specs of flavor %s: %w", f.ID, err)
-	}
-	return s.write(ctx, "updating flavor "+f.ID, func(tx *sql.Tx) error {
-		n, err := exec(ctx, tx, "UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?", f.Description, extra, timeIn(s.now()), f.ID)
-		if err == nil && n == 0 {
-			err = notFound("flavor %s", f.ID)
+// ChangeFlavor implements [apidb.Store]. change must not use the store: it runs while nobody else can write, also in other processes.
+func (s *Store) ChangeFlavor(ctx context.Context, id string, change func(*apidb.Flavor) error) (f apidb.Flavor, err error) {
+	err = s.write(ctx, "changing flavor "+id, func(tx *sql.Tx) error {
+		var found bool
+		if f, found, err = one(ctx, tx, s.scanFlavor, flavors+"WHERE flavorid = ?", id); err != nil {
+			return err
 		}
+		if !found {
+			return notFound("flavor %s", id)
+		}
+		if err := change(&f); err != nil {
+			return err
+		}
+		extra, err := text(f.ExtraSpecs)
+		if err != nil {
+			return fmt.Errorf("the extra specs of flavor %s: %w", id, err)
+		}
+		_, err = exec(ctx, tx, "UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?", f.Description, extra, timeIn(s.now()), id)
 		return err
 	})
+	return f, err
 }
 
 // DeleteFlavor implements [apidb.Store]. [apidb.ErrNotFound].

@@ -244,9 +244,9 @@ func register(ctx context.Context, tx *sql.Tx, host string, r wire.HostReport, m
 	return refused, nil
 }
 
-// What of a host's servers is newer than a revision, and all that it may have to do something about.
+// What of a host's servers is newer than a revision, and all that it may have to do something about. A + keeps SQLite from the other's index.
 const (
-	newsOf = "i.hidden = 0 AND i.host <> '' AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+	newsOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
 	allOf  = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
 )
 
@@ -270,14 +270,21 @@ func (s *Store) Work(ctx context.Context, host string, after int64, epoch string
 		if work.Complete {
 			condition, args = allOf, []any{host}
 		}
+		weight := 0
 		err = each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row scanner) error {
 			r, err := scanRecord(row)
 			if err != nil {
 				return err
 			}
-			if want := r.Want(); want != "" {
-				work.Items = append(work.Items, wire.WorkItem{Want: want, Server: r.server(m)})
+			want := r.Want()
+			if want == "" {
+				return nil
 			}
+			if weight += celldb.Weight(r.Server); weight > celldb.MaxAnswer && len(work.Items) > 0 {
+				work.More, work.Revision = true, work.Items[len(work.Items)-1].Server.Revision
+				return errEnough
+			}
+			work.Items = append(work.Items, wire.WorkItem{Want: want, Server: r.server(m)})
 			return nil
 		})
 		news = work.Complete || changed > after || len(work.Items) > 0

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -90,7 +89,7 @@ func TestSortExpressions(t *testing.T) {
 		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(wire.SortColumns))
 	}
 	for _, column := range wire.SortColumns {
-		if e := sortExpressions[column]; e == "" || e == "''" && celldb.Integer(column) {
+		if e := sortExpressions[column]; e == "" || e == "''" && wire.Integer(column) {
 			t.Errorf("%s is sorted by %q", column, e)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -31,18 +32,18 @@ var sortExpressions = map[string]string{
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and those before the page not at all; sorted by
 // something else it reads all rows that match and keeps the page's. Patterns, tags and metadata are looked at row by row as they come.
 func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment) (wire.ServerPage, error) {
-	if err := celldb.CheckQuery(q); err != nil {
+	if err := q.Check(); err != nil {
 		return wire.ServerPage{}, err
 	}
 	query, args, keys, err := compose(q)
 	if err != nil {
 		return wire.ServerPage{}, err
 	}
-	page := wire.ServerPage{Rows: []wire.Row{}}
+	page, weight := wire.ServerPage{Rows: []wire.Row{}}, 0
 	err = each(ctx, s.reader, query, args, func(row scanner) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true
-			return nil
+			return errEnough
 		}
 		key := make(wire.Key, len(keys))
 		into := make([]any, len(keys))
@@ -60,6 +61,10 @@ func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment
 		r, err := scanRecord(row, into...)
 		if err != nil {
 			return err
+		}
+		if weight += celldb.Weight(r.Server); weight > celldb.MaxAnswer && len(page.Rows) > 0 {
+			page.More = true
+			return errEnough
 		}
 		page.Rows = append(page.Rows, wire.Row{Server: r.server(m), Key: key})
 		return nil
@@ -99,8 +104,9 @@ func compose(q wire.ServerQuery) (query string, args []any, keys []string, err e
 	} else {
 		query = fmt.Sprintf(selectRecords, added)
 	}
-	query += "WHERE " + strings.Join(w.terms, " AND ") + " ORDER BY " + strings.Join(orders, ", ") + " LIMIT ?"
-	return query, append(w.args, q.Limit+1), keys, nil
+	// The limit is not a parameter: SQLite, whose plan may depend on it, would prepare the statement a second time when it is bound.
+	query += "WHERE " + strings.Join(w.terms, " AND ") + " ORDER BY " + strings.Join(orders, ", ") + " LIMIT " + strconv.Itoa(q.Limit+1)
+	return query, w.args, keys, nil
 }
 
 // where gathers conditions that all have to hold.
@@ -254,7 +260,7 @@ func pattern(text string) (*regexp.Regexp, error) {
 	if p := compiled.patterns[text]; p != nil {
 		return p, nil
 	}
-	p, err := celldb.Pattern(text)
+	p, err := wire.Pattern(text)
 	if err != nil {
 		return nil, err
 	}

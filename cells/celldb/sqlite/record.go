@@ -166,7 +166,10 @@ func record(ctx context.Context, db querier, uuid string) (*stored, error) {
 	return r, err
 }
 
-// each calls f for each row of a query.
+// errEnough ends each, with no error.
+var errEnough = errors.New("that is enough")
+
+// each calls f for each row of a query, until f has enough.
 func each(ctx context.Context, db querier, query string, args []any, f func(scanner) error) (err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -174,7 +177,9 @@ func each(ctx context.Context, db querier, query string, args []any, f func(scan
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		if err := f(rows); err != nil {
+		if err := f(rows); errors.Is(err, errEnough) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

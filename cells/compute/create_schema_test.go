@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+)
+
+// TestCreateByMicroversion: what may be sent to POST /servers from which microversion to which.
+func TestCreateByMicroversion(t *testing.T) {
+	const always, never = MaxVersion + 1, MaxVersion + 2
+	for _, tt := range []struct {
+		name, more   string // members beside name and flavorRef
+		since, until Version
+		also         [2]Version // from and to, before since
+		networks     bool       // "none" is added from 2.37 on
+	}{
+		{name: "nothing else", since: 1, until: 36},
+		{name: "no networks, in a word", more: `"networks":"none"`, since: 37, until: always},
+		{name: "any networks", more: `"networks":"auto"`, since: 37, until: always},
+		{name: "a list of networks", more: `"networks":[{"uuid":"` + image + `"}]`, since: 1, until: always},
+		{name: "networks by name", more: `"networks":[{"uuid":"net"}]`, since: 1, until: 36},
+		{name: "a tag of a network", more: `"networks":[{"uuid":"` + image + `","tag":"t"}]`, since: 42, until: always, also: [2]Version{32, 36}},
+		{name: "a description", more: `"description":null`, since: 19, until: always, networks: true},
+		{name: "a tag of a device", more: `"block_device_mapping_v2":[{"tag":"t"}]`, since: 42, until: always, also: [2]Version{32, 32}, networks: true},
+		{name: "tags", more: `"tags":["a"]`, since: 52, until: always, networks: true},
+		{name: "files", more: `"personality":[]`, since: 1, until: 56, networks: true},
+		{name: "certificates", more: `"trusted_image_certificates":["a"]`, since: 63, until: always, networks: true},
+		{name: "a type of volumes", more: `"block_device_mapping_v2":[{"volume_type":"t"}]`, since: 67, until: always, networks: true},
+		{name: "a host", more: `"host":"h"`, since: never, networks: true},
+		{name: "a host name", more: `"hostname":"h"`, since: never, networks: true},
+	} {
+		for v := MinVersion; v <= MaxVersion; v++ {
+			members := `"name":"n","flavorRef":"1"`
+			if tt.more != "" {
+				members += "," + tt.more
+			}
+			if tt.networks && v >= vNetworksRequired {
+				members += `,"networks":"none"`
+			}
+			value, err := jsonschema.Decode([]byte(`{"server":{` + members + `}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := v >= tt.since && v <= tt.until || v >= tt.also[0] && v <= tt.also[1]
+			if err := jsonschema.Validate(createSchemas.at(v), value); (err == nil) != want {
+				t.Errorf("%s at %s: %v", tt.name, v, err)
+			}
+		}
+	}
+}
+
+// BenchmarkCheckCreate reads and checks the body of a boot.
+func BenchmarkCheckCreate(b *testing.B) {
+	body := []byte(`{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none","metadata":{"a":"b","c":"d"},"tags":["x","y"],"min_count":1,"max_count":2}}`)
+	schema := createSchemas.at(MaxVersion)
+	b.ReportAllocs()
+	for b.Loop() {
+		value, err := jsonschema.Decode(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := jsonschema.Validate(schema, value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+)
+
+// watcher is an Observer that keeps lines.
+type watcher struct{ lines []string }
+
+func (w *watcher) Answered(a Answer) {
+	w.lines = append(w.lines, fmt.Sprintf("%s %s %d", a.Method, a.Route, a.Status))
+}
+
+// TestObserver: one line for each request, of words that no client can make up.
+func TestObserver(t *testing.T) {
+	c, w := newCloud(t, Options{}), &watcher{}
+	c.api.observer = w
+	s := c.has(1, server(1, "a"))
+	c.ask(member, "", "/v2.1/servers")
+	c.ask(member, "", "/v2.1/servers/"+s.UUID+"?x=1")
+	c.ask(member, "", "/v2.1/"+strings.Repeat("a", 32)+"/servers/"+s.UUID) // a project that is not the caller's
+	c.ask(member, "", "/v2.1/servers/"+uuid(9))
+	c.ask(member, "", "/v2.1/made-up")
+	c.ask(member, "", "/v2.1/servers?x="+strings.Repeat("x", maxQuery))
+	c.ask("", "", "/v2.1/servers")
+	for _, method := range []string{"HEAD", "MAKE-UP"} {
+		r := httptest.NewRequest(method, "/v2.1/servers", nil)
+		r.Header.Set("X-Auth-Token", "u:p1")
+		c.api.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	c.api.routes = newRouteTree([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	c.ask(member, "", "/v2.1/bug")
+	want := []string{
+		"GET /v2.1/servers 200",
+		"GET /v2.1/servers/{id} 200",
+		"GET /v2.1/servers/{id} 400",
+		"GET /v2.1/servers/{id} 404",
+		"GET  404",
+		"GET  414",
+		"GET  401",
+		"HEAD /v2.1/servers 200",
+		"other  405",
+		"GET /v2.1/bug 500",
+	}
+	if d := gocmp.Diff(want, w.lines); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if n := c.api.InFlight(); n != 0 {
+		t.Errorf("%d requests are worked on after all of them", n)
+	}
+}
+
+// TestRequestLog: what only read something, got it and was quick is for those who look for it; all else is for everybody, and what the service is
+// to blame for is an error with its cause.
+func TestRequestLog(t *testing.T) {
+	c := newCloud(t, Options{})
+	took := time.Duration(0)
+	things := func(status int, err error) func(*API, *exchange) error {
+		return func(_ *API, x *exchange) error {
+			c.clock = c.clock.Add(took)
+			if err != nil {
+				return err
+			}
+			return x.empty(status)
+		}
+	}
+	c.api.now = func() time.Time { return c.clock }
+	c.api.routes = newRouteTree([]route{
+		{method: "GET", path: "/v2.1/things", handle: things(200, nil)},
+		{method: "POST", path: "/v2.1/things", handle: things(202, nil)},
+		{method: "GET", path: "/v2.1/forbidden", handle: things(0, newFault(http.StatusForbidden, "no"))},
+		{method: "GET", path: "/v2.1/broken", handle: things(0, errors.New("the disk is full"))},
+		{method: "POST", path: "/", handle: things(300, nil), open: true, unversioned: true},
+	})
+	for _, tt := range []struct {
+		method, path string
+		took         time.Duration
+		level        string
+	}{
+		{"GET", "/v2.1/things", 0, "debug"},
+		{"HEAD", "/v2.1/things", 0, "debug"},
+		{"GET", "/v2.1/things", time.Second, "debug"},
+		{"GET", "/v2.1/things", time.Second + 1, "info"},
+		{"POST", "/v2.1/things", 0, "info"},
+		{"GET", "/v2.1/forbidden", 0, "info"},
+		{"GET", "/v2.1/nothing", 0, "info"},
+		{"GET", "/v2.1/broken", 0, "error"},
+		{"POST", "/", 0, "debug"},
+	} {
+		c.logged.Reset()
+		took = tt.took
+		r := httptest.NewRequest(tt.method, tt.path+"?a=b", nil)
+		r.Header.Set("X-Auth-Token", "u:p1")
+		r.Header.Set("X-OpenStack-Request-ID", "req-00000000-0000-4000-8000-000000000001")
+		c.api.ServeHTTP(httptest.NewRecorder(), r)
+		var line map[string]any
+		if err := json.Unmarshal(c.logged.Bytes(), &line); err != nil {
+			t.Fatalf("%s %s: %v\n%s", tt.method, tt.path, err, &c.logged)
+		}
+		if line["level"] != tt.level {
+			t.Errorf("%s %s in %s: %v", tt.method, tt.path, tt.took, line["level"])
+		}
+		want := []string{"bytes", "duration", "global_request_id", "level", "message", "method", "path", "query", "remote", "request_id", "status"}
+		if tt.path != "/" {
+			want = append(want, "project", "user")
+		}
+		if tt.path != "/" && tt.path != "/v2.1/nothing" {
+			want = append(want, "microversion")
+		}
+		if tt.level == "error" {
+			want = append(want, "cause")
+		}
+		slices.Sort(want)
+		if d := gocmp.Diff(want, slices.Sorted(maps.Keys(line))); d != "" {
+			t.Errorf("%s %s: the fields are (-want +got)\n%s", tt.method, tt.path, d)
+		}
+	}
+}
+
+// TestLoggedQuery: it is whole, so that it can be asked again; that of a stranger is cut off.
+func TestLoggedQuery(t *testing.T) {
+	c := newCloud(t, Options{})
+	query := "name=" + strings.Repeat("n", 1000)
+	for who, whole := range map[string]bool{member: true, "": false} {
+		c.logged.Reset()
+		c.ask(who, "", "/v2.1/servers?"+query)
+		if is := strings.Contains(c.logged.String(), query); is != whole {
+			t.Errorf("%q: the log says\n%s", who, &c.logged)
+		}
+	}
+}

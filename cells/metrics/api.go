@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// API are the metrics of one compute API. It is safe for concurrent use.
+type API struct {
+	page
+	now         func() time.Time
+	answers     answers
+	builds      *prometheus.CounterVec
+	corrections *prometheus.CounterVec
+}
+
+var (
+	_ compute.Observer = (*API)(nil)
+	_ boot.Observer    = (*API)(nil)
+)
+
+// NewAPI makes metrics that have counted nothing yet. now is the clock; nil: the real one.
+func NewAPI(now func() time.Time) *API {
+	if now == nil {
+		now = time.Now
+	}
+	m := &API{
+		page: newPage(prefixAPI, "serves"), now: now,
+		answers: newAnswers(prefixAPI, "Time from a request's headers to its answer."),
+		builds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefixAPI + "builds_total", Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (tried again).",
+		}, []string{"outcome"}),
+		corrections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefixAPI + "corrections_total", Help: "What the reconciler found half done and finished, by what it was.",
+		}, []string{"kind"}),
+	}
+	// What never happened is shown as 0, so that a rate can be taken from the start.
+	for _, o := range boot.Outcomes() {
+		m.builds.WithLabelValues(string(o))
+	}
+	for _, c := range boot.Corrections() {
+		m.corrections.WithLabelValues(string(c))
+	}
+	m.registry.MustRegister(m.answers.collectors()...)
+	m.registry.MustRegister(m.builds, m.corrections)
+	return m
+}
+
+// Answered implements compute.Observer.
+func (m *API) Answered(a compute.Answer) {
+	if a.Route == "" {
+		a.Route = unmatched
+	}
+	m.answers.count(a.Route, a.Method, a.Status)
+	m.answers.time(a.Route, a.Method, a.Duration)
+}
+
+// Built implements boot.Observer.
+func (m *API) Built(o boot.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
+
+// Corrected implements boot.Observer.
+func (m *API) Corrected(c boot.Correction) { m.corrections.WithLabelValues(string(c)).Inc() }
+
+// APISources are where an API is looked at. None may be nil.
+type APISources struct {
+	// Cells are those of the API database, States those that were asked, as they were found.
+	Cells  func(context.Context) ([]apidb.Cell, error)
+	States func() []gather.CellState
+	// Pending are the servers that are not built to the end, and the claims that are open.
+	Pending    func(context.Context) (builds, claims int64, err error)
+	InFlight   func() int64
+	Scheduling func() bool
+}
+
+// Watch adds what is read only when somebody looks. It is called once.
+func (m *API) Watch(s APISources) { m.registry.MustRegister(&watchedAPI{now: m.now, from: s}) }
+
+// watchedAPI is a collector of how an API is.
+type watchedAPI struct {
+	now  func() time.Time
+	from APISources
+
+	mu    sync.Mutex
+	cells []apidb.Cell // as last read
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	descInFlight     = desc(prefixAPI+"http_requests_in_flight", "Requests that are worked on now.")
+	descScheduling   = desc(prefixAPI+"scheduling", "1 if this process schedules and reconciles, 0 if another one does, or none.")
+	descAPIDatabase  = desc(prefixAPI+"database_up", "1 if the API database could be read for this page, 0 if not.")
+	descBuilds       = desc(prefixAPI+"build_requests", "Servers that are not built to the end, in the API database; processes of one database show the same.")
+	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
+	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answered the last request of this process, 0 if it is down. Not before the first request.", "cell")
+	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if nothing new is placed in the cell because an administrator said so, 0 if not.", "cell")
+	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
+	descCellRequests = desc(prefixAPI+"cell_requests_total", "Requests to the cell, by how they ended: answered, timed_out, failed, or spared because the cell was hanging.", "cell", "outcome")
+)
+
+// Describe implements prometheus.Collector.
+func (w *watchedAPI) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSince, descCellRequests} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+	defer cancel()
+	e := emitter(out)
+	e.gauge(descInFlight, float64(w.from.InFlight()))
+	e.gauge(descScheduling, is(w.from.Scheduling()))
+	builds, claims, err := w.from.Pending(ctx)
+	if err == nil {
+		e.gauge(descBuilds, float64(builds))
+		e.gauge(descClaims, float64(claims))
+	}
+	cells, errCells := w.known(ctx)
+	e.gauge(descAPIDatabase, is(err == nil && errCells == nil))
+	states := map[string]gather.CellState{}
+	for _, s := range w.from.States() {
+		states[s.Cell.UUID] = s
+	}
+	for _, c := range cells {
+		e.gauge(descCellDisabled, is(c.Disabled), c.Name)
+		s := states[c.UUID]
+		if s.State != 0 {
+			e.gauge(descCellUp, is(s.State == gather.OK), c.Name)
+			e.gauge(descCellSince, max(w.now().Sub(s.Since).Seconds(), 0), c.Name)
+		}
+		e.count(descCellRequests, s.Answered, c.Name, "answered")
+		e.count(descCellRequests, s.TimedOut, c.Name, "timed_out")
+		e.count(descCellRequests, s.Failed, c.Name, "failed")
+		e.count(descCellRequests, s.Spared, c.Name, "spared")
+	}
+}
+
+// known are the cells of the API database, as they were before if it cannot be read. Their names differ.
+func (w *watchedAPI) known(ctx context.Context) ([]apidb.Cell, error) {
+	cells, err := w.from.Cells(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.cells = cells
+	}
+	return w.cells, err
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// Cell are the metrics of one cell. It is safe for concurrent use.
+type Cell struct {
+	page
+	now      func() time.Time
+	answers  answers
+	reports  *prometheus.CounterVec
+	writes   *prometheus.HistogramVec
+	failures prometheus.Counter
+}
+
+var _ cell.Observer = (*Cell)(nil)
+
+// NewCell makes metrics that have counted nothing yet. now is the clock; nil: the real one.
+func NewCell(now func() time.Time) *Cell {
+	if now == nil {
+		now = time.Now
+	}
+	m := &Cell{
+		page: newPage(prefixCell, "serves"), now: now,
+		answers: newAnswers(prefixCell, "Time from a request's headers to its answer; requests that wait for work are not among them."),
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefixCell + "reports_total", Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
+		}, []string{"kind", "outcome"}),
+		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefixCell + "database_write_duration_seconds", Help: "Time that writes to the cell's database took, with the wait for their turn.", Buckets: latencies,
+		}, []string{"operation"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: prefixCell + "database_write_failures_total", Help: "Writes that failed because the cell's database could not be used.",
+		}),
+	}
+	// What never happened is shown as 0, so that a rate can be taken from the start.
+	for _, kind := range append(cell.ReportKinds(), cell.UnknownKind) {
+		m.reports.WithLabelValues(string(kind), "refused")
+		if kind != cell.UnknownKind { // none is taken
+			m.reports.WithLabelValues(string(kind), "taken")
+		}
+	}
+	for _, o := range operations {
+		m.writes.WithLabelValues(o)
+	}
+	m.registry.MustRegister(m.answers.collectors()...)
+	m.registry.MustRegister(m.reports, m.writes, m.failures)
+	return m
+}
+
+// Answered implements cell.Observer.
+func (m *Cell) Answered(a cell.Answer) {
+	if a.Route == "" {
+		a.Route, a.Method = unmatched, other
+	}
+	m.answers.count(a.Route, a.Method, a.Status)
+	if a.Route != cell.WorkRoute {
+		m.answers.time(a.Route, a.Method, a.Duration)
+	}
+}
+
+// Reported implements cell.Observer.
+func (m *Cell) Reported(kind wire.ReportKind, taken bool) {
+	outcome := "refused"
+	if taken {
+		outcome = "taken"
+	}
+	m.reports.WithLabelValues(string(kind), outcome).Inc()
+}
+
+// CellSources are where a cell is looked at. None may be nil.
+type CellSources struct {
+	// Hosts are the services of all hosts, as of now.
+	Hosts func(context.Context) ([]wire.Service, error)
+	// Servers counts living servers by vm_state.
+	Servers func(context.Context) (map[string]int64, error)
+	// Waiting is how many agents wait for work.
+	Waiting func() int
+}
+
+// Watch adds what is read only when somebody looks. It is called once.
+func (m *Cell) Watch(s CellSources) { m.registry.MustRegister(&watchedCell{now: m.now, from: s}) }
+
+// countedFor is how long a count of servers is good enough: it reads each of them.
+const countedFor = 15 * time.Second
+
+// watchedCell is a collector of how a cell is.
+type watchedCell struct {
+	now  func() time.Time
+	from CellSources
+
+	mu      sync.Mutex
+	counted time.Time
+	servers map[string]int64
+}
+
+var (
+	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database could be read for this page, 0 if not.")
+	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
+	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
+	descWaiting      = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
+)
+
+// other stands for all that has no series of its own.
+const other = "other"
+
+// vmStates are those that there are.
+var vmStates = []string{wire.VMBuilding, wire.VMActive, wire.VMStopped, wire.VMError, wire.VMSoftDeleted}
+
+// Describe implements prometheus.Collector.
+func (w *watchedCell) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descCellDatabase, descHosts, descInstances, descWaiting} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+	defer cancel()
+	e := emitter(out)
+	e.gauge(descWaiting, float64(w.from.Waiting()))
+	hosts, err := w.from.Hosts(ctx)
+	if err == nil {
+		w.showHosts(e, hosts)
+	}
+	servers, errServers := w.count(ctx)
+	if errServers == nil {
+		for _, state := range slices.Sorted(maps.Keys(servers)) {
+			e.gauge(descInstances, float64(servers[state]), state)
+		}
+	}
+	e.gauge(descCellDatabase, is(err == nil && errServers == nil))
+}
+
+func (w *watchedCell) showHosts(e emitter, hosts []wire.Service) {
+	var n [2][2]int
+	for _, h := range hosts {
+		n[int(is(h.Up))][int(is(h.Disabled))]++
+	}
+	for up, state := range []string{"down", "up"} {
+		for disabled, text := range []string{"false", "true"} {
+			e.gauge(descHosts, float64(n[up][disabled]), state, text)
+		}
+	}
+}
+
+// count counts the servers, or gives what was counted a moment ago.
+func (w *watchedCell) count(ctx context.Context) (map[string]int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if age := w.now().Sub(w.counted); w.servers != nil && age >= 0 && age < countedFor {
+		return w.servers, nil
+	}
+	counted, err := w.from.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	servers := make(map[string]int64, len(vmStates))
+	for _, state := range vmStates {
+		servers[state] = 0
+	}
+	for state, n := range counted {
+		if !slices.Contains(vmStates, state) {
+			state = other
+		}
+		servers[state] += n
+	}
+	w.servers, w.counted = servers, w.now()
+	return servers, nil
+}

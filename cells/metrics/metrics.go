@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+// What the names of metrics begin with.
+const (
+	prefixAPI  = "compute_agent_api_"
+	prefixCell = "compute_agent_cell_"
+)
+
+// readTime is how long a database may take for what is read when somebody looks.
+const readTime = 5 * time.Second
+
+// latencies are bounds in seconds: a read of a database takes some hundred microseconds, a durable write milliseconds, and what asks a cell that
+// hangs takes its timeout.
+var latencies = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+
+// page is what Prometheus reads of one process.
+type page struct{ registry *prometheus.Registry }
+
+// newPage has the build, the Go runtime and the process.
+func newPage(prefix, what string) page {
+	p := page{prometheus.NewRegistry()}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: prefix + "build_info", Help: "Always 1; the labels say which build " + what + ".",
+		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
+	})
+	build.Set(1)
+	p.registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return p
+}
+
+// Handler answers GET /metrics in the formats that Prometheus reads.
+func (p page) Handler() http.Handler {
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// unmatched is the route of requests whose path is none that is served, or that were refused before it was looked at.
+const unmatched = "unmatched"
+
+// answers count requests.
+type answers struct {
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+}
+
+func newAnswers(prefix, durations string) answers {
+	return answers{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "http_requests_total", Help: "Requests that were answered.",
+		}, []string{"route", "method", "status"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "http_request_duration_seconds", Help: durations, Buckets: latencies,
+		}, []string{"route", "method"}),
+	}
+}
+
+func (a answers) collectors() []prometheus.Collector {
+	return []prometheus.Collector{a.requests, a.durations}
+}
+
+func (a answers) count(route, method string, status int) {
+	a.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+}
+
+func (a answers) time(route, method string, took time.Duration) {
+	a.durations.WithLabelValues(route, method).Observe(took.Seconds())
+}
+
+// is is 1 for yes.
+func is(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// emitter gives what was read to Prometheus.
+type emitter chan<- prometheus.Metric
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) count(d *prometheus.Desc, v uint64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}

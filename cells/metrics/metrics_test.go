@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/metrics"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// clock only goes when it is told to.
+type clock struct{ at time.Time }
+
+func newClock() *clock { return &clock{time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)} }
+
+func (c *clock) now() time.Time { return c.at }
+
+// handler is metrics of either kind.
+type handler interface{ Handler() http.Handler }
+
+// page is what Prometheus reads.
+func page(t *testing.T, m handler) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatal(w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// samples are the lines of the page that begin with one of the names and are no buckets.
+func samples(t *testing.T, m handler, names ...string) []string {
+	t.Helper()
+	out := []string{}
+	for line := range strings.Lines(page(t, m)) {
+		for _, name := range names {
+			if strings.HasPrefix(line, name) && !strings.Contains(line, "_bucket") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return out
+}
+
+// apiSources is an API of two cells and one that nobody asked yet.
+type apiSources struct {
+	clock  *clock
+	cells  []apidb.Cell
+	states []gather.CellState
+	err    error
+}
+
+func newAPISources(c *clock) *apiSources {
+	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"}, {UUID: "c2", Name: "cell2", Disabled: true}}
+	return &apiSources{clock: c, cells: cells, states: []gather.CellState{
+		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Answered: 7},
+		{Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second), Answered: 100, TimedOut: 3, Failed: 2, Spared: 40},
+		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Failed: 5}, // one of that name that was removed
+	}}
+}
+
+func (s *apiSources) sources() metrics.APISources {
+	return metrics.APISources{
+		Cells:      func(context.Context) ([]apidb.Cell, error) { return s.cells, s.err },
+		States:     func() []gather.CellState { return s.states },
+		Pending:    func(context.Context) (int64, int64, error) { return 4, 2, s.err },
+		InFlight:   func() int64 { return 3 },
+		Scheduling: func() bool { return true },
+	}
+}
+
+// apiDay is a bit of everything.
+func apiDay() *metrics.API {
+	c := newClock()
+	m := metrics.NewAPI(c.now)
+	for range 2 {
+		m.Answered(compute.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: 250 * time.Millisecond})
+	}
+	m.Answered(compute.Answer{Route: "/v2.1/servers", Method: "POST", Status: 202, Duration: time.Second})
+	m.Answered(compute.Answer{Method: compute.OtherMethod, Status: 404})
+	m.Built(boot.Placed)
+	m.Built(boot.PutOff)
+	m.Built(boot.PutOff)
+	m.Corrected(boot.FreedDeleted)
+	m.Watch(newAPISources(c).sources())
+	return m
+}
+
+// servers is a store of one answer.
+type servers struct {
+	celldb.Store
+	clock *clock
+	err   error
+}
+
+func (s servers) Insert(context.Context, wire.Server, celldb.Moment) (wire.Server, error) {
+	s.clock.at = s.clock.at.Add(10 * time.Millisecond)
+	return wire.Server{}, s.err
+}
+
+func (s servers) Report(context.Context, string, wire.HostReport, celldb.Moment) (wire.Service, []string, error) {
+	s.clock.at = s.clock.at.Add(time.Millisecond)
+	return wire.Service{}, nil, nil
+}
+
+func cellSources(counts *int, err error) metrics.CellSources {
+	return metrics.CellSources{
+		Hosts: func(context.Context) ([]wire.Service, error) {
+			return []wire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err
+		},
+		Servers: func(context.Context) (map[string]int64, error) {
+			*counts++
+			return map[string]int64{wire.VMActive: 40, wire.VMError: 1, "paused": 2, "rescued": 3}, err
+		},
+		Waiting: func() int { return 3 },
+	}
+}
+
+// cellDay is a bit of everything.
+func cellDay(t *testing.T) *metrics.Cell {
+	t.Helper()
+	c := newClock()
+	m := metrics.NewCell(c.now)
+	m.Answered(cell.Answer{Route: "/v1/servers/{uuid}", Method: "GET", Status: 200, Duration: 5 * time.Millisecond})
+	m.Answered(cell.Answer{Route: cell.WorkRoute, Method: "GET", Status: 200, Duration: time.Minute})
+	m.Answered(cell.Answer{Status: 404})
+	m.Reported(wire.ReportSpawned, true)
+	m.Reported(wire.ReportGone, false)
+	m.Reported(cell.UnknownKind, false)
+	counts := 0
+	m.Watch(cellSources(&counts, nil))
+	store := m.Timed(servers{clock: c})
+	if _, err := store.Insert(t.Context(), wire.Server{}, celldb.Moment{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := store.Report(t.Context(), "h1", wire.HostReport{}, celldb.Moment{}); err != nil {
+		t.Fatal(err)
+	}
+	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)
+	if _, err := m.Timed(servers{clock: c, err: full}).Insert(t.Context(), wire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestExposition are the whole pages but for what the Go runtime and the process say of themselves.
+func TestExposition(t *testing.T) {
+	for golden, m := range map[string]handler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
+		whole := page(t, m)
+		var kept strings.Builder
+		for line := range strings.Lines(whole) {
+			if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+				continue
+			}
+			kept.WriteString(regexp.MustCompile(`(go|version)="[^"]*"`).ReplaceAllString(line, `$1="…"`))
+		}
+		if *update {
+			if err := os.WriteFile(golden, []byte(kept.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden) //nolint:gosec // of this test
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), kept.String()); d != "" {
+			t.Errorf("%s: names and labels are a contract with dashboards; -update if this is meant (-want +got):\n%s", golden, d)
+		}
+		problems, err := promlint.New(strings.NewReader(whole)).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%s: %v, %v", golden, problems, err)
+		}
+		for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes "} {
+			if len(samples(t, m, name)) != 1 {
+				t.Errorf("%s: %s is missing", golden, name)
+			}
+		}
+	}
+}
+
+// TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not known is not shown.
+func TestAPIDatabaseAway(t *testing.T) {
+	c := newClock()
+	m, s := metrics.NewAPI(c.now), newAPISources(c)
+	m.Watch(s.sources())
+	names := []string{"compute_agent_api_database_up", "compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
+	before := samples(t, m, names...)
+	s.err = apidb.ErrUnavailable
+	after := samples(t, m, names...)
+	cells := []string{`compute_agent_api_cell_up{cell="cell0"} 1`, `compute_agent_api_cell_up{cell="cell1"} 0`}
+	want := append([]string{"compute_agent_api_build_requests 4"}, cells...)
+	want = append(want, "compute_agent_api_claims_open 2", "compute_agent_api_database_up 1")
+	if d := cmp.Diff(want, before); d != "" {
+		t.Errorf("with it (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(append(cells, "compute_agent_api_database_up 0"), after); d != "" {
+		t.Errorf("without it (-want +got):\n%s", d)
+	}
+}
+
+// TestCellRemoved: one that was deleted is not shown for ever.
+func TestCellRemoved(t *testing.T) {
+	c := newClock()
+	m, s := metrics.NewAPI(c.now), newAPISources(c)
+	m.Watch(s.sources())
+	s.cells = s.cells[:1]
+	if got := samples(t, m, `compute_agent_api_cell_up`); len(got) != 1 || !strings.Contains(got[0], "cell0") {
+		t.Errorf("shown are %v", got)
+	}
+}
+
+// TestServersAreCountedNowAndThen: a look costs no count within 15 s of the last one, whoever looks; after that it does, and also when the clock
+// was set back.
+func TestServersAreCountedNowAndThen(t *testing.T) {
+	c := newClock()
+	m := metrics.NewCell(c.now)
+	counts := 0
+	m.Watch(cellSources(&counts, nil))
+	for _, step := range []struct {
+		pass time.Duration
+		want int
+	}{{0, 1}, {14 * time.Second, 1}, {time.Second, 2}, {0, 2}, {-time.Hour, 3}} {
+		c.at = c.at.Add(step.pass)
+		if got := samples(t, m, `compute_agent_cell_instances{vm_state="active"}`); len(got) != 1 || counts != step.want {
+			t.Errorf("%+v: counted %d times, shown %v", step, counts, got)
+		}
+	}
+}
+
+// TestCellDatabaseAway: the page is there without it.
+func TestCellDatabaseAway(t *testing.T) {
+	m := metrics.NewCell(nil)
+	counts := 0
+	m.Watch(cellSources(&counts, celldb.ErrUnavailable))
+	want := []string{"compute_agent_cell_database_up 0", "compute_agent_cell_long_polls 3"}
+	if d := cmp.Diff(want, samples(t, m, "compute_agent_cell_database_up", "compute_agent_cell_hosts", "compute_agent_cell_instances", "compute_agent_cell_long")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// BenchmarkAnswered is what metrics add to a request.
+func BenchmarkAnswered(b *testing.B) {
+	m := metrics.NewAPI(nil)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.Answered(compute.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: time.Millisecond})
+		}
+	})
+}

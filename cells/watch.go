@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/serve"
+)
+
+// Bounds of requests of those who watch.
+const (
+	watchHeaderTimeout = 5 * time.Second
+	watchWriteTimeout  = 30 * time.Second
+	watchGrace         = 2 * time.Second
+	// readyTime is how long a process tries to find out whether it is ready; readyFor is how long the answer is good for others who ask.
+	readyTime = 2 * time.Second
+	readyFor  = time.Second
+)
+
+// Readiness is whether a process can do its work, with a line for each thing that it needs.
+type Readiness struct {
+	Ready bool
+	Lines []string
+}
+
+// readiness remembers an answer for a moment, so that those who ask, who may be anybody, cannot make a process ask others all the time.
+type readiness struct {
+	look func(context.Context) Readiness
+
+	mu   sync.Mutex
+	at   time.Time
+	last Readiness
+}
+
+func (r *readiness) now(ctx context.Context) Readiness {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.at.IsZero() && time.Since(r.at) < readyFor {
+		return r.last
+	}
+	// It is for others too, so that it does not end with who asked.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
+	defer cancel()
+	r.last, r.at = r.look(ctx), time.Now()
+	return r.last
+}
+
+// serveWatch answers /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
+func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		status, now := http.StatusServiceUnavailable, ready.now(r.Context())
+		if now.Ready {
+			status = http.StatusOK
+		}
+		say(w, status, now.Lines...)
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: watchHeaderTimeout, ReadTimeout: watchHeaderTimeout, WriteTimeout: watchWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10}
+	if err := serve.Until(ctx, server, l, watchGrace); err != nil {
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+func say(w http.ResponseWriter, status int, lines ...string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a client that went away needs nothing
+}
+
+// ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
+func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
+	return serveWatch(ctx, l, a.metrics.Handler(), &a.ready)
+}
+
+// look finds out whether the API is ready: its database answers, and at least one cell that has hosts does. Each cell is asked, all at once.
+func (a *API) look(ctx context.Context) Readiness {
+	cells, err := a.store.Cells(ctx)
+	if err != nil {
+		a.cfg.Logger.Warn().Err(err).Msg("The compute API says that it is not ready, because its database cannot be read. Do what the error says.")
+		return Readiness{Lines: []string{"not ready: the API database cannot be read"}}
+	}
+	answers := gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+	var found Readiness
+	for _, c := range answers {
+		line := c.Cell.Name + ": " + c.State.String()
+		if c.Cell.Disabled {
+			line += ", disabled"
+		}
+		found.Lines = append(found.Lines, line)
+		found.Ready = found.Ready || c.State == gather.OK && !c.Cell.IsCell0()
+	}
+	switch {
+	case found.Ready:
+		found.Lines = append([]string{"ready"}, found.Lines...)
+	case len(cells) == 0:
+		found.Lines = []string{"not ready: no cell is known; run compute-agent cells manage create"}
+	default:
+		found.Lines = append([]string{"not ready: no cell that has hosts is up"}, found.Lines...)
+	}
+	return found
+}
+
+// ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
+func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
+	return serveWatch(ctx, l, c.metrics.Handler(), &c.ready)
+}
+
+// look finds out whether the cell is ready: its database answers.
+func (c *Cell) look(ctx context.Context) Readiness {
+	if _, err := c.store.Info(ctx); err != nil {
+		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
+		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
+	}
+	return Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
+}

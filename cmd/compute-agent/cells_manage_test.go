@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/cell"
+)
+
+// manage runs `cells manage` with a state directory.
+func manage(t *testing.T, dir string, args ...string) (out, told string, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := newCells()
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(append(append([]string{"manage"}, args...), "--state-dir", dir))
+	err = cmd.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+// TestManageTheWrongDatabase: a command about a database that is not there says so, and does not make one that nobody serves.
+func TestManageTheWrongDatabase(t *testing.T) {
+	dir := t.TempDir()
+	database := filepath.Join(dir, cells.APIDatabase)
+	for _, args := range [][]string{
+		{"list"}, {"list-hosts"}, {"discover-hosts"}, {"delete-host", "h"}, {"disable", "c"}, {"enable", "c"}, {"update", "c", "--name", "d"}, {"delete", "c"},
+		{"db", "online-data-migrations"},
+	} {
+		if _, _, err := manage(t, dir, args...); err == nil || !strings.Contains(err.Error(), database) || !strings.Contains(err.Error(), "--state-dir") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
+		t.Errorf("the directory has %v, %v", found, err)
+	}
+	if _, told, err := manage(t, dir, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil || !strings.Contains(told, database) {
+		t.Errorf("the first cell: %q, %v", told, err)
+	}
+	if _, told, err := manage(t, dir, "create", "--name", "cell2", "--url", "http://127.0.0.1:2"); err != nil || told != "" {
+		t.Errorf("the second cell: %q, %v", told, err)
+	}
+	if out, _, err := manage(t, dir, "list"); err != nil || !strings.Contains(out, "cell2") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator is told which one answers.
+func TestAnotherCellAtTheURL(t *testing.T) {
+	dir := t.TempDir()
+	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- one.Serve(t.Context(), l) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := one.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	url := "http://" + l.Addr().String()
+	for name, at := range map[string]string{"cell1": url, "cell2": url + "/"} { // another spelling, so another URL
+		if _, _, err := manage(t, dir, "create", "--name", name, "--url", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _, err := manage(t, dir, "list")
+	if err != nil || strings.Contains(out, "cell1 is down") || !strings.Contains(out, `cell2 is down`) || !strings.Contains(out, `this is the cell "cell1"`) {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/cell"
+)
+
+// newWatchedCell is a cell for those who watch it.
+func newWatchedCell(t *testing.T) *cells.Cell {
+	t.Helper()
+	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// page reads a path of whoever listens there.
+func page(t *testing.T, network, address, path string) string {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}}
+	resp, err := client.Get("http://process" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v %s", path, resp.Status, err, text)
+	}
+	return string(text)
+}
+
+// TestCellAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken serves all the same, and says what it lacks.
+func TestCellAdminSocket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	w := watchCell(dir, "cell1", "", newWatchedCell(t))
+	var first, second bytes.Buffer
+	stop, err := serveWatched(t.Context(), w, zerolog.New(&first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "cell-cell1.sock")
+	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	stopSecond, err := serveWatched(t.Context(), w, zerolog.New(&second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopSecond()
+	if got := page(t, "unix", socket, "/readyz"); got != "ready\ncell1: up\n" {
+		t.Errorf("readyz says %q", got)
+	}
+	if !strings.Contains(page(t, "unix", socket, "/metrics"), "compute_agent_cell_database_up 1\n") {
+		t.Error("the metrics lack the database")
+	}
+	stop()
+	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
+		t.Errorf("the first says %s, the second %s", &first, &second)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// TestCellMetricsAddress: without a host it is loopback; one that cannot be had is an error that names the key, since somebody asked for it.
+func TestCellMetricsAddress(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := taken.Addr().String()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watchCell(t.TempDir(), "cell1", ":"+port, newWatchedCell(t))
+	if _, err := serveWatched(t.Context(), w, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "cell.metrics_listen") {
+		t.Errorf("a taken address: %v", err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stop, err := serveWatched(t.Context(), w, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := page(t, "tcp", address, "/healthz"); got != "alive\n" {
+		t.Errorf("healthz says %q", got)
+	}
+	stop()
+	if _, err := net.Dial("tcp", address); err == nil {
+		t.Error("the address answers after the end")
+	}
+}
+
+// TestCellAdminSocketName: no name of a cell leads out of the directory.
+func TestCellAdminSocketName(t *testing.T) {
+	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
+		if got := cellAdminSocket(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}

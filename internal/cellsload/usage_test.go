@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellsload
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// usage is what the processes have used so far.
+type usage struct {
+	api, cells       time.Duration // CPU time; that of the API is with the clients and the two cells of this process
+	heap             uint64        // bytes that live, after a collection
+	apiRSS, cellsRSS string        // the most so far
+}
+
+func (w *world) usage() usage {
+	var self syscall.Rusage
+	check(w.t, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return usage{
+		api: time.Duration(self.Utime.Nano() + self.Stime.Nano()), cells: w.cpuOf(w.elsewhere.Pid), heap: memory.HeapAlloc,
+		apiRSS: w.peakRSS(os.Getpid()), cellsRSS: w.peakRSS(w.elsewhere.Pid),
+	}
+}
+
+// cpuOf reads /proc/PID/stat, whose clock ticks a hundred times a second.
+func (w *world) cpuOf(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	check(w.t, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] { // utime and stime, the 14th and 15th of all
+		n, err := strconv.ParseInt(field, 10, 64)
+		check(w.t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+func (w *world) peakRSS(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check(w.t, err)
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	line, _, _ := strings.Cut(rest, "\n")
+	kib, err := strconv.Atoi(strings.Fields(line)[0])
+	check(w.t, err)
+	return fmt.Sprintf("%d MiB", kib>>10)
+}
+
+// report is a table of a phase.
+func (a *asker) report(name string, took time.Duration, before, after usage) string {
+	var out strings.Builder
+	n := a.asked()
+	per := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000/float64(n)) }
+	fmt.Fprintf(&out, "%s: %d requests in %.1f s; CPU per request: %s here, %s in the cells; heap %d MiB, peak RSS %s here, %s in the cells\n",
+		name, n, took.Seconds(), per(after.api-before.api), per(after.cells-before.cells), after.heap>>20, after.apiRSS, after.cellsRSS)
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, kind := range append([]string{""}, kinds...) {
+		label := kind
+		if label == "" {
+			label = "all"
+		}
+		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\t%d\n", label, milliseconds(a.quantile(kind, 0.5)), milliseconds(a.quantile(kind, 0.99)), len(a.took[kind]))
+	}
+	_ = table.Flush()
+	return out.String()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellsload
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/internal/authn"
+)
+
+// world is a compute API in this process over the cells of a model: most in a process of their own, and two here, of which one can be made to
+// hang, and one to refuse connections.
+type world struct {
+	t         *testing.T
+	model     model
+	dir       string
+	hangs     *here
+	refuses   *here
+	elsewhere *os.Process // of the other cells
+	client    *http.Client
+	url       string // of the compute API, while one serves
+
+	mu      sync.Mutex
+	clients []*cellclient.Client
+}
+
+// The cells that get into trouble.
+const (
+	hung    = 1
+	refused = 2
+)
+
+func newWorld(t *testing.T, m model) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "load") // short: it holds sockets
+	check(t, err)
+	w := &world{t: t, model: m, dir: dir, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true}}}
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, seed(t.Context(), m, dir))
+	m.seedAPI(t, filepath.Join(dir, "api.db"), func(c int) string { return "unix://" + filepath.Join(dir, cellName(c)+".sock") })
+	var elsewhere []string
+	for c := range m.cells {
+		if c != hung && c != refused {
+			elsewhere = append(elsewhere, cellName(c))
+		}
+	}
+	w.startCells(elsewhere)
+	w.hangs, w.refuses = w.serveHere(hung), w.serveHere(refused)
+	return w
+}
+
+// startCells runs this test binary again, to serve cells: see TestMain.
+func (w *world) startCells(names []string) {
+	w.t.Helper()
+	self, err := os.Executable()
+	check(w.t, err)
+	cmd := exec.Command(self) //nolint:noctx // it ends when its standard input does
+	cmd.Env = append(os.Environ(), serveEnv+"="+w.dir, "CELLSLOAD_CELLS="+strings.Join(names, ","))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	check(w.t, err)
+	out, err := cmd.StdoutPipe()
+	check(w.t, err)
+	check(w.t, cmd.Start())
+	w.elsewhere = cmd.Process
+	w.t.Cleanup(func() {
+		_ = in.Close()
+		check(w.t, cmd.Wait())
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		w.t.Fatalf("the process of the cells said %q: %v", line, err)
+	}
+}
+
+// serveEnv names the directory of the databases for the process that serves cells.
+const serveEnv = "CELLSLOAD_SERVE"
+
+// serveCells is what that process does, until its standard input ends.
+func serveCells(dir string, names []string) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		c, l, err := openCell(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		group.Go(func() error { return c.Serve(ctx, l) })
+	}
+	fmt.Println("ready") //nolint:forbidigo // it is for the test that started this process
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	stop()
+	return group.Wait()
+}
+
+func openCell(ctx context.Context, dir, name string) (*cells.Cell, net.Listener, error) {
+	c, err := cells.NewCell(ctx, cells.CellConfig{Name: name, Database: filepath.Join(dir, name+".db"), Auth: cell.NoAuth(), ServiceDownTime: downTime, Logger: zerolog.Nop()})
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := cells.Listen(ctx, "unix://"+filepath.Join(dir, name+".sock"))
+	return c, l, err
+}
+
+// gate is before a cell, and closed while it hangs: connections are made, and nothing answers.
+type gate struct {
+	next http.Handler
+	mu   sync.Mutex
+	open chan struct{} // closed while the gate is open
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	// The body has to be read, or the server does not notice that the client goes away.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	select {
+	case <-open:
+		g.next.ServeHTTP(w, r)
+	case <-r.Context().Done():
+	}
+}
+
+func (g *gate) hang() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = make(chan struct{})
+}
+
+func (g *gate) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.open)
+}
+
+// here is a cell in this process.
+type here struct {
+	*gate
+	server *http.Server
+}
+
+// refuse ends it. Nothing answers at its address from then on.
+func (h *here) refuse() { _ = h.server.Close() }
+
+func (w *world) serveHere(number int) *here {
+	w.t.Helper()
+	c, l, err := openCell(w.t.Context(), w.dir, cellName(number))
+	check(w.t, err)
+	h := &here{gate: &gate{next: c.Handler(), open: make(chan struct{})}}
+	h.resume()
+	h.server = &http.Server{Handler: h.gate, ReadHeaderTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = h.server.Serve(l) // it ends with Close
+	}()
+	w.t.Cleanup(func() {
+		_ = h.server.Close()
+		<-done
+		check(w.t, c.Close())
+	})
+	return h
+}
+
+// startAPI serves the compute API until the function that it returns is called.
+func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
+	w.t.Helper()
+	api, err := cells.NewAPI(w.t.Context(), cells.APIConfig{
+		Database: filepath.Join(w.dir, "api.db"), Auth: authn.NoAuth{}, Open: true,
+		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
+		CellClient: w.cellClient, CellTimeout: timeout, CellFastFail: fastFail,
+		Placement: placing.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
+		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
+		Logger:    zerolog.Nop(),
+	})
+	check(w.t, err)
+	l, err := cells.Listen(w.t.Context(), "127.0.0.1:0")
+	check(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(ctx, l) }()
+	w.url = "http://" + l.Addr().String() + "/v2.1"
+	return func() {
+		w.t.Helper()
+		w.client.CloseIdleConnections()
+		cancel()
+		check(w.t, <-served)
+		check(w.t, api.Close())
+		w.closeIdle()
+	}
+}
+
+func (w *world) cellClient(c apidb.Cell) (*cellclient.Client, error) {
+	client, err := cellclient.New(cellclient.Config{URL: c.URL})
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.clients = append(w.clients, client)
+	}
+	return client, err
+}
+
+// closeIdle closes all connections that nobody uses now.
+func (w *world) closeIdle() {
+	w.client.CloseIdleConnections()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range slices.Clone(w.clients) {
+		c.CloseIdle()
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

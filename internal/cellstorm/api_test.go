@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// api is a process of the compute API.
+type api struct {
+	*process
+	address string
+}
+
+// record is an object of JSON.
+type record = map[string]any
+
+// caller is who asks: a member of a project, or an administrator in it.
+type caller struct {
+	project string
+	admin   bool
+}
+
+// admin has no servers, unless it makes some.
+var admin = caller{"operators", true}
+
+// flavor is one, with what a server of it holds in Placement.
+type flavor struct {
+	id    string
+	vcpus int
+	specs map[string]string
+	holds map[string]int64
+}
+
+func (f flavor) body() record {
+	return record{"id": f.id, "name": f.id, "vcpus": f.vcpus, "ram": memoryMB, "disk": 1}
+}
+
+const memoryMB = 64
+
+// flavors are small: nothing runs in the guests. That with a GPU is for hosts that have one.
+var flavors = []flavor{
+	{"shared", 1, nil, map[string]int64{"VCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1}},
+	{"pinned", 1, map[string]string{"hw:cpu_policy": "dedicated"}, map[string]int64{"PCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1}},
+	{"gpu", 1, map[string]string{"resources:VGPU": "1"}, map[string]int64{"VCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1, "VGPU": 1}},
+	{"huge", 4096, nil, nil}, // nobody has so many
+}
+
+// image is what servers are made from: an empty one.
+const image = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+// web does not reuse connections to processes that come and go.
+var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// answer is what was answered.
+type answer struct {
+	code int
+	raw  []byte
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.code, a.raw) }
+
+// ask sends a request below /v2.1; an error says that no answer came.
+func (a *api) ask(ctx context.Context, who caller, method, path string, body any) (answer, error) {
+	var content io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		content = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/v2.1"+path, content)
+	if err != nil {
+		return answer{}, err
+	}
+	roles := "member,reader"
+	if who.admin {
+		roles = "admin," + roles
+	}
+	req.Header.Set("X-Auth-Token", "u-"+who.project+":"+who.project)
+	req.Header.Set("X-Roles", roles)
+	req.Header.Set("OpenStack-API-Version", "compute 2.69")
+	if path == "/flavors" {
+		req.Header.Set("OpenStack-API-Version", "compute 2.55")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return exchange(req)
+}
+
+func exchange(req *http.Request) (answer, error) {
+	resp, err := web.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, raw}, err
+}
+
+// must is ask for what is to be answered with a status.
+func (a *api) must(t *testing.T, who caller, method, path string, body any, status int, out any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got, err := a.ask(ctx, who, method, path, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if got.code != status {
+		t.Fatalf("%s %s as %+v: not %d: %s", method, path, who, status, got)
+	}
+	if out != nil {
+		if err := json.Unmarshal(got.raw, out); err != nil {
+			t.Fatalf("%s %s: %v: %s", method, path, err, got)
+		}
+	}
+}
+
+// boot asks for a server. extra are more keys, or others.
+func bootBody(name, flavor string, extra record) record {
+	server := record{"name": name, "flavorRef": flavor, "imageRef": image, "networks": "none"}
+	for key, value := range extra {
+		server[key] = value
+	}
+	return record{"server": server}
+}
+
+// boot makes a server and returns its uuid.
+func (a *api) boot(t *testing.T, who caller, name, flavor string, extra record) string {
+	t.Helper()
+	var made struct{ Server struct{ ID string } }
+	a.must(t, who, "POST", "/servers", bootBody(name, flavor, extra), 202, &made)
+	return made.Server.ID
+}
+
+// shown is a server of a list.
+type shown struct {
+	ID, Status string
+	Host       string `json:"OS-EXT-SRV-ATTR:host"`
+	Task       string `json:"OS-EXT-STS:task_state"`
+	Fault      struct{ Message, Details string }
+}
+
+// list lists the servers of a project, or of all as an administrator.
+func (a *api) list(t *testing.T, who caller, query string) map[string]shown {
+	t.Helper()
+	var body struct{ Servers []shown }
+	a.must(t, who, "GET", "/servers/detail"+query, nil, 200, &body)
+	out := map[string]shown{}
+	for _, s := range body.Servers {
+		out[s.ID] = s
+	}
+	return out
+}
+
+// used are the servers that count for a project.
+func (a *api) used(t *testing.T, project string) (instances, cores, ram int) {
+	t.Helper()
+	var body struct {
+		Limits struct {
+			Absolute struct{ TotalInstancesUsed, TotalCoresUsed, TotalRAMUsed int }
+		}
+	}
+	a.must(t, caller{project, true}, "GET", "/limits", nil, 200, &body)
+	u := body.Limits.Absolute
+	return u.TotalInstancesUsed, u.TotalCoresUsed, u.TotalRAMUsed
+}
+
+// askPlacement reads something of Placement's.
+func (w *world) askPlacement(ctx context.Context, path string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.placementAddress+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Auth-Token", "admin")
+	req.Header.Set("OpenStack-API-Version", "placement 1.38")
+	got, err := exchange(req)
+	if err != nil {
+		return err
+	}
+	if got.code != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, got)
+	}
+	return json.Unmarshal(got.raw, out)
+}

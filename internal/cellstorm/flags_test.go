@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"flag"
+	"time"
+)
+
+var (
+	stormTime    = flag.Duration("storm.time", 20*time.Second, "how long a storm lasts")
+	stormSeed    = flag.Uint64("storm.seed", 0, "the seed of a storm; 0: a new one, which is printed")
+	stormLibvirt = flag.Bool("storm.libvirt", false, "have libvirt in one of the cells")
+	keepFiles    = flag.Bool("storm.keep", false, "keep the files of a test that failed")
+	shownLog     = flag.Int("storm.log", 60, "how many lines of each log are shown when a test failed")
+)

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// fate is what a server's owner was told of it.
+type fate int
+
+const (
+	lives   fate = iota // a boot was accepted, or a restore
+	deleted             // a deletion was; it may be restored, if it was soft
+	unsure              // something was asked for, and no answer came, or a failure
+)
+
+// tracked is a server that was accepted.
+type tracked struct {
+	uuid, name string
+	who        caller
+	flavor     string
+	fate       fate
+	soft       bool // deleted softly, if it could be
+	restored   bool // it is in no list before its host has started it
+	busy       bool // somebody asks for something
+	version    int  // counts what was asked for
+}
+
+// model is what was accepted, and what must not have been answered.
+type model struct {
+	mu      sync.Mutex
+	servers map[string]*tracked
+	several map[string]int // boots of several servers: their name, and how many
+	wrong   []string
+	counts  map[string]int // of answers, by what was asked for
+}
+
+func newModel() *model {
+	return &model{servers: map[string]*tracked{}, several: map[string]int{}, counts: map[string]int{}}
+}
+
+func (m *model) violated(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.wrong) < 50 {
+		m.wrong = append(m.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+func (m *model) count(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts[what]++
+}
+
+// take chooses a server that fits and nobody is busy with, and has it busy until it is given back; nil if there is none.
+func (m *model) take(r *rand.Rand, fits func(*tracked) bool) *tracked {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var some []*tracked
+	for _, uuid := range slices.Sorted(maps.Keys(m.servers)) {
+		if s := m.servers[uuid]; !s.busy && fits(s) {
+			some = append(some, s)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	s := some[r.IntN(len(some))]
+	s.busy = true
+	s.version++
+	return s
+}
+
+// give gives a server back, with what has become of it.
+func (m *model) give(s *tracked, f fate, soft bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.fate == unsure && (f != deleted || soft) { // what was asked for then may still come, but a deletion for good is the last word
+		f = unsure
+	}
+	s.restored = s.restored || s.fate == deleted && f == lives
+	s.busy, s.fate, s.soft = false, f, soft
+	s.version++
+}
+
+func (m *model) add(s *tracked) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers[s.uuid] = s
+}
+
+// living are the servers that surely live and nobody is busy with, with their versions.
+func (m *model) living(visible func(*tracked) bool) map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]int{}
+	for uuid, s := range m.servers {
+		if s.fate == lives && !s.busy && visible(s) {
+			out[uuid] = s.version
+		}
+	}
+	return out
+}
+
+// unchanged says whether a server still lives and nothing was asked for since.
+func (m *model) unchanged(uuid string, version int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.servers[uuid]
+	return s.fate == lives && s.version == version
+}
+
+// judge compares what was promised with what came of it.
+func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []string, outcomes map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	outcomes = map[string]int{}
+	names := map[string]wire.Server{}
+	for _, rows := range p.rows {
+		for _, s := range rows {
+			names[s.Name] = s
+		}
+	}
+	for uuid, s := range m.servers {
+		mapping, recorded := mappings[uuid]
+		row, there := p.rows[mapping.CellUUID][uuid]
+		is := "no record"
+		switch {
+		case !recorded:
+		case there && row.Deleted, !there && mapping.Queued():
+			is = "deleted"
+		case there:
+			is = row.VMState
+		}
+		outcomes[fmt.Sprintf("%v: %s", []string{"lives", "deleted", "unsure"}[s.fate], is)]++
+		switch {
+		case is == "no record", s.fate == deleted && is != "deleted", s.fate == lives && is == "deleted":
+			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)", uuid, s.name, s.fate, is, mapping))
+		case is == wire.VMError && (row.Fault == nil || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")):
+			wrong = append(wrong, fmt.Sprintf("%s (%s) is in error: %+v", uuid, s.name, row.Fault))
+		case is == wire.VMActive && s.flavor == "huge":
+			wrong = append(wrong, fmt.Sprintf("%s (%s) is active, and no host is so large", uuid, s.name))
+		}
+	}
+	for name, n := range m.several {
+		for i := 1; i < n; i++ { // the first is among the others
+			if one := fmt.Sprintf("%s-%d", name, i+1); names[one].UUID == "" || names[one].Deleted {
+				wrong = append(wrong, fmt.Sprintf("of the %d servers %s there is not: %s", n, name, one))
+			}
+		}
+	}
+	return append(wrong, m.wrong...), outcomes
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// picture is what all who know of servers say.
+type picture struct {
+	w *world
+	// builds and claims are those of the API database, mappings all with a cell.
+	builds   []apidb.BuildRequest
+	claims   []apidb.Claim
+	mappings map[string]apidb.Mapping
+	// rows are those of the cells, by the cell's uuid, deleted ones among them; unfinished is what they wait for.
+	rows       map[string]map[string]wire.Server
+	unfinished []string
+	// held is what consumers hold, by their uuid and the root provider's.
+	held map[string]map[string]map[string]int64
+	// guests are by the server's uuid.
+	guests map[string][]guest
+}
+
+// look makes a picture. An error says who could not be asked.
+func (w *world) look(ctx context.Context) (*picture, error) {
+	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]wire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
+	var err error
+	if p.builds, err = w.db.BuildRequests(ctx, "", 0); err != nil {
+		return nil, err
+	}
+	if p.claims, err = w.db.Claims(ctx, time.Now().Add(time.Hour)); err != nil {
+		return nil, err
+	}
+	list, err := w.db.Mappings(ctx, apidb.MappingFilter{})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range list {
+		p.mappings[m.InstanceUUID] = m
+	}
+	for _, c := range w.cells {
+		if p.rows[c.uuid], err = c.all(ctx); err != nil {
+			return nil, err
+		}
+		u, err := c.client.Unfinished(ctx, 0, time.Millisecond)
+		if err != nil {
+			return nil, err
+		}
+		for what, servers := range map[string][]wire.UnfinishedServer{"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable} {
+			for _, s := range servers {
+				p.unfinished = append(p.unfinished, fmt.Sprintf("%s is %s in %s", s.UUID, what, c.name))
+			}
+		}
+	}
+	if err := p.readPlacement(ctx); err != nil {
+		return nil, err
+	}
+	emulators := w.emulators()
+	for _, h := range w.hosts {
+		traces, err := h.traces()
+		if err != nil {
+			return nil, err
+		}
+		for uuid, g := range traces {
+			for _, e := range emulators[uuid] {
+				g.runs = g.runs || e.host == h.name
+			}
+			p.guests[uuid] = append(p.guests[uuid], g)
+		}
+	}
+	for uuid, running := range emulators {
+		if len(p.guests[uuid]) == 0 {
+			p.guests[uuid] = running
+		}
+	}
+	return p, nil
+}
+
+// all are all rows of a cell.
+func (c *cell) all(ctx context.Context) (map[string]wire.Server, error) {
+	out := map[string]wire.Server{}
+	var after wire.Key
+	for {
+		page, err := c.client.Servers(ctx, wire.ServerQuery{Deleted: wire.DeletedAny, After: after, Limit: 1000})
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Rows {
+			out[row.Server.UUID] = row.Server
+			after = row.Key
+		}
+		if !page.More {
+			return out, nil
+		}
+	}
+}
+
+func (p *picture) readPlacement(ctx context.Context) error {
+	var all struct {
+		ResourceProviders []struct {
+			UUID string
+			Root string `json:"root_provider_uuid"`
+		} `json:"resource_providers"`
+	}
+	if err := p.w.askPlacement(ctx, "/resource_providers", &all); err != nil {
+		return err
+	}
+	for _, provider := range all.ResourceProviders {
+		var body struct {
+			Allocations map[string]struct{ Resources map[string]int64 }
+		}
+		if err := p.w.askPlacement(ctx, "/resource_providers/"+provider.UUID+"/allocations", &body); err != nil {
+			return err
+		}
+		for consumer, a := range body.Allocations {
+			if p.held[consumer] == nil {
+				p.held[consumer] = map[string]map[string]int64{}
+			}
+			if p.held[consumer][provider.Root] == nil {
+				p.held[consumer][provider.Root] = map[string]int64{}
+			}
+			for class, amount := range a.Resources {
+				p.held[consumer][provider.Root][class] += amount
+			}
+		}
+	}
+	return nil
+}
+
+// differences says what does not go together: the mappings that are not queued for delete, the living rows, the guests that run and the
+// allocations shall be the same servers, in the same cells and on the same hosts, and nothing shall be under way.
+func (p *picture) differences() []string {
+	var out []string
+	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, b := range p.builds {
+		differ("%s has a build request", b.Server.UUID)
+	}
+	for _, c := range p.claims {
+		differ("%s has a claim of %v", c.InstanceUUID, c.CreatedAt)
+	}
+	out = append(out, p.unfinished...)
+	active := map[string]bool{}
+	for _, c := range p.w.cells {
+		for uuid, s := range p.rows[c.uuid] {
+			m, mapped := p.mappings[uuid]
+			switch {
+			case s.Deleted:
+				if mapped && m.CellUUID == c.uuid && !m.Queued() {
+					differ("%s is deleted in %s, and its mapping is not queued for delete", uuid, c.name)
+				}
+				continue
+			case !mapped || m.CellUUID != c.uuid:
+				differ("%s lives in %s, and its mapping is %+v", uuid, c.name, m)
+			case m.Queued():
+				differ("%s lives in %s (%s, %q), and its mapping is queued for delete", uuid, c.name, s.VMState, s.TaskState)
+			}
+			switch {
+			case s.TaskState != "":
+				differ("%s is %s, %q in %s", uuid, s.VMState, s.TaskState, c.name)
+			case s.VMState == wire.VMActive && s.PowerState == wire.PowerRunning && c.uuid != apidb.Cell0UUID:
+				active[uuid] = true
+				p.compareActive(differ, s, c)
+			case s.VMState == wire.VMError:
+			default:
+				differ("%s is %s with power state %d in %s", uuid, s.VMState, s.PowerState, c.name)
+			}
+		}
+	}
+	for uuid, m := range p.mappings {
+		if _, there := p.rows[m.CellUUID][uuid]; !there {
+			differ("%s is mapped to cell %s, which does not know it", uuid, m.CellUUID)
+		}
+	}
+	for uuid, guests := range p.guests {
+		if !active[uuid] {
+			differ("%s is not active, and there are guests of it: %+v", uuid, guests)
+		}
+	}
+	for uuid, held := range p.held {
+		if !active[uuid] {
+			differ("%s is not active, and it holds %v", uuid, held)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// compareActive compares a server that is active with its guest and with what it holds.
+func (p *picture) compareActive(differ func(string, ...any), s wire.Server, c *cell) {
+	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
+	if i < 0 || p.w.hosts[i].cell != c {
+		differ("%s is active in %s on the host %q, which is none of its hosts", s.UUID, c.name, s.Host)
+		return
+	}
+	h := p.w.hosts[i]
+	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || !guests[0].runs {
+		differ("%s is active on %s, and its guests are %+v", s.UUID, h.name, guests)
+	}
+	var want map[string]int64
+	for _, f := range flavors {
+		if f.id == s.Flavor.ID {
+			want = f.holds
+		}
+	}
+	if held := p.held[s.UUID]; len(held) != 1 || !maps.Equal(held[h.node], want) {
+		differ("%s is active on %s (%s), and holds %v instead of %v", s.UUID, h.name, h.node, held, want)
+	}
+}
+
+// settled waits until all agree and nothing is under way. If they never do, what differs is an error, with what the logs say of it.
+func (w *world) settled(t *testing.T, within time.Duration) *picture {
+	t.Helper()
+	var p *picture
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for quiet := 0; quiet < 2; <-tick.C { // twice: what is on its way between two of them is in neither
+		var err error
+		var differences []string
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if p, err = w.look(ctx); err == nil {
+			differences = p.differences()
+		}
+		cancel()
+		if quiet++; err != nil || len(differences) > 0 {
+			quiet = 0
+		}
+		if time.Now().After(deadline) {
+			if err != nil {
+				t.Fatalf("not all could be asked within %v: %v", within, err)
+			}
+			told := map[string]bool{}
+			for _, d := range differences {
+				t.Errorf("after %v: %s", within, d)
+				if len(d) > 36 && !told[d[:36]] && len(told) < 5 {
+					told[d[:36]] = true
+					t.Logf("of %s the logs say:\n%s", d[:36], w.logged(d[:36]))
+				}
+			}
+			t.FailNow()
+		}
+	}
+	for _, h := range w.hosts {
+		if h.sim == nil {
+			continue
+		}
+		for uuid, runs := range h.domains(t) {
+			if g := p.guests[uuid]; len(g) != 1 || g[0].host != h.name || g[0].runs != runs {
+				t.Errorf("%s has a domain of %s (running: %v), and beside it %+v", h.name, uuid, runs, g)
+			}
+		}
+	}
+	return p
+}
+
+// nothingLeft waits until there is nothing of any server on any host, and in Placement.
+func (w *world) nothingLeft(t *testing.T, projects ...string) {
+	t.Helper()
+	p := w.settled(t, settleTime)
+	for uuid, m := range p.mappings {
+		if !m.Queued() {
+			t.Errorf("%s is not queued for delete", uuid)
+		}
+	}
+	if len(p.held) > 0 || len(p.guests) > 0 {
+		t.Errorf("left are allocations %v and guests %v", p.held, p.guests)
+	}
+	for _, project := range projects {
+		if i, c, r := w.apis[0].used(t, project); i != 0 || c != 0 || r != 0 {
+			t.Errorf("%s still uses %d instances, %d cores, %d MiB", project, i, c, r)
+		}
+	}
+	for _, h := range w.hosts {
+		if h.sim == nil {
+			continue
+		}
+		if left := h.domains(t); len(left) > 0 {
+			t.Errorf("domains are left on %s: %v", h.name, left)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+)
+
+// binaries is the directory with the binaries, built once.
+var binaries string
+
+func TestMain(m *testing.M) {
+	sim.Main()
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "storm")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binaries = dir
+	return m.Run()
+}
+
+// build builds what runs, when it is needed first.
+var build = sync.OnceValue(func() error {
+	for _, b := range []struct {
+		cgo  string
+		args []string
+	}{{"0", []string{"./cmd/compute-agent", "./cmd/compute-driver-fake"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
+		cmd := exec.Command("go", append([]string{"build", "-o", binaries + "/"}, b.args...)...)
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building: %w\n%s", err, out)
+		}
+	}
+	return nil
+})
+
+// process is a compute-agent that can be ended and started again with the same arguments. Its log goes on where it was.
+type process struct {
+	name string
+	args []string
+	log  string // the file
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when it has ended
+	ending bool          // somebody wants it to
+	died   []string      // that it ended by itself, and how
+}
+
+// start starts it; it does not run.
+func (p *process) start() error {
+	if err := build(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(filepath.Join(binaries, "compute-agent"), p.args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COMPUTE_AGENT_") })
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	p.cmd, p.done, p.ending = cmd, done, false
+	go func() {
+		defer close(done)
+		err := cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.ending {
+			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v", p.name, err))
+		}
+	}()
+	return nil
+}
+
+// end ends it with a signal, and returns when it is gone. One that is stopped gets no signal but SIGKILL.
+func (p *process) end(sig syscall.Signal) {
+	p.mu.Lock()
+	p.ending = true
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	_ = cmd.Process.Signal(sig) // it may be gone
+	select {
+	case <-done:
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-done
+	}
+}
+
+// kill ends it as a power cut does.
+func (p *process) kill() { p.end(syscall.SIGKILL) }
+
+// signal stops it, or has it go on.
+func (p *process) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Signal(sig) // it may have ended
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// troubles are that it ended by itself, and that its log has a panic.
+func (p *process) troubles() []string {
+	p.mu.Lock()
+	out := slices.Clone(p.died)
+	p.mu.Unlock()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return append(out, err.Error())
+	}
+	for line := range bytes.Lines(text) {
+		for _, bad := range []string{"panic:", "fatal error:", "panicked", "DATA RACE"} {
+			if bytes.Contains(line, []byte(bad)) {
+				out = append(out, fmt.Sprintf("the log of %s has: %s", p.name, line))
+			}
+		}
+	}
+	return out
+}
+
+// said waits for a line in the log that has all parts.
+func (p *process) said(t *testing.T, parts ...string) string {
+	t.Helper()
+	var found string
+	eventually(t, patience, fmt.Sprintf("%s says %q", p.name, parts), func() error {
+		text, err := os.ReadFile(p.log)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				found = line
+				return nil
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.died) > 0 {
+			t.Fatalf("%v; its log:\n%s", p.died, text)
+		}
+		return errors.New("it has not said so")
+	})
+	return found
+}
+
+// children are the processes of drivers that an agent has.
+func (p *process) children() []int {
+	var out []int
+	parent := fmt.Sprintf("PPid:\t%d\n", p.pid())
+	files, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), parent) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/status", &pid); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// command runs compute-agent to its end.
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	check(t, build())
+	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries, "compute-agent"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("compute-agent %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// patience bounds every wait: it is when a test that hangs is given up, and nothing is measured by it.
+const patience = 90 * time.Second
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, within time.Duration, what string, holds func() error) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); ; <-tick.C {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, within, err)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted and restored. When all run again, everything goes together,
+// and each server is what its owner was told.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	seed := *stormSeed
+	if seed == 0 {
+		seed = rand.Uint64N(1_000_000) + 1
+	}
+	t.Logf("the seed is %d: run it again with -storm.seed=%d", seed, seed)
+	kinds := []kind{fake, fake, fake}
+	if *stormLibvirt {
+		kinds[0] = libvirt
+	}
+	w := newWorld(t, plan{kinds: kinds, apis: 2, downTime: 4 * time.Second, reclaim: 15 * time.Second})
+	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
+	if *stormLibvirt {
+		s.flavors = append(s.flavors, "gpu")
+	}
+	watch := w.watching(t.Context())
+
+	ctx, stop := context.WithTimeout(t.Context(), *stormTime)
+	defer stop()
+	var owners sync.WaitGroup
+	for i := range 3 {
+		r := rand.New(rand.NewPCG(seed, uint64(i)+1))
+		owners.Go(func() { s.own(ctx, r, i) })
+	}
+	chaos := w.chaos(ctx, rand.New(rand.NewPCG(seed, 0)))
+	owners.Wait()
+	t.Logf("faults: %v", counted(chaos))
+	t.Logf("answers: %v", counted(s.model.counts))
+
+	p := w.settled(t, settleTime)
+	mappings, err := w.db.MappingsOf(t.Context(), slices.Collect(maps.Keys(s.model.servers)))
+	check(t, err)
+	wrong, outcomes := s.model.judge(p, mappings)
+	t.Logf("outcomes: %v", counted(outcomes))
+	told := map[string]bool{}
+	for _, text := range wrong {
+		t.Error(text)
+		about := text[:min(36, len(text))]
+		if s.model.servers[about] != nil && !told[about] && len(told) < 5 {
+			told[about] = true
+			t.Logf("of %s the logs say:\n%s", about, w.logged(about))
+		}
+	}
+	if outcomes["lives: active"] == 0 || outcomes["deleted: deleted"] == 0 {
+		t.Errorf("no server was made, or none was deleted: that tries nothing: %v", outcomes)
+	}
+
+	for uuid := range w.apis[0].list(t, admin, "?all_tenants=1") {
+		w.apis[0].must(t, admin, "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil}, 202, nil)
+	}
+	w.nothingLeft(t, "one", "two", admin.project)
+	strayed, seen, looks := watch.found()
+	for _, text := range strayed {
+		t.Error(text)
+	}
+	t.Logf("guests of %d servers were seen in %d looks", seen, looks)
+}
+
+func counted(m map[string]int) string {
+	out := ""
+	for _, what := range slices.Sorted(maps.Keys(m)) {
+		out += fmt.Sprintf("%s: %d; ", what, m[what])
+	}
+	return out
+}
+
+// storm is what owners of servers do meanwhile.
+type storm struct {
+	w       *world
+	model   *model
+	flavors []string
+}
+
+// mostServers is how many may live at the same time.
+const mostServers = 24
+
+// own does one thing after the other.
+func (s *storm) own(ctx context.Context, r *rand.Rand, index int) {
+	for n := 0; ctx.Err() == nil; n++ {
+		crowded := len(s.model.living(func(*tracked) bool { return true })) >= mostServers
+		switch x := r.IntN(100); {
+		case x < 30 && !crowded:
+			s.boot(r, fmt.Sprintf("s%d-%d", index, n))
+		case x < 50 || crowded && x < 60:
+			s.delete(r, false)
+		case x < 58:
+			s.delete(r, true)
+		case x < 70:
+			s.restore(r)
+		case x < 85:
+			s.show(r)
+		default:
+			s.list(r)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(r.IntN(300)) * time.Millisecond):
+		}
+	}
+}
+
+// ask asks one of the processes of the compute API. What comes too late counts as no answer.
+func (s *storm) ask(r *rand.Rand, what string, who caller, method, path string, body any) (answer, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	got, err := s.w.apis[r.IntN(len(s.w.apis))].ask(ctx, who, method, path, body)
+	if err != nil {
+		s.model.count(what + " without an answer")
+		return answer{}, false
+	}
+	s.model.count(fmt.Sprintf("%s %d", what, got.code))
+	return got, true
+}
+
+func (s *storm) boot(r *rand.Rand, name string) {
+	who := []caller{{"one", false}, {"two", false}, {"one", true}}[r.IntN(3)]
+	flavor := s.flavors[r.IntN(len(s.flavors))]
+	if r.IntN(20) == 0 {
+		flavor = "huge"
+	}
+	extra, several := record{}, 1
+	if r.IntN(12) == 0 && flavor != "huge" {
+		several = 2 + r.IntN(2)
+		extra["min_count"] = several
+	}
+	got, answered := s.ask(r, "boot", who, "POST", "/servers", bootBody(name, flavor, extra))
+	switch {
+	case !answered, got.code >= 500, got.code == 403 && !who.admin:
+	case got.code == 202:
+		var made struct{ Server struct{ ID string } }
+		if err := json.Unmarshal(got.raw, &made); err != nil || made.Server.ID == "" {
+			s.model.violated("a boot was answered with %s", got)
+			return
+		}
+		if several > 1 {
+			s.model.mu.Lock()
+			s.model.several[name] = several
+			s.model.mu.Unlock()
+		}
+		hasty := r.IntN(6) == 0
+		server := &tracked{uuid: made.Server.ID, name: name, who: who, flavor: flavor, busy: hasty}
+		s.model.add(server)
+		if hasty { // it may be at any step of its build
+			s.deleteIt(r, server, r.IntN(2) == 0)
+		}
+	default:
+		s.model.violated("a boot of %+v was answered with %s", who, got)
+	}
+}
+
+func (s *storm) delete(r *rand.Rand, force bool) {
+	server := s.model.take(r, func(t *tracked) bool { return t.fate == lives || r.IntN(8) == 0 && (t.fate == deleted || force) })
+	if server != nil {
+		s.deleteIt(r, server, force)
+	}
+}
+
+// deleteIt deletes a server that was taken.
+func (s *storm) deleteIt(r *rand.Rand, server *tracked, force bool) {
+	var got answer
+	var answered bool
+	if force {
+		got, answered = s.ask(r, "force delete", caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", record{"forceDelete": nil})
+	} else {
+		got, answered = s.ask(r, "delete", server.who, "DELETE", "/servers/"+server.uuid, nil)
+	}
+	switch {
+	case answered && (got.code == 204 || got.code == 202):
+		s.model.give(server, deleted, !force)
+	case answered && got.code == 404 && server.fate != lives: // a soft deletion may have been reclaimed
+		s.model.give(server, server.fate, server.soft)
+	case answered && got.code == 404:
+		s.model.violated("%s (%s) lives, and its deletion was answered with %s", server.uuid, server.name, got)
+		s.model.give(server, unsure, false)
+	default:
+		s.model.give(server, unsure, false)
+	}
+}
+
+func (s *storm) restore(r *rand.Rand) {
+	server := s.model.take(r, func(t *tracked) bool { return t.fate == deleted && t.soft })
+	if server == nil {
+		return
+	}
+	got, answered := s.ask(r, "restore", caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", record{"restore": nil})
+	switch {
+	case answered && got.code == 202:
+		s.model.give(server, lives, false)
+	case answered && got.code == 409: // it is not deleted yet
+		s.model.give(server, deleted, true)
+	case answered && got.code == 404: // it was deleted for good
+		s.model.give(server, deleted, false)
+	default:
+		s.model.give(server, unsure, false)
+	}
+}
+
+func (s *storm) show(r *rand.Rand) {
+	all := s.model.living(func(*tracked) bool { return true })
+	if len(all) == 0 {
+		return
+	}
+	uuid := slices.Sorted(maps.Keys(all))[r.IntN(len(all))]
+	got, answered := s.ask(r, "show", admin, "GET", "/servers/"+uuid, nil)
+	if answered && got.code != 200 && got.code < 500 && s.model.unchanged(uuid, all[uuid]) {
+		s.model.violated("%s lives, and is shown with %s", uuid, got)
+	}
+}
+
+func (s *storm) list(r *rand.Rand) {
+	who, query := []caller{{"one", false}, {"two", false}, admin}[r.IntN(3)], ""
+	if who == admin {
+		query = "?all_tenants=1"
+	}
+	all := s.model.living(func(t *tracked) bool { return !t.restored && (who == admin || who.project == t.who.project) })
+	got, answered := s.ask(r, "list", who, "GET", "/servers"+query, nil)
+	switch {
+	case !answered, got.code >= 500:
+		return
+	case got.code != 200:
+		s.model.violated("a list was answered with %s", got)
+		return
+	}
+	var body struct{ Servers []shown }
+	if err := json.Unmarshal(got.raw, &body); err != nil {
+		s.model.violated("a list was answered with %s: %v", got, err)
+		return
+	}
+	listed := map[string]int{}
+	for _, one := range body.Servers {
+		listed[one.ID]++
+	}
+	for uuid, version := range all {
+		if listed[uuid] != 1 && s.model.unchanged(uuid, version) {
+			s.model.violated("%s lives, and is %d times in a list of %d", uuid, listed[uuid], len(body.Servers))
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clients
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// listed is a row of "openstack server list".
+type listed struct {
+	ID     string `json:"ID"`
+	Name   string `json:"Name"`
+	Status string `json:"Status"`
+}
+
+func byID(a, b listed) int { return strings.Compare(a.ID, b.ID) }
+
+// TestOpenstackCompute: the command line with both cells up, and then with one of them killed.
+func TestOpenstackCompute(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	one, two, three := c.boot("one", "host1"), c.boot("two", "host2"), c.boot("three", "host2")
+	o := newOpenstack(t, c.osc()...)
+	list := func(words ...string) []listed {
+		t.Helper()
+		var rows []listed
+		o.do(&rows, append([]string{"server", "list"}, words...)...)
+		slices.SortFunc(rows, byID)
+		return rows
+	}
+	same := func(what string, got, want []listed) {
+		t.Helper()
+		slices.SortFunc(want, byID)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	all := []listed{{one, "one", "ACTIVE"}, {two, "two", "ACTIVE"}, {three, "three", "ACTIVE"}}
+
+	// All is up.
+	same("server list", list(), all) // with the look-ups of flavors and, in vain, of images
+	var shown struct {
+		Name, Status string
+		Flavor       any    `json:"flavor"`
+		Project      string `json:"project_id"`
+		Host         string `json:"OS-EXT-SRV-ATTR:host"`
+	}
+	o.do(&shown, "server", "show", one)
+	if shown.Name != "one" || shown.Status != "ACTIVE" || !strings.Contains(fmt.Sprint(shown.Flavor), "m1.tiny") || shown.Project != project || shown.Host != "host1" {
+		t.Errorf("server show: %+v", shown)
+	}
+	type computeService struct{ Binary, Host, Zone, Status, State string }
+	var services []computeService
+	o.do(&services, "compute", "service", "list")
+	if diff := cmp.Diff([]computeService{{"nova-compute", "host1", "nova", "enabled", "up"}, {"nova-compute", "host2", "nova", "enabled", "up"}}, services); diff != "" {
+		t.Errorf("compute service list (-want +got):\n%s", diff)
+	}
+	var flavor struct {
+		Name                 string
+		RAM, VCPUs, Disk     int
+		OSFlavorAccessPublic bool `json:"os-flavor-access:is_public"`
+	}
+	o.do(&flavor, "flavor", "show", "m1.tiny") // by name: there is a list within
+	if flavor.Name != "m1.tiny" || flavor.RAM != 512 || flavor.VCPUs != 1 || flavor.Disk != 1 || !flavor.OSFlavorAccessPublic {
+		t.Errorf("flavor show: %+v", flavor)
+	}
+	c.quota(t)
+	if said := o.refused("hypervisor", "list"); !strings.Contains(said, "404") {
+		t.Errorf("hypervisors, which are not part of this API: %s", said)
+	}
+
+	// A cell is killed.
+	c.kill("cell1")
+	down := []listed{{one, "", "UNKNOWN"}, {two, "two", "ACTIVE"}, {three, "three", "ACTIVE"}}
+	same("server list -n with cell1 down", list("-n"), down)
+	same("server list --all-projects with cell1 down", list("-n", "--all-projects"), down)
+	if rows := list("-n", "--limit", "1"); len(rows) != 1 || rows[0].Status != "ACTIVE" {
+		t.Errorf("a page has only servers of cells that are up: %v", rows)
+	}
+	// The client takes it for given that every server has metadata, also when it shows one that by Nova's own documents has not. The service
+	// answered well.
+	if said := o.refused("server", "show", one); !strings.Contains(said, "metadata") || strings.Contains(said, "HTTP 5") {
+		t.Errorf("the client was expected to stumble over what it does not find in a minimal record, 'metadata': %s", said)
+	}
+	if status := c.status(one); status != "UNKNOWN" {
+		t.Errorf("the same request in other hands: %s", status)
+	}
+	services = nil
+	o.do(&services, "compute", "service", "list")
+	if diff := cmp.Diff([]computeService{{"nova-compute", "host2", "nova", "enabled", "up"}, {Binary: "nova-compute", Host: "host1", Status: "UNKNOWN"}}, services); diff != "" {
+		t.Errorf("compute service list with cell1 down (-want +got):\n%s", diff)
+	}
+	c.limits(o, 3)
+	if said := o.refused("server", "delete", one); !strings.Contains(said, "HTTP 500") {
+		t.Errorf("deleting a server whose cell is down: %s", said)
+	}
+	if status := c.status(one); status != "UNKNOWN" {
+		t.Errorf("after the deletion that failed the server is %s", status)
+	}
+	o.do(nil, "server", "delete", two)
+	c.until("the deleted server is gone", func() bool { return c.status(two) == "gone" })
+}
+
+// limits has the command line show limits and quotas of a project with so many servers; cells that are down make no difference.
+func (c *cloud) limits(o *openstack, servers int) {
+	c.t.Helper()
+	var limits []struct {
+		Name  string
+		Value int
+	}
+	o.do(&limits, "limits", "show", "--absolute")
+	got := map[string]int{}
+	for _, l := range limits {
+		got[l.Name] = l.Value
+	}
+	for name, want := range map[string]int{"totalInstancesUsed": servers, "totalCoresUsed": servers, "totalRAMUsed": 512 * servers, "maxTotalInstances": 100} {
+		if got[name] != want {
+			c.t.Errorf("limits show: %s is %d, not %d", name, got[name], want)
+		}
+	}
+}
+
+// quota has the command line show the quotas of the project. It asks the identity service for the project and the services of volumes and
+// networks for their quotas, all at the same address, as it is told no other: these questions are answered here, and the rest by the compute API.
+func (c *cloud) quota(t *testing.T) {
+	t.Helper()
+	compute, err := url.Parse(c.endpoint)
+	check(t, err)
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: compute.Scheme, Host: compute.Host})
+	var quotaSets atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/projects/"+project):
+			_, _ = fmt.Fprintf(w, `{"project": {"id": %q, "name": %[1]q, "links": {}, "enabled": true, "domain_id": "default", "is_domain": false}}`, project)
+			return
+		case strings.HasSuffix(r.URL.Path, "/quotas/"+project):
+			_, _ = fmt.Fprint(w, `{"quota": {}}`)
+			return
+		case r.URL.Path == compute.Path+"/os-quota-sets/"+project && r.Header.Get("OpenStack-API-Version") == "compute "+microversion:
+			quotaSets.Add(1)
+		case strings.Contains(r.URL.Path, "/os-quota-sets/"): // those of volumes have the same path
+			_, _ = fmt.Fprint(w, `{"quota_set": {}}`)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	told := c.osc()
+	told[slices.Index(told, c.endpoint)] = front.URL + compute.Path
+	var quotas map[string]any
+	newOpenstack(t, told...).do(&quotas, "quota", "show", project)
+	for name, want := range map[string]float64{"instances": 100, "cores": 20, "ram": 51200, "properties": 128} {
+		if quotas[name] != want {
+			t.Errorf("quota show: %s is %v, not %v", name, quotas[name], want)
+		}
+	}
+	if quotaSets.Load() == 0 {
+		t.Error("quota show did not ask for quota sets")
+	}
+}

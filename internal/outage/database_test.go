@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outage
+
+import (
+	"database/sql"
+	"testing"
+
+	_ "modernc.org/sqlite" // the databases of the processes
+)
+
+// edit changes a database file behind the back of its process, as time, another program or an operator may have done.
+func edit(t *testing.T, file, statement string, args ...any) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(20000)&_txlock=immediate")
+	check(t, err)
+	defer func() { check(t, db.Close()) }()
+	result, err := db.ExecContext(t.Context(), statement, args...)
+	check(t, err)
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		t.Fatalf("%s %v changed %d rows, %v", statement, args, n, err)
+	}
+}
+
+// count is the number that a query of a database file gives.
+func count(t *testing.T, file, query string, args ...any) int {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro&_pragma=busy_timeout(20000)")
+	check(t, err)
+	defer func() { check(t, db.Close()) }()
+	var n int
+	check(t, db.QueryRowContext(t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// queued is queued_for_delete of a server: "true", "false", "null", or "none" for one without a mapping.
+func (w *world) queued(t *testing.T, server string) string {
+	t.Helper()
+	n := count(t, w.database(), `SELECT COALESCE((SELECT CASE WHEN queued_for_delete IS NULL THEN 2 ELSE queued_for_delete END
+		FROM instance_mappings WHERE instance_uuid = ?), 3)`, server)
+	return []string{"false", "true", "null", "none"}[n]
+}
+
+// written counts what a boot writes to the API database and to Placement.
+func (w *world) written(t *testing.T) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for _, table := range []string{"instance_mappings", "request_specs", "build_requests", "claims"} {
+		out[table] = count(t, w.database(), "SELECT COUNT(*) FROM "+table)
+	}
+	for _, h := range w.hosts {
+		var answer struct{ Allocations map[string]any }
+		w.placementAsk(t, "GET", "/resource_providers/"+h.node+"/allocations", nil, &answer)
+		out["allocations"] += len(answer.Allocations)
+	}
+	return out
+}

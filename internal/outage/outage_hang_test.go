@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outage
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// cellTimeout is what cells have in the worlds in which they hang, and slack what a request may take beside it: less than once more the timeout, so that
+// waiting twice is noticed.
+const (
+	cellTimeout = 2500 * time.Millisecond
+	slack       = 2 * time.Second
+)
+
+// hangLane are cells that hang, or answer what no cell answers. Project p1 has servers in cell1 and cell2, p2 in cell2 only, p3 in cell1 only.
+var hangLane = lane{build: hangWorld, cases: []aCase{
+	{31, "hung_cell_list", func(t *testing.T, w *world) {
+		w.frozen(t, "cell1")
+		a := w.api.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack)
+		w.lists(t, a, "web1?", "lost", "web2")
+		if a.took < cellTimeout {
+			t.Errorf("it took %v: the cell was not given its time", a.took)
+		}
+		w.lists(t, w.api.get(t, of("p1"), "2.68", "/servers").within(t, cellTimeout+slack), "lost", "web2")
+		w.thawed(t, "cell1")
+	}},
+	{32, "hung_cell_detail", func(t *testing.T, w *world) {
+		w.frozen(t, "cell1")
+		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout+slack), "web1?", "lost", "web2")
+		w.show(t, of("p1"), "2.69", "web1").within(t, cellTimeout+slack).status(t, 200)
+		w.thawed(t, "cell1")
+	}},
+	{32, "hung_cell_with_fast_fail", func(t *testing.T, w *world) {
+		quick := w.another(t, "quick", hurried, `compute_api.cell_fast_fail = "1h"`)
+		w.frozen(t, "cell1")
+		w.lists(t, quick.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web1?", "lost", "web2")
+		for range 5 { // nobody waits for it any more
+			w.lists(t, quick.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout/2), "web1?", "lost", "web2")
+		}
+		check(t, w.cells["cell1"].process.cmd.Process.Signal(syscall.SIGCONT))
+		eventually(t, "the cell is asked again", func() error { // although an hour is not over
+			if names := w.named(t, quick.get(t, of("p1"), "2.69", "/servers").servers(t)); !slices.Equal(names, []string{"lost", "web2", "web1"}) {
+				return fmt.Errorf("the list is %v", names)
+			}
+			return nil
+		})
+		w.thawed(t, "cell1")
+	}},
+	{32, "compute_api_started_during_a_hang", func(t *testing.T, w *world) {
+		w.frozen(t, "cell1")
+		late := w.another(t, "late", hurried)
+		w.lists(t, late.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web1?", "lost", "web2")
+		w.thawed(t, "cell1")
+		w.lists(t, late.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
+	}},
+	{25, "marker_in_a_hung_cell", func(t *testing.T, w *world) {
+		w.frozen(t, "cell1")
+		w.api.get(t, of("p1"), "2.69", "/servers?marker="+w.id(t, "web1")).within(t, cellTimeout+slack).fault(t, "computeFault", 500)
+		w.thawed(t, "cell1")
+	}},
+	{59, "cells_of_the_project_only", func(t *testing.T, w *world) {
+		own := w.another(t, "own59", hurried, "compute_api.instance_list_per_project_cells = true")
+		w.frozen(t, "cell1")
+		a := own.get(t, of("p2"), "2.69", "/servers")
+		w.lists(t, a, "only2")
+		if a.took >= cellTimeout {
+			t.Errorf("it took %v: cell1 was asked", a.took)
+		}
+		a = own.get(t, adminOf("p2"), "2.69", "/servers").within(t, cellTimeout+slack)
+		w.lists(t, a, "only2")
+		if a.took < cellTimeout {
+			t.Errorf("an administrator waited for %v only: cell1 was not asked", a.took)
+		}
+		w.lists(t, own.get(t, of("p3"), "2.69", "/servers").within(t, cellTimeout+slack), "only1?")
+		w.thawed(t, "cell1")
+	}},
+	{63, "fifty_lists_during_a_hang", func(t *testing.T, w *world) {
+		crowded := w.another(t, "crowded", hurried)
+		w.frozen(t, "cell1")
+		answers := make([]*answer, 50)
+		var all sync.WaitGroup
+		for i := range answers {
+			all.Go(func() { answers[i] = crowded.get(t, of("p1"), "2.69", "/servers") })
+		}
+		all.Wait()
+		for _, a := range answers {
+			if a == nil {
+				t.Fatal("a list had no answer")
+			}
+			w.lists(t, a.within(t, cellTimeout+slack), "web1?", "lost", "web2")
+		}
+		w.thawed(t, "cell1")
+		w.lists(t, crowded.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
+		if left := crowded.goroutines(t, "cells/gather.askOne", "cells/listing.", "cells/cellclient."); len(left) > 0 {
+			t.Errorf("%d goroutines are left; the first:\n%s", len(left), left[0])
+		}
+	}},
+	{33, "slow_cell", func(t *testing.T, w *world) {
+		p := w.betweenOnce(t, "cell1")
+		p.fails(func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+			delay := time.NewTimer(cellTimeout * 4 / 10)
+			defer delay.Stop()
+			select {
+			case <-delay.C:
+			case <-r.Context().Done():
+			}
+			return true
+		})
+		defer p.fails(nil)
+		for _, path := range []string{"/servers", "/servers/detail"} {
+			a := w.api.get(t, of("p1"), "2.69", path)
+			w.lists(t, a, "lost", "web2", "web1")
+			if a.took < cellTimeout*4/10 {
+				t.Errorf("%s took %v: the cell was not slow", path, a.took)
+			}
+		}
+	}},
+	{34, "cell_that_answers_wrongly", func(t *testing.T, w *world) {
+		p := w.betweenOnce(t, "cell1")
+		defer p.fails(nil)
+		for name, f := range map[string]fault{
+			"error of its database": says(500, "application/json", `{"code": "internal", "message": "no such table: instances"}`),
+			"unavailable":           says(503, "application/json", `{"code": "unavailable", "message": "the database is locked"}`),
+			"garbage":               says(200, "application/json", "\x00\x01garbage"),
+			"another program":       says(200, "text/html", "<html>It works!</html>"),
+			"other JSON":            says(200, "application/json", `{"servers": []}`),
+			"null":                  says(200, "application/json", "null"),
+			"nothing":               says(200, "application/json", ""),
+			"a redirect":            says(302, "text/plain", "elsewhere"),
+			"forbidden":             says(403, "application/json", `{"code": "forbidden", "message": "no"}`),
+			"half a body":           half,
+			"no answer":             breaks,
+			"a body without an end": p.stuck,
+			"a hang":                p.hangs,
+		} {
+			t.Log(name)
+			p.fails(f)
+			w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web1?", "lost", "web2")
+			if name == "a hang" || name == "a body without an end" {
+				continue
+			}
+			w.lists(t, w.api.get(t, of("p1"), "2.68", "/servers/detail"), "lost", "web2")
+			if s := w.show(t, of("p1"), "2.69", "web1").server(t); s["status"] != "UNKNOWN" || len(s) != 10 {
+				t.Errorf("%s: web1 is %v", name, s)
+			}
+			w.show(t, of("p1"), "2.68", "web1").fault(t, "computeFault", 500)
+			if s := w.api.get(t, admin, "2.69", "/os-services?host=c1h1").services(t); len(s) != 1 || len(s[0]) != 3 || !isUnknown(s[0]) {
+				t.Errorf("%s: the service is %v", name, s)
+			}
+		}
+		p.fails(nil)
+		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
+	}},
+	{34, "all_ways_at_once", func(t *testing.T, w *world) {
+		p := w.betweenOnce(t, "cell1")
+		defer p.fails(nil)
+		p.fails(says(500, "application/json", `{"code": "internal", "message": "no such table: instances"}`))
+		w.frozen(t, "cell2")
+		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web2?", "web1?", "lost")
+		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers?limit=50").within(t, cellTimeout+slack), "lost")
+		p.fails(nil)
+		w.thawed(t, "cell2")
+	}},
+	{35, "cell_that_dies_between_two_batches", func(t *testing.T, w *world) {
+		p := w.betweenOnce(t, "cell1")
+		defer p.fails(nil)
+		// With this limit three cells are asked for 100 rows at a time.
+		const many, limit = 120, 150
+		paged := w.another(t, "paged", unhurried, fmt.Sprintf("compute_api.max_limit = %d", limit))
+		filled := w.fill(t, "p35", "cell1", many)
+		w.boot(t, "p35", "beside", "c2h1")
+		if got := len(paged.get(t, of("p35"), "2.69", "/servers").servers(t)); got != many+1 {
+			t.Fatalf("%d servers are listed before, not %d", got, many+1)
+		}
+		p.fails(func(_ http.ResponseWriter, r *http.Request, n int) bool {
+			if r.URL.Path == "/v1/servers/query" && n == 2 {
+				w.down(t, "cell1")
+				panic(http.ErrAbortHandler)
+			}
+			return true
+		})
+		servers := paged.get(t, of("p35"), "2.69", "/servers").servers(t)
+		if n := p.requests("/v1/servers/query"); n != 2 {
+			t.Fatalf("the cell was asked for %d batches: the case was not tested", n)
+		}
+		seen := map[any]bool{}
+		for _, s := range servers {
+			if seen[s["id"]] {
+				t.Errorf("%v is there twice", s["id"])
+			}
+			seen[s["id"]] = true
+			if isUnknown(s) != slices.Contains(filled, fmt.Sprint(s["id"])) {
+				t.Errorf("%v: a server of the cell that died is UNKNOWN, and no other", s)
+			}
+		}
+		if len(servers) != many+1 {
+			t.Errorf("%d servers are listed, not %d", len(servers), many+1)
+		}
+		w.revive(t, "cell1")
+	}},
+}}
+
+// hurried gives cells cellTimeout.
+var hurried = fmt.Sprintf("compute_api.cell_timeout = %q", cellTimeout)
+
+func hangWorld(t *testing.T) *world {
+	w := newWorld(t, plan{api: []string{hurried}})
+	w.begin(t, "p1", "web1", "c1h1")
+	w.begin(t, "p1", "web2", "c2h1")
+	w.bury(t, "p1", "lost")
+	w.begin(t, "p2", "only2", "c2h1")
+	w.begin(t, "p3", "only1", "c1h1")
+	w.settled(t, "ERROR", "lost")
+	w.settled(t, "ACTIVE", "web1", "web2", "only1", "only2")
+	return w
+}
+
+// frozen freezes a cell for a case; the end of the case thaws it in any case.
+func (w *world) frozen(t *testing.T, cell string) {
+	t.Helper()
+	p := w.cells[cell].process
+	p.freeze(t)
+	t.Cleanup(func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) })
+}
+
+// thawed has a cell go on, and waits until it is used.
+func (w *world) thawed(t *testing.T, cell string) {
+	t.Helper()
+	w.cells[cell].process.thaw(t)
+	eventually(t, cell+" answers", func() error {
+		for _, s := range w.api.get(t, admin, "2.69", "/servers?all_tenants=1").servers(t) {
+			if isUnknown(s) {
+				return fmt.Errorf("%s is UNKNOWN", w.name(s["id"]))
+			}
+		}
+		return nil
+	})
+}
+
+// betweenOnce is between for a lane: the same proxy for all its cases.
+func (w *world) betweenOnce(t *testing.T, cell string) *proxy {
+	t.Helper()
+	if w.proxies[cell] == nil {
+		w.proxies[cell] = w.between(t, cell)
+	}
+	return w.proxies[cell]
+}
+
+// goroutines ends the process with a list of its goroutines, and returns those that have one of the functions in their stacks.
+func (a *api) goroutines(t *testing.T, functions ...string) []string {
+	t.Helper()
+	check(t, a.process.cmd.Process.Signal(syscall.SIGQUIT))
+	<-a.process.done
+	all := strings.Split(strings.Join(a.process.output(), "\n"), "\n\ngoroutine ")
+	if !strings.Contains(strings.Join(all, ""), "cells/gather.(*Gatherer).Run") { // which is there always
+		t.Fatalf("the process did not say what its goroutines are:\n%s", all)
+	}
+	var found []string
+	for _, g := range all {
+		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(g, f) }) {
+			found = append(found, g)
+		}
+	}
+	return found
+}
+
+// fill puts many servers of a project into a cell as they are long after their boot failed there: without host and guest.
+func (w *world) fill(t *testing.T, project, cell string, n int) []string {
+	t.Helper()
+	client, err := cellclient.New(cellclient.Config{URL: w.cells[cell].url})
+	check(t, err)
+	defer client.CloseIdle()
+	var ids []string
+	for i := range n {
+		s := wire.Server{
+			UUID: uuid.NewString(), ProjectID: project, UserID: "u-" + project, Name: fmt.Sprintf("%s-%d", project, i), ImageRef: image,
+			Flavor: wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}, VMState: wire.VMError, CreatedAt: time.Now(),
+		}
+		w.mu.Lock()
+		w.names[s.UUID] = s.Name
+		w.mu.Unlock()
+		edit(t, w.database(), `INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at, queued_for_delete)
+			SELECT ?, id, ?, ?, ?, 0 FROM cell_mappings WHERE name = ?`, s.UUID, project, s.UserID, s.CreatedAt.UnixMicro(), cell)
+		_, err := client.Insert(t.Context(), s)
+		check(t, err)
+		_, err = client.Release(t.Context(), s.UUID)
+		check(t, err)
+		ids = append(ids, s.UUID)
+	}
+	return ids
+}
