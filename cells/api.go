@@ -112,6 +112,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	a.boot, err = boot.New(boot.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		LockFile: a.store.Path() + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {

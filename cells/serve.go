@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
 	"net"
@@ -98,8 +97,9 @@ func isPrivate(a net.Addr) bool {
 // serveHTTP answers requests until the context ends; it closes the listener in any case. longest is how long a handler may wait for others.
 func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, longest time.Duration, logger zerolog.Logger) error {
 	server := &http.Server{
-		Handler:           arriving(handler),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
 		WriteTimeout:      longest + answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -109,33 +109,6 @@ func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config
 		l = tls.NewListener(l, config)
 	}
 	return serve.Until(ctx, server, l, stopGrace)
-}
-
-// arriving bounds how long the body of a request may take to come. It ends with the body: http.Server's ReadTimeout goes on, and when it is over the
-// context of a handler that is still at work ends, as if its client had gone away.
-func arriving(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody {
-			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Now().Add(requestTimeout)) // only a connection that is gone takes none
-			r.Body = &body{r.Body, control}
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// body takes the bound away when it has come.
-type body struct {
-	io.ReadCloser
-	control *http.ResponseController
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // connectionLog takes the lines that net/http logs, which are about single connections.

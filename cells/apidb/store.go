@@ -98,6 +98,9 @@ type BuildRequest struct {
 	CellUUID string
 }
 
+// PendingBuild is what of a build request says who works on it: CellUUID is that of its BuildRequest.
+type PendingBuild struct{ InstanceUUID, CellUUID string }
+
 // Claim says that allocations of a server may be in Placement although no cell accounts for them.
 type Claim struct {
 	InstanceUUID string
@@ -163,6 +166,8 @@ type Store interface {
 	CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error
 	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
+	// PendingBuilds are all build requests, oldest first, without the servers: for who goes through all of them now and then.
+	PendingBuilds(ctx context.Context) ([]PendingBuild, error)
 	// BuildRequest is that of a server. [ErrNotFound].
 	BuildRequest(ctx context.Context, uuid string) (BuildRequest, error)
 	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build request, [ErrPlaced] if its mapping has a cell.

@@ -4,6 +4,7 @@ package boot_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/http"
 	"strings"
@@ -389,8 +390,8 @@ func TestDelete(t *testing.T) {
 			})
 			w.schedule()
 			w.boot.SetAfter(nil)
-			if claims, err := w.store.Claims(ctx, w.clock().Add(time.Second)); err != nil || len(claims) != 0 {
-				t.Errorf("%s: claims are left: %v %v", step, claims, err)
+			if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
+				t.Errorf("%s: it holds %+v %v", step, held, err)
 			}
 			w.consistent(map[string]bool{uuid: false})
 		}
@@ -531,6 +532,76 @@ func TestSoftDelete(t *testing.T) {
 		t.Errorf("after its time the row is %+v", row)
 	}
 	w.consistent(map[string]bool{uuid: false, other: true})
+}
+
+// TestRestoredWhileOthersAreReclaimed: a server that is restored in the middle of a round of the reconciler is not deleted by it, although it was
+// named at its beginning. Nor is one that was deleted anew.
+func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := begin(t, []int{1}, func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
+		alive := map[string]bool{w.created(): true, w.created(): true}
+		w.schedule()
+		w.work()
+		for uuid := range alive {
+			w.must(w.delete(uuid, true))
+		}
+		w.work()
+		w.pass(2 * time.Hour)
+		w.beat()
+		w.sites[1].link.when(func(r *http.Request) fault {
+			if !strings.HasSuffix(r.URL.Path, "/delete") {
+				return up
+			}
+			w.sites[1].link.when(nil)
+			for uuid := range alive {
+				if strings.Contains(r.URL.Path, uuid) {
+					alive[uuid] = false
+					continue
+				}
+				m, err := w.store.Mapping(ctx, uuid)
+				w.must(err)
+				_, err = w.boot.Restore(ctx, m)
+				w.must(err)
+				if again {
+					w.work()
+					w.must(w.delete(uuid, true))
+					w.work()
+				}
+			}
+			return up
+		})
+		w.must(w.boot.Reconcile(ctx))
+		w.work()
+		for uuid, restored := range alive {
+			if row := w.row(uuid); restored == row.Deleted || row.TaskState != "" {
+				t.Errorf("deleted again: %v, restored: %v, the row is %+v", again, restored, row)
+			}
+		}
+	}
+}
+
+// TestRestoreWithoutASpecification: a server whose specification is not there any more is restored as others are, also within the quota.
+func TestRestoreWithoutASpecification(t *testing.T) {
+	for limit, fits := range map[int]bool{1: true, 0: false} {
+		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
+		uuid := w.created()
+		w.schedule()
+		w.work()
+		w.must(w.delete(uuid, true))
+		w.work()
+		db, err := sql.Open("sqlite", w.store.Path())
+		w.must(err)
+		_, err = db.Exec("DELETE FROM request_specs WHERE instance_uuid = ?", uuid)
+		w.must(errors.Join(err, db.Close()))
+		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{quota.Cores: int64(limit)}))
+		m, err := w.store.Mapping(ctx, uuid)
+		w.must(err)
+		_, err = w.boot.Restore(ctx, m)
+		var exceeded *quota.Exceeded
+		if fits && err != nil || !fits && !errors.As(err, &exceeded) {
+			t.Errorf("with %d cores: %v", limit, err)
+		}
+	}
 }
 
 // TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing of what follows.

@@ -293,17 +293,14 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated, nil)
 }
 
-// abandon removes what this attempt gave to a server whose owner deleted it. Whatever else there may be the reconciler finds by the
-// claim, which stays if Placement does not answer.
+// abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and by it the reconciler finds whatever else there may
+// be: what an attempt before, perhaps of another process, asked Placement for may still arrive.
 func (b *build) abandon(ctx context.Context) error {
 	b.s.built(Abandoned)
 	if !b.allocated {
 		return nil
 	}
-	if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
-		return err
-	}
-	return b.s.o.Store.Unclaim(ctx, b.server.UUID)
+	return b.s.o.Placement.Release(ctx, b.server.UUID)
 }
 
 // nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
@@ -376,7 +373,7 @@ func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free
 	}
 	if cell.IsCell0() {
 		doubtful := !s.delay.certain(uuid)
-		if doubtful && !s.delay.settled(uuid, s.o.Now()) {
+		if doubtful && !s.delay.settled(uuid, s.o.Now(), s.o.Grace) {
 			return errSettling
 		}
 		if !free || doubtful {

@@ -20,6 +20,9 @@ import (
 // MaxServers is how many servers one request may ask for.
 const MaxServers = 1000
 
+// maxID is how long the identifiers of projects and users may be, in bytes: no cell takes longer ones, and the server would be tried for ever.
+const maxID = 255
+
 // Request is what POST /servers asks for.
 type Request struct {
 	// Server is what each server is going to be: a template, without uuid, states and place. Its Zone is the one asked for.
@@ -45,6 +48,8 @@ func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]
 	switch {
 	case r.Server.ProjectID == "" || r.Server.Flavor.ID == "":
 		return nil, &Invalid{"A server needs a project and a flavor."}
+	case len(r.Server.ProjectID) > maxID || len(r.Server.UserID) > maxID:
+		return nil, &Invalid{fmt.Sprintf("A project_id and a user_id have at most %d bytes.", maxID)}
 	case r.Min < 0 || r.Max < 0 || least > most:
 		return nil, &Invalid{"min_count must be <= max_count"}
 	case most > MaxServers:

@@ -55,7 +55,15 @@ func TestCreateRefuses(t *testing.T) {
 			change: func(r *boot.Request) { r.Server.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"} },
 			want:   says("Validation failed; 'x' is not a valid integer value."),
 		},
-		"no project":          {change: func(r *boot.Request) { r.Server.ProjectID = "" }, want: says("A server needs a project and a flavor.")},
+		"no project": {change: func(r *boot.Request) { r.Server.ProjectID = "" }, want: says("A server needs a project and a flavor.")},
+		"a project that no cell takes": {
+			change: func(r *boot.Request) { r.Server.ProjectID = strings.Repeat("p", 256) },
+			want:   says("A project_id and a user_id have at most 255 bytes."),
+		},
+		"a user that no cell takes": {
+			change: func(r *boot.Request) { r.Server.UserID = strings.Repeat("u", 256) },
+			want:   says("A project_id and a user_id have at most 255 bytes."),
+		},
 		"over the quota":      {change: func(r *boot.Request) { r.Min = 8 }, want: func(err error) bool { var e *quota.Exceeded; return errors.As(err, &e) }},
 		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) }, want: func(err error) bool { return errors.Is(err, boot.ErrCellDown) }},
 	} {

@@ -36,11 +36,15 @@ func (s *Service) Delete(ctx context.Context, m apidb.Mapping, soft bool) error 
 		return err
 	}
 	defer free()
-	return s.deleteIn(ctx, m, soft)
+	kind := wire.DeleteNormal
+	if soft {
+		kind = wire.DeleteSoft
+	}
+	return s.deleteIn(ctx, m, kind)
 }
 
 // deleteIn deletes a server in its cell. Whoever calls it has taken the server.
-func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) error {
+func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, kind wire.DeleteKind) error {
 	uuid := m.InstanceUUID
 	cell, err := s.cell(ctx, m.CellUUID)
 	if err != nil {
@@ -50,10 +54,6 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 	building := err == nil // placed, and not released perhaps: its cell deletes it all the same
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
-	}
-	kind := wire.DeleteNormal
-	if soft {
-		kind = wire.DeleteSoft
 	}
 	answer, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.DeleteAnswer, error) {
 		return c.Delete(ctx, uuid, kind)
@@ -93,7 +93,7 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, soft bool) erro
 // afterwards is the context of what follows from a cell's yes. It does not end with the request: a deletion that is not noted would keep its
 // project from booting as soon as its cell is down, until that is back.
 func (s *Service) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), graceful)
+	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
 }
 
 // unallocate removes the allocations of a server that its cell deleted, and tells the cell.
@@ -128,11 +128,11 @@ func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (wire.Server, er
 	if err != nil {
 		return wire.Server{}, err
 	}
-	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	flavor, err := s.flavorOf(ctx, uuid, cell)
 	if err != nil {
-		return wire.Server{}, fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
+		return wire.Server{}, err
 	}
-	if _, err := s.o.Quota.Check(ctx, quota.Ask{Project: m.ProjectID, Min: 1, Max: 1, Flavor: spec.Flavor, AllowCellDown: true}); err != nil {
+	if _, err := s.o.Quota.Check(ctx, quota.Ask{Project: m.ProjectID, Min: 1, Max: 1, Flavor: flavor, AllowCellDown: true}); err != nil {
 		return wire.Server{}, err
 	}
 	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Restore(ctx, uuid) })
@@ -145,6 +145,19 @@ func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (wire.Server, er
 		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("A server is restored, and noting that is done later.")
 	}
 	return server, nil
+}
+
+// flavorOf is what a server was made with: by its specification, or, where there is none any more, by its row.
+func (s *Service) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (wire.Flavor, error) {
+	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	if !errors.Is(err, apidb.ErrNotFound) {
+		return spec.Flavor, err
+	}
+	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+	if err != nil {
+		return wire.Flavor{}, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	return server.Flavor, nil
 }
 
 // cell is the cell of that uuid.

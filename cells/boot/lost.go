@@ -41,7 +41,7 @@ func (s *Service) lostRow(ctx context.Context, request apidb.BuildRequest, h *ho
 
 // claimed is the node that a server got last.
 func (s *Service) claimed(ctx context.Context, uuid string, h *hosts) (apidb.Node, bool, error) {
-	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(graceful))
+	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(s.o.Grace))
 	if err != nil {
 		return apidb.Node{}, false, fmt.Errorf("reading the claims: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -27,7 +28,7 @@ func (s *Service) reconcile(ctx context.Context) error {
 	}
 	errs := []error{s.clearClaims(ctx)}
 	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
-		return c.Unfinished(ctx, graceful, s.o.Reclaim)
+		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
 	})
 	for _, a := range answers {
 		if a.Down() {
@@ -57,18 +58,28 @@ func (s *Service) alone(uuid string, do func() error) error {
 
 // clearClaims sees to claims that no build request leads to any more.
 func (s *Service) clearClaims(ctx context.Context) error {
-	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-graceful))
+	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-s.o.Grace))
 	if err != nil {
 		return fmt.Errorf("reading the claims: %w", err)
 	}
+	s.mu.Lock()
+	released := s.released
+	s.released = map[string]time.Time{}
+	s.mu.Unlock()
 	var errs []error
 	for _, c := range claims {
-		errs = append(errs, s.alone(c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID) }))
+		errs = append(errs, s.alone(c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Service) clearClaim(ctx context.Context, uuid string) error {
+// settling is how long Placement is given, once it answers, to do what it was asked for before: Grace divided by this.
+const settling = 6
+
+// clearClaim sees to one claim. If nobody accounts for it, what the server holds is removed, and when some time has passed it is looked once more,
+// and then the claim goes: a Placement that hung may have had the claim's own request before it all the time, and do it after what it was asked
+// later. released is when it was removed first; zero: it was not.
+func (s *Service) clearClaim(ctx context.Context, uuid string, released time.Time) error {
 	_, err := s.o.Store.BuildRequest(ctx, uuid)
 	if err == nil {
 		return nil // the scheduler's
@@ -98,6 +109,16 @@ func (s *Service) clearClaim(ctx context.Context, uuid string) error {
 	}
 	if err := s.o.Placement.Release(ctx, uuid); err != nil {
 		return err
+	}
+	now := s.o.Now()
+	if released.IsZero() {
+		released = now
+	}
+	if now.Sub(released) < s.o.Grace/settling {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.released[uuid] = released
+		return nil
 	}
 	return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid))
 }
@@ -148,7 +169,18 @@ func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u wire.Unfinishe
 	if m.CellUUID != cell.UUID {
 		return fmt.Errorf("it is softly deleted in cell %s, and mapped to cell %q", cell.UUID, m.CellUUID)
 	}
-	err = s.deleteIn(ctx, m, false)
+	// It may be restored since the cell was asked, and be deleted once more.
+	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, u.UUID) })
+	if err != nil {
+		return err
+	}
+	if now.DeletedAt == nil || !now.DeletedAt.Equal(u.Since) {
+		return nil
+	}
+	err = s.deleteIn(ctx, m, wire.DeleteReclaim)
+	if cellclient.IsConflict(err) {
+		return nil
+	}
 	if err == nil {
 		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("A softly deleted server is deleted for good.")
 	}

@@ -4,6 +4,8 @@ package boot_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,4 +99,25 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	w.consistent(alive)
+}
+
+// TestADamagedBuildRequest: one that cannot be read stays, with a line in the log, and keeps no other from being built.
+func TestADamagedBuildRequest(t *testing.T) {
+	w := begin(t, []int{1})
+	broken, whole := w.created(), w.created()
+	db, err := sql.Open("sqlite", w.store.Path())
+	w.must(err)
+	_, err = db.Exec("UPDATE build_requests SET instance = '[' WHERE instance_uuid = ?", broken)
+	w.must(errors.Join(err, db.Close()))
+	w.schedule()
+	w.work()
+	if row := w.row(whole); row.VMState != wire.VMActive {
+		t.Errorf("the other server is %+v", row)
+	}
+	if m, err := w.store.Mapping(ctx, broken); err != nil || m.CellUUID != "" {
+		t.Errorf("it is placed: %+v, %v", m, err)
+	}
+	if !strings.Contains(w.logged(), broken) {
+		t.Errorf("the log says %s", w.logged())
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,14 +43,14 @@ func (s *Service) newWorkers() *workers { return &workers{slots: make(chan struc
 // schedule gives each build request that is due to a worker, the oldest first. It waits for free workers, and not for the last ones
 // to end. It costs one query when there is nothing to do.
 func (s *Service) schedule(ctx context.Context, w *workers) error {
-	requests, err := s.o.Store.BuildRequests(ctx, "", 0)
+	requests, err := s.o.Store.PendingBuilds(ctx)
 	if err != nil {
 		return err
 	}
 	s.delay.keep(requests)
 	view := &view{s: s}
-	for _, request := range slices.Backward(requests) {
-		uuid := request.Server.UUID
+	for _, request := range requests {
+		uuid := request.InstanceUUID
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
 		if !s.delay.due(uuid, needsPlacement, s.o.Now()) {
 			continue
@@ -89,7 +88,7 @@ func (s *Service) attempt(ctx context.Context, uuid string, v *view, asksPlaceme
 	case ctx.Err() != nil:
 	case placing.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
-			s.o.Logger.Error().Err(err).Dur("wait", wait).
+			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement cannot be used, so servers that are to be scheduled stay in BUILD; see whether it runs and how it is reached ([placement_client]). It is tried again and again.")
 		}
 		s.delay.failed(uuid, s.o.Now())
@@ -97,7 +96,7 @@ func (s *Service) attempt(ctx context.Context, uuid string, v *view, asksPlaceme
 		s.delay.failed(uuid, s.o.Now())
 	default:
 		wait := s.delay.failed(uuid, s.o.Now())
-		s.o.Logger.Warn().Err(err).Str("server", uuid).Dur("wait", wait).Msg("A server could not be scheduled now and stays in BUILD; it is tried again.")
+		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("A server could not be scheduled now and stays in BUILD; it is tried again.")
 	}
 }
 
@@ -191,15 +190,15 @@ func (d *delays) certain(uuid string) bool {
 }
 
 // settled reports whether a write for a server that had no answer must have arrived by now, if it ever does.
-func (d *delays) settled(uuid string, now time.Time) bool {
+func (d *delays) settled(uuid string, now time.Time, grace time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	since, in := d.doubtful[uuid]
-	return !in || now.Sub(since) >= graceful
+	return !in || now.Sub(since) >= grace
 }
 
 // keep forgets all servers but these.
-func (d *delays) keep(requests []apidb.BuildRequest) {
+func (d *delays) keep(requests []apidb.PendingBuild) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.servers) == 0 && len(d.doubtful) == 0 {
@@ -207,7 +206,7 @@ func (d *delays) keep(requests []apidb.BuildRequest) {
 	}
 	there := make(map[string]bool, len(requests))
 	for _, r := range requests {
-		there[r.Server.UUID] = true
+		there[r.InstanceUUID] = true
 	}
 	for uuid := range d.servers {
 		if !there[uuid] {

@@ -5,16 +5,20 @@ package boot_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/realplacement"
 )
 
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked for, and gives them first.
-func crowded(t *testing.T, hosts []int) *world {
-	w := begin(t, hosts, func(b *boot.Options, _ *quota.Options) { b.MaxCandidates = 4 })
+func crowded(t *testing.T, other http.Handler, hosts []int) *world {
+	w := newWorldOn(t, t.TempDir(), other, hosts, func(b *boot.Options, _ *quota.Options) { b.MaxCandidates = 4 })
+	t.Cleanup(w.close)
 	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536}, "DISK_GB": map[string]int{"total": 1000}}
 	for i := range 8 {
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
@@ -42,8 +46,10 @@ func crowded(t *testing.T, hosts []int) *world {
 }
 
 // TestCrowdedPlacement: servers find their hosts although Placement has so many others that none of ours is among those it gives.
-func TestCrowdedPlacement(t *testing.T) {
-	w := crowded(t, []int{2, 2})
+func TestCrowdedPlacement(t *testing.T) { crowd(t, nil) }
+
+func crowd(t *testing.T, other http.Handler) {
+	w := crowded(t, other, []int{2, 2})
 	on := map[string]bool{}
 	for i := range 12 {
 		uuid := w.created()
@@ -82,4 +88,51 @@ func TestCrowdedPlacement(t *testing.T) {
 	}
 	w.work()
 	w.consistent(map[string]bool{uuid: true})
+}
+
+// TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with hosts of others and when answers are lost.
+func TestOnOpenStacksPlacement(t *testing.T) {
+	real := realplacement.Start(t)
+	at, err := url.Parse(real.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(at)
+	t.Run("crowded", func(t *testing.T) { crowd(t, proxy) })
+	if err := real.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, t.TempDir(), proxy, []int{1, 1}, limits(10, 20, 51200))
+	t.Cleanup(w.close)
+	alive := map[string]bool{}
+	for _, how := range []fault{up, lost, hangs, rubbish, refused, late} {
+		// Each write of this boot fails once.
+		failed := map[string]bool{}
+		w.plink.when(func(r *http.Request) fault {
+			if r.Method == http.MethodGet || failed[route(r)] {
+				return up
+			}
+			failed[route(r)] = true
+			return how
+		})
+		uuid := w.created()
+		for range 4 {
+			w.schedule()
+			w.pass(boot.Graceful / 2)
+			w.beat()
+		}
+		w.plink.set(up)
+		w.work()
+		if row := w.row(uuid); row.VMState != wire.VMActive {
+			t.Errorf("fault %d: %+v, %+v", how, row, row.Fault)
+		}
+		alive[uuid] = true
+		if how == lost || how == late {
+			w.must(w.delete(uuid, false))
+			w.work()
+			alive[uuid] = false
+		}
+	}
+	w.must(w.boot.Reconcile(ctx))
+	w.consistent(alive)
 }

@@ -47,7 +47,10 @@ type Options struct {
 	RecheckQuota bool
 	// PollInterval is how often build requests of other processes are looked for. 0: 2 s.
 	PollInterval time.Duration
-	// ReconcileInterval is how often the reconciler goes round. 0: 30 s.
+	// Grace is how long something may be half done by a process that is alive: younger claims and hidden rows are left alone. It must be longer than any
+	// request to Placement or a cell takes. 0: a minute.
+	Grace time.Duration
+	// ReconcileInterval is how often the reconciler goes round. 0: half of Grace.
 	ReconcileInterval time.Duration
 	// DiscoverInterval is how often new hosts are mapped. 0: never.
 	DiscoverInterval time.Duration
@@ -59,8 +62,7 @@ type Options struct {
 	Logger zerolog.Logger
 }
 
-// graceful is how long something may be half done by a process that is alive: younger claims and hidden rows are left alone. It is
-// longer than any request to Placement or a cell takes.
+// graceful is the grace that is given where nothing is said about it.
 const graceful = time.Minute
 
 // Service boots and deletes servers. Its methods may be called from several goroutines, and in several processes on the same API
@@ -75,8 +77,9 @@ type Service struct {
 
 	after func(step string) error // tests end the process here; nil otherwise
 
-	mu     sync.Mutex
-	cursor map[string]int64 // by cell: the mapping up to which the reconciler came
+	mu       sync.Mutex
+	cursor   map[string]int64     // by cell: the mapping up to which the reconciler came
+	released map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
 }
 
 // New returns a service. Nothing is scheduled before Run.
@@ -96,8 +99,11 @@ func New(o Options) (*Service, error) {
 	if o.PollInterval <= 0 {
 		o.PollInterval = 2 * time.Second
 	}
+	if o.Grace <= 0 {
+		o.Grace = graceful
+	}
 	if o.ReconcileInterval <= 0 {
-		o.ReconcileInterval = 30 * time.Second
+		o.ReconcileInterval = o.Grace / 2
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -171,6 +171,7 @@ type world struct {
 	store *apisqlite.Store
 	sites []*site // cell0 first
 	pl    *placement.Server
+	asked http.Handler // the Placement that is used: pl, or another one
 	plink *link
 	log   *journal
 
@@ -187,13 +188,22 @@ type world struct {
 // newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
 func newWorld(t tester, dir string, hosts []int, options func(*boot.Options, *quota.Options)) *world {
 	t.Helper()
+	return newWorldOn(t, dir, nil, hosts, options)
+}
+
+// newWorldOn makes a world on a Placement; nil is ours.
+func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options func(*boot.Options, *quota.Options)) *world {
+	t.Helper()
 	w := &world{t: t, dir: dir, now: start, options: options, log: &journal{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
 		StateDir: filepath.Join(dir, "placement"), Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	w.must(err)
-	w.plink = &link{to: w.pl.Handler(), counts: map[string]int{}}
+	if w.asked = other; other == nil {
+		w.asked = w.pl.Handler()
+	}
+	w.plink = &link{to: w.asked, counts: map[string]int{}}
 	w.store, err = apisqlite.Open(ctx, filepath.Join(dir, "api", "api.db"), apisqlite.Options{Now: w.clock})
 	w.must(err)
 	w.addCell(apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0"}, 0)
@@ -330,7 +340,7 @@ func (w *world) ask(method, path string, body, into any) {
 	r.Header.Set("OpenStack-API-Version", "placement 1.38")
 	r.Header.Set("Content-Type", "application/json")
 	answer := httptest.NewRecorder()
-	w.pl.Handler().ServeHTTP(answer, r)
+	w.asked.ServeHTTP(answer, r)
 	if answer.Code >= 300 {
 		w.t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
 	}

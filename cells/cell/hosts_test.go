@@ -69,6 +69,14 @@ func TestServersCarryTheirHost(t *testing.T) {
 	if got := page.Rows[0].Server; got.HostUp || !got.HostDisabled {
 		t.Errorf("down and disabled: %v, %v", got.HostUp, got.HostDisabled)
 	}
+	w.register("h1")
+	if got := w.server(1); !got.HostUp || got.HostForcedDown {
+		t.Errorf("back: up %v, forced down %v", got.HostUp, got.HostForcedDown)
+	}
+	do[wire.Service](w, "PATCH", "/v1/services/"+service.UUID, wire.ServicePatch{ForcedDown: &yes})
+	if got := w.server(1); got.HostUp || !got.HostForcedDown {
+		t.Errorf("forced down: up %v, forced down %v", got.HostUp, got.HostForcedDown)
+	}
 }
 
 func TestNodes(t *testing.T) {

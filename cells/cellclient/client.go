@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxAnswer is how many bytes an answer may have: a page of a thousand servers with all their metadata fits many times over.
+	// maxAnswer is how many bytes an answer may have. Cells end their pages, and what they tell hosts, far below that.
 	maxAnswer = 64 << 20
 	// maxRequest is what a cell takes.
 	maxRequest = 4 << 20
@@ -57,7 +57,7 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("the URL of a cell cannot be read: %w", withoutURL(err))
+		return nil, fmt.Errorf("the URL of a cell cannot be read, it is to be http://, https:// or unix:///PATH: %w", withoutURL(err))
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
 		return nil, fmt.Errorf("the URL of a cell, %s, may have a scheme, an address and a path, and nothing else", u.Redacted())

@@ -12,7 +12,7 @@ import (
 
 const (
 	// idleConnections are kept to a cell: as many lists at once need no new ones.
-	idleConnections = 16
+	idleConnections = 64
 	// idleTimeout is shorter than a cell's own, so that the client closes first and no request goes to a connection about to be closed.
 	idleTimeout = 30 * time.Second
 	// maxHeader bounds the headers of an answer.

@@ -41,7 +41,7 @@ func NewRecord(s wire.Server, m Moment) (*Record, error) {
 
 // asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as they are kept.
 func asInserted(s wire.Server) wire.Server {
-	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled = 0, 0, false, false, false
+	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled, s.HostForcedDown = 0, 0, false, false, false, false
 	s.CreatedAt = Kept(s.CreatedAt)
 	if s.Fault != nil {
 		fault := *s.Fault
@@ -119,6 +119,14 @@ func (r *Record) Delete(kind wire.DeleteKind, hostUp bool, now time.Time) (chang
 	}
 	s.TaskState = wire.TaskDeleting
 	return true, false
+}
+
+// Reclaimable refuses (conflict) to delete for good what is not softly deleted, or is being restored.
+func (r *Record) Reclaimable() error {
+	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
+		return conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more", s.UUID, s.VMState, orNone(s.TaskState))
+	}
+	return nil
 }
 
 func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {

@@ -84,6 +84,7 @@ func TestTransitions(t *testing.T) {
 		"soft":       del(wire.DeleteSoft, true),
 		"soft-":      del(wire.DeleteSoft, false),
 		"restore":    func(r *celldb.Record) (bool, bool) { changed, err := r.Restore(); return changed, err != nil },
+		"reclaim":    func(r *celldb.Record) (bool, bool) { return false, r.Reclaimable() != nil },
 		"freed":      func(r *celldb.Record) (bool, bool) { changed, err := r.Freed(); return changed, err != nil },
 		"spawned":    report(wire.ReportSpawned, wire.PowerRunning, 5),
 		"spawnedoff": report(wire.ReportSpawned, wire.PowerShutdown, 5),
@@ -142,6 +143,12 @@ func TestTransitions(t *testing.T) {
 		{"active/ launched", "restore", "refused", wire.WantPresent},
 		{"soft-delete/deleting launched soft", "restore", "refused", wire.WantGone},
 		{"deleted/ deleted", "restore", "refused", ""},
+
+		{"soft-delete/ launched soft", "reclaim", "same", wire.WantShutdown},
+		{"active/soft-deleting launched soft", "reclaim", "same", wire.WantShutdown},
+		{"deleted/ deleted unfreed", "reclaim", "same", ""},
+		{"soft-delete/restoring launched", "reclaim", "refused", wire.WantRunning},
+		{"active/ launched", "reclaim", "refused", wire.WantPresent},
 
 		{"deleted/ deleted due unfreed", "freed", "deleted/ deleted due", wire.WantGone},
 		{"deleted/ deleted", "freed", "same", ""},

@@ -49,7 +49,7 @@ const MaxUnfinished = 10000
 // context. A method that returns an error has written nothing; only when the disk failed in the middle of a commit it may have, which is why all of
 // them can be repeated.
 //
-// Servers in answers carry HostUp and HostDisabled as of the moment.
+// Servers in answers carry HostUp, HostDisabled and HostForcedDown as of the moment.
 type Store interface {
 	// Info is whose database it is.
 	Info(ctx context.Context) (Info, error)

@@ -57,8 +57,17 @@
 //   - No next link follows a list that ends with a minimal record, for its marker could not be found.
 //   - A page is filled up where a server stands in a build request and in its cell; Nova's is shorter, and has no next link.
 //   - Minimal records are ordered: newest first, then by id. They are still before all others.
-//   - Filters of administrators other than name match whole values, where Nova searches with regular expressions; those by created_at, launched_at,
-//     terminated_at, progress, auto_disk_config and locked_by are refused. Filters by what no server here has (keypairs, addresses, kernels)
-//     find nothing. Patterns are Go's: without look-around and back references.
+//   - power_state and launch_index are compared, where Nova searches their digits. Filters by created_at, launched_at, terminated_at, progress,
+//     auto_disk_config and locked_by are refused. Those by what no server here has (keypairs, addresses, kernels) find nothing.
+//   - Patterns are Go's: without look-around and back references. One has at most 1,024 bytes, and a thousand steps when its repetitions are
+//     written out; all those of a query have 8 KiB.
+//   - Flavors that are not public are for administrators alone: there are no lists of projects that may use one (os-flavor-access).
+//   - The adminPass of a boot is answered and told to no guest, as with Nova's drivers when passwords are not injected.
+//   - A host that an administrator forces (ZONE:HOST) and that is not there is found out by the scheduler: the server is in error, in cell0.
+//   - Quotas are of projects. Those of single users are refused, and shown as the project's.
+//   - Services are the nova-compute services of hosts; conductors and schedulers are no processes of their own, so that cell0 has none.
+//   - DELETE /os-services/{id} is a 409 for each service that there is: it would come back with the next word of its host's agent.
+//   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with its old ones all of a project may.
+//   - Rules of a policy file for calls that are not here have no effect, and the log names them.
 //   - Servers have no networks, volumes, keypairs or security groups: addresses is {}, volumes_attached is [], key_name is null.
 package compute

@@ -4,7 +4,9 @@ package compute
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -175,5 +177,24 @@ func TestExtraSpecs(t *testing.T) {
 		if got.status != tt.status || answer != tt.answer {
 			t.Errorf("%s %s %s %s: %d %s, not %d %s", tt.who, tt.method, tt.path, tt.body, got.status, answer, tt.status, tt.answer)
 		}
+	}
+}
+
+// TestExtraSpecsAtOnce: of extra specs that are set at the same time none is lost.
+func TestExtraSpecsAtOnce(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.withFlavors()
+	const specs = "/v2.1/flavors/1/os-extra_specs"
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if got := c.do(admin, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"n%d":"x"}}`, i)); got.status != 200 {
+				t.Error(got.status, got.text)
+			}
+		})
+	}
+	all.Wait()
+	if got := c.ask(admin, "2.69", specs); strings.Count(got.text, `:"x"`) != 8 {
+		t.Errorf("8 were set, and there are %s", got.text)
 	}
 }

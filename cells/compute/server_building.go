@@ -4,6 +4,7 @@ package compute
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,13 +18,21 @@ func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildReque
 	if q.Deleted == wire.DeletedOnly {
 		return nil, nil
 	}
+	patterns := map[string]*regexp.Regexp{}
+	for column, pattern := range q.Patterns {
+		compiled, err := wire.Pattern(pattern)
+		if err != nil {
+			return nil, err
+		}
+		patterns[column] = compiled
+	}
 	name, err := wire.Pattern(q.NamePattern)
 	if err != nil {
 		return nil, err
 	}
 	var chosen []apidb.BuildRequest
 	for _, b := range all {
-		if name.MatchString(b.Server.Name) && matches(&b.Server, q) {
+		if name.MatchString(b.Server.Name) && matchesAll(&b.Server, patterns) && matches(&b.Server, q) {
 			chosen = append(chosen, b)
 		}
 	}
@@ -42,22 +51,44 @@ func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildReque
 	return chosen, nil
 }
 
-// matches says whether a server that is being built meets the conditions of a query, but for its name.
-func matches(s *wire.Server, q *wire.ServerQuery) bool {
-	description := ""
-	if s.Description != nil {
-		description = *s.Description
+// matchesAll says whether a server has a match of each pattern, by column.
+func matchesAll(s *wire.Server, patterns map[string]*regexp.Regexp) bool {
+	for column, pattern := range patterns {
+		value := ""
+		switch column {
+		case "access_ip_v4":
+			value = s.AccessIPv4
+		case "access_ip_v6":
+			value = s.AccessIPv6
+		case "availability_zone":
+			value = s.Zone
+		case "display_description":
+			value = orEmpty(s.Description)
+		case "hostname":
+			value = s.Hostname
+		case "node":
+			value = s.Node
+		case "reservation_id":
+			value = s.Reservation
+		}
+		if value == "" || !pattern.MatchString(value) {
+			return false
+		}
 	}
+	return true
+}
+
+// matches says whether a server that is being built meets the conditions of a query, but for its patterns.
+func matches(s *wire.Server, q *wire.ServerQuery) bool {
 	for _, c := range [...]struct{ want, have string }{
-		{q.ProjectID, s.ProjectID}, {q.UserID, s.UserID}, {q.FlavorID, s.Flavor.ID}, {q.ImageRef, s.ImageRef}, {q.Zone, s.Zone},
-		{q.Hostname, s.Hostname}, {q.Description, description}, {q.Reservation, s.Reservation}, {q.AccessIPv4, s.AccessIPv4}, {q.AccessIPv6, s.AccessIPv6},
+		{q.ProjectID, s.ProjectID}, {q.UserID, s.UserID}, {q.FlavorID, s.Flavor.ID}, {q.ImageRef, s.ImageRef},
 	} {
 		if c.want != "" && c.want != c.have {
 			return false
 		}
 	}
 	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) && among(q.PowerStates, s.PowerState) &&
-		among(q.Hosts, s.Host) && among(q.Nodes, s.Node) &&
+		among(q.Hosts, s.Host) &&
 		is(q.LaunchIndex, s.LaunchIndex) && is(q.Locked, s.Locked) && is(q.ConfigDrive, s.ConfigDrive) &&
 		tagged(s.Tags, q) && changed(s, q)
 }

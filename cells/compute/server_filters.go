@@ -192,8 +192,6 @@ func (l *listRequest) filter(name, value string) error {
 		q.UUIDs = []string{value}
 	case "host":
 		q.Hosts = []string{value}
-	case "node":
-		q.Nodes = []string{value}
 	case "flavor":
 		q.FlavorID = value
 	case "image", "image_ref":
@@ -202,18 +200,10 @@ func (l *listRequest) filter(name, value string) error {
 		q.VMStates = []string{value}
 	case "task_state":
 		q.TaskStates = []string{value}
-	case "hostname":
-		q.Hostname = value
-	case "description", "display_description":
-		q.Description = value
-	case "availability_zone":
-		q.Zone = value
-	case "reservation_id":
-		q.Reservation = value
-	case "access_ip_v4":
-		q.AccessIPv4 = value
-	case "access_ip_v6":
-		q.AccessIPv6 = value
+	case "hostname", "node", "availability_zone", "reservation_id", "access_ip_v4", "access_ip_v6", "display_description":
+		l.search(name, value)
+	case "description":
+		l.search("display_description", value)
 	case "tags":
 		q.TagsAll = strings.Split(value, ",")
 	case "tags-any":
@@ -241,4 +231,12 @@ func (l *listRequest) filter(name, value string) error {
 		return badRequest("Servers cannot be filtered by %s here.", shortened(name))
 	}
 	return nil
+}
+
+// search looks for a pattern in a column, as Nova does in all that it does not compare.
+func (l *listRequest) search(column, pattern string) {
+	if l.query.Patterns == nil {
+		l.query.Patterns = map[string]string{}
+	}
+	l.query.Patterns[column] = pattern
 }

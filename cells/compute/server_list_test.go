@@ -336,3 +336,25 @@ func TestAnyQuery(t *testing.T) {
 		}
 	})
 }
+
+// TestPatterns: administrators search the columns that Nova searches, among servers of cells and those that are being built.
+func TestPatterns(t *testing.T) {
+	c := newCloud(t, Options{})
+	for i, hostname := range []string{"web-1", "db-1", "web-2"} {
+		s := server(i+1, "vm-"+hostname)
+		s.Hostname, s.Node, s.Reservation = hostname, "rack"+hostname, "r-"+hostname
+		cell := []int{1, 2, nowhere}[i]
+		if cell == nowhere {
+			s.Host, s.Node = "", ""
+		}
+		c.has(cell, s)
+	}
+	for query, want := range map[string][]string{
+		"hostname=^WEB": {"vm-web-2", "vm-web-1"}, "reservation_id=web": {"vm-web-2", "vm-web-1"}, "node=.*": {"vm-db-1", "vm-web-1"},
+		"hostname=1&node=rackdb": {"vm-db-1"}, "description=.*": {},
+	} {
+		if got := c.ask(admin, "2.69", "/v2.1/servers?"+query).names(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, not %v", query, got, want)
+		}
+	}
+}

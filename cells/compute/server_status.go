@@ -82,11 +82,13 @@ var hasProgress = []string{"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZ
 // hasFault are those that are shown with a fault.
 var hasFault = []string{"ERROR", "DELETED"}
 
-// hostStatus says how the host of a server is. A host that was forced down counts among those of which nothing is known: its cell tells no more.
+// hostStatus says how the host of a server is: nova.compute.api.API.get_instance_host_status.
 func hostStatus(s *wire.Server) string {
 	switch {
 	case s.Host == "":
 		return ""
+	case s.HostForcedDown:
+		return "DOWN"
 	case s.HostDisabled:
 		return "MAINTENANCE"
 	case s.HostUp:

@@ -76,6 +76,38 @@ func TestServersLookAsInNova(t *testing.T) {
 	}
 }
 
+// TestHostStatus: what is said of a server's host, as nova.compute.api.API.get_instance_host_status has it; to administrators.
+func TestHostStatus(t *testing.T) {
+	c := newCloud(t, Options{})
+	for i, tt := range []struct {
+		host                 string
+		up, disabled, forced bool
+		want                 any
+	}{
+		{"", false, false, false, ""},
+		{"h", true, false, false, "UP"},
+		{"h", true, true, false, "MAINTENANCE"},
+		{"h", false, true, false, "MAINTENANCE"},
+		{"h", false, false, false, "UNKNOWN"},
+		{"h", false, false, true, "DOWN"},
+		{"h", false, true, true, "DOWN"},
+	} {
+		s := server(i+1, "vm")
+		s.Host, s.HostUp, s.HostDisabled, s.HostForcedDown = tt.host, tt.up, tt.disabled, tt.forced
+		c.has(1, s)
+		shown := func(who string) any {
+			record, _ := c.ask(who, "2.69", "/v2.1/servers/"+s.UUID).body["server"].(map[string]any)
+			return record["host_status"]
+		}
+		if got := shown(admin); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+		if got := shown(member); got != nil {
+			t.Errorf("%+v: a member is told %v", tt, got)
+		}
+	}
+}
+
 // TestServersOfADownCellLookAsInNova compares minimal records with those of Nova.
 func TestServersOfADownCellLookAsInNova(t *testing.T) {
 	var records map[string]map[string]any

@@ -98,12 +98,15 @@ func answerJSON(v any) (*http.Response, error) {
 
 // queried is the page of servers that a query asks for.
 func queried(servers []wire.Server, q *wire.ServerQuery) wire.ServerPage {
-	name := regexp.MustCompile("(?i)" + q.NamePattern)
+	name, patterns := regexp.MustCompile("(?i)"+q.NamePattern), map[string]*regexp.Regexp{}
+	for column, pattern := range q.Patterns {
+		patterns[column] = regexp.MustCompile("(?i)" + pattern)
+	}
 	var rows []wire.Row
 	for _, s := range servers {
 		gone, soft := s.Deleted, s.VMState == wire.VMSoftDeleted
 		switch {
-		case s.Hidden, !name.MatchString(s.Name), !matches(&s, q):
+		case s.Hidden, !name.MatchString(s.Name), !matchesAll(&s, patterns), !matches(&s, q):
 		case q.Deleted == wire.DeletedNone && (gone || soft && !q.SoftDeleted):
 		case q.Deleted == wire.DeletedOnly && !gone && !soft:
 		default:

@@ -224,7 +224,7 @@ func (g *Gatherer) tell(cell apidb.Cell, before CellState, now time.Time, v verd
 		entry(g.options.Logger.Warn()).Err(v.down).Str("remedy", v.remedy).
 			Msg("A cell is down. Its servers are shown as UNKNOWN and cannot be changed, and nothing new is placed there.")
 	case before.State != 0:
-		entry(g.options.Logger.Info()).Dur("down_for", now.Sub(before.Since)).
+		entry(g.options.Logger.Info()).Str("down_for", now.Sub(before.Since).Round(time.Millisecond).String()).
 			Msg("A cell that was down answers again. Its servers are shown in full and it takes new ones.")
 	}
 }

@@ -144,6 +144,11 @@ func room() map[string]int { return map[string]int{"VCPU": 2, "MEMORY_MB": 1024,
 // TestLife: candidates, a claim, a move, the release.
 func TestLife(t *testing.T) {
 	s, c := begin(t)
+	life(t, s, c)
+}
+
+func life(t *testing.T, s *service, c *placing.Client) {
+	t.Helper()
 	s.node(1, room())
 	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
 	s.node(3, room(), placing.TraitDisabled)
@@ -200,6 +205,11 @@ func TestLife(t *testing.T) {
 // TestNoRoom: a node that filled up meanwhile, and one that is gone.
 func TestNoRoom(t *testing.T) {
 	s, c := begin(t)
+	noRoom(t, s, c)
+}
+
+func noRoom(t *testing.T, s *service, c *placing.Client) {
+	t.Helper()
 	s.node(1, room())
 	candidates, err := c.Candidates(t.Context(), request(t))
 	ok(t, err)

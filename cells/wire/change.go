@@ -14,6 +14,8 @@ const (
 	DeleteNormal DeleteKind = "normal"
 	// DeleteSoft shuts the guest down and keeps all of it until it is restored or reclaimed.
 	DeleteSoft DeleteKind = "soft"
+	// DeleteReclaim is DeleteNormal of a server that is softly deleted. One that is not, because it was restored meanwhile, stays: a conflict.
+	DeleteReclaim DeleteKind = "reclaim"
 )
 
 // DeleteRequest asks a cell to delete a server, whatever state it is in. Repeating it changes nothing.

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"regexp/syntax"
@@ -14,27 +15,27 @@ import (
 const (
 	// MaxLimit is how many rows a page has at most.
 	MaxLimit = 10000
-	// maxPattern bounds a name pattern, in bytes.
+	// maxPattern bounds a pattern, in bytes.
 	maxPattern = 1024
 	// maxConditions bounds conditions of which each is a look-up of its own.
 	maxConditions = 100
 )
 
-// Pattern is the regular expression of a query's NamePattern. It is bounded in bytes, and in what it becomes: see maxSteps.
+// Pattern is one of the regular expressions of a query. It is bounded in bytes, and in what it becomes: see maxSteps.
 func Pattern(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
-		return nil, badQuery("a name_pattern has at most %d bytes", maxPattern)
+		return nil, badQuery("a pattern has at most %d bytes", maxPattern)
 	}
 	tree, err := syntax.Parse("(?i)"+pattern, syntax.Perl)
 	if err != nil {
-		return nil, badQuery("the name_pattern cannot be read: %v", err)
+		return nil, badQuery("the pattern cannot be read: %v", err)
 	}
 	if n := steps(tree); n > maxSteps {
-		return nil, badQuery("the name_pattern has %d steps, more than %d; what is repeated counts as often as it may be", n, maxSteps)
+		return nil, badQuery("the pattern has %d steps, more than %d; what is repeated counts as often as it may be", n, maxSteps)
 	}
 	compiled, err := regexp.Compile("(?i)" + pattern)
 	if err != nil {
-		return nil, badQuery("the name_pattern cannot be read: %v", err)
+		return nil, badQuery("the pattern cannot be read: %v", err)
 	}
 	return compiled, nil
 }
@@ -91,9 +92,14 @@ func (q ServerQuery) Check() error {
 	if q.After != nil && !fits(q.After[len(q.Sort)], false) {
 		return badQuery("after does not end with a uuid")
 	}
-	if q.NamePattern != "" {
-		if _, err := Pattern(q.NamePattern); err != nil {
+	for _, pattern := range append(slices.Collect(maps.Values(q.Patterns)), q.NamePattern) {
+		if _, err := Pattern(pattern); err != nil {
 			return err
+		}
+	}
+	for column := range q.Patterns {
+		if !slices.Contains(PatternColumns, column) {
+			return badQuery("there are no patterns for %.64q", column)
 		}
 	}
 	return nil

@@ -16,21 +16,16 @@ type ServerQuery struct {
 
 	UUIDs []string `json:"uuids,omitempty"`
 	// NamePattern is a regular expression (Go's RE2) that the name has to contain a match of, without regard to case, as Nova's with MariaDB.
-	NamePattern string   `json:"name_pattern,omitempty"`
-	VMStates    []string `json:"vm_states,omitempty"`
+	NamePattern string `json:"name_pattern,omitempty"`
+	// Patterns are such expressions for other columns, by their names in [PatternColumns]. What a server has nothing in matches none.
+	Patterns map[string]string `json:"patterns,omitempty"`
+	VMStates []string          `json:"vm_states,omitempty"`
 	// TaskStates holds the task states that count; "" stands for none.
 	TaskStates  []string          `json:"task_states,omitempty"`
 	PowerStates []int             `json:"power_states,omitempty"`
 	Hosts       []string          `json:"hosts,omitempty"`
-	Nodes       []string          `json:"nodes,omitempty"`
 	FlavorID    string            `json:"flavor_id,omitempty"`
 	ImageRef    string            `json:"image_ref,omitempty"`
-	Zone        string            `json:"availability_zone,omitempty"`
-	Hostname    string            `json:"hostname,omitempty"`
-	Description string            `json:"description,omitempty"`
-	Reservation string            `json:"reservation_id,omitempty"`
-	AccessIPv4  string            `json:"access_ip_v4,omitempty"`
-	AccessIPv6  string            `json:"access_ip_v6,omitempty"`
 	LaunchIndex *int              `json:"launch_index,omitempty"`
 	Locked      *bool             `json:"locked,omitempty"`
 	ConfigDrive *bool             `json:"config_drive,omitempty"`
@@ -75,6 +70,9 @@ type SortKey struct {
 var SortColumns = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "display_description",
 	"display_name", "host", "hostname", "image_ref", "instance_type_id", "key_name", "launch_index", "launched_at", "locked_by", "node", "power_state", "progress",
 	"project_id", "root_device_name", "task_state", "terminated_at", "updated_at", "user_id", "uuid", "vm_state"}
+
+// PatternColumns are the columns that patterns can be looked for in, besides the name: those that Nova searches and does not compare.
+var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname", "node", "reservation_id"}
 
 // Key is the values of a row in the columns that it is sorted by, and last its uuid. A value is a string or an int64 (times are microseconds
 // since 1970, what is missing is "" or 0). In JSON, numbers are integers; decode it with [Key.UnmarshalJSON].

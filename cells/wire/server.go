@@ -79,10 +79,11 @@ type Server struct {
 	Hidden bool `json:"hidden,omitempty"`
 	// Revision is that of the last change.
 	Revision int64 `json:"revision,omitempty"`
-	// HostUp says whether the host's service showed life lately and is not forced down, HostDisabled whether it takes no new servers. Both are the
-	// cell's word at the time of the answer.
-	HostUp       bool `json:"host_up,omitempty"`
-	HostDisabled bool `json:"host_disabled,omitempty"`
+	// HostUp says whether the host's service showed life lately and is not forced down, HostDisabled whether it takes no new servers,
+	// HostForcedDown whether somebody said that it is down. All are the cell's word at the time of the answer.
+	HostUp         bool `json:"host_up,omitempty"`
+	HostDisabled   bool `json:"host_disabled,omitempty"`
+	HostForcedDown bool `json:"host_forced_down,omitempty"`
 }
 
 // Flavor is the flavor that a server was made with, whole: flavors may be deleted.

@@ -75,7 +75,7 @@ func (w *Worker) heard(state wire.HostState, err error) {
 	w.mu.Unlock()
 	switch {
 	case err != nil && (was.up || was.since.IsZero()):
-		w.log.Warn().Err(err).Msg("The cell does not answer. Guests are not affected: what is new for this host is asked for again and again, and what is to be reported is kept.")
+		w.log.Warn().Err(err).Msg("The cell cannot be used. Guests are not affected: what is new for this host is asked for again and again, and what is to be reported is kept.")
 	case err == nil && !was.up:
 		w.log.Info().Str("service", state.Service.UUID).Msg("The cell has this host.")
 	}

@@ -49,9 +49,10 @@ type fakeCell struct {
 	reported []string // kinds with uuids, in the order in which they were taken
 	beats    []wire.HostReport
 	calls    map[string]int
-	invalid  string // uuid of a report that makes a request invalid
-	stuck    bool   // it always has more, and stays at its first revision
-	page     int    // so many items at most are in an answer; 0: any number
+	invalid  string        // uuid of a report that makes a request invalid
+	stuck    bool          // it always has more, and stays at its first revision
+	turning  time.Duration // so long each answer but the first of a list in pages takes
+	page     int           // so many items at most are in an answer; 0: any number
 }
 
 type row struct {
@@ -147,6 +148,12 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		if err := c.begin(ctx, "work"); err != nil {
 			c.mu.Unlock()
 			return wire.Work{}, err
+		}
+		if c.page > 0 && after > 0 && after < c.revision && c.turning > 0 {
+			turning := c.turning
+			c.mu.Unlock()
+			time.Sleep(turning) // of the clock of the test
+			c.mu.Lock()
 		}
 		work := wire.Work{Epoch: c.epoch, Revision: c.revision, Service: c.service}
 		work.Complete = after == 0 || epoch != c.epoch || after > c.revision

@@ -69,7 +69,8 @@ func discoveryError(report boot.DiscoverReport) error {
 		all = append(all, fmt.Errorf("cell %s does not answer: its hosts were not looked at; run this again when it is back", c.Name))
 	}
 	for _, c := range report.Conflicts {
-		all = append(all, c.Err)
+		all = append(all, fmt.Errorf("node %s of host %s: %w; if the host has moved, unmap it (compute-agent cells manage delete-host %s), "+
+			"and otherwise correct [cell_client] url on it", c.Node.Name, c.Node.Host, c.Err, c.Node.Host))
 	}
 	return errors.Join(all...)
 }

@@ -120,12 +120,18 @@ func newCellsCreate() *cobra.Command {
 			case name == "":
 				return &exitError{exitUsage, errors.New("--name is missing")}
 			}
+			if url == "" {
+				return &exitError{exitUsage, errors.New("--url is missing")}
+			}
 			if err := checkCellURL(url); err != nil {
 				return err
 			}
 			opts.mayMake, opts.says = true, cmd.ErrOrStderr()
 			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
 				made, err := store.CreateCell(cmd.Context(), apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
+				if errors.Is(err, apidb.ErrExists) {
+					return fmt.Errorf("%w; `compute-agent cells manage list` shows it, and `update` changes its URL or name", err)
+				}
 				if err != nil {
 					return err
 				}
@@ -136,7 +142,8 @@ func newCellsCreate() *cobra.Command {
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Cell %s is known as %s.\n", made.Name, made.UUID)
 				if view.Cause != "" {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "It does not answer yet: %s\n", view.Cause)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "It cannot be used yet: %s\n"+
+						"If its URL or name is wrong: compute-agent cells manage update %s --url URL --name NAME (the NAME of `cells serve --name`)\n", view.Cause, made.Name)
 				}
 				return err
 			})
@@ -148,7 +155,6 @@ func newCellsCreate() *cobra.Command {
 	cmd.Flags().StringVar(&uuid, "uuid", "", "`UUID` of the cell (default: a new one)")
 	cmd.Flags().BoolVar(&cell0, "cell0", false, "it is cell0, which has no hosts")
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "nothing is placed there yet")
-	_ = cmd.MarkFlagRequired("url")
 	return cmd
 }
 
@@ -169,12 +175,21 @@ type cellAnswer struct{ state, cause string }
 
 // askCells asks all cells how they are, at the same time.
 func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell) []cellAnswer {
-	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) {
+		if _, err := c.ComputeNodes(ctx, true); err != nil { // who it is, the cell tells an agent too: this only the compute API
+			return wire.CellInfo{}, err
+		}
+		return c.Cell(ctx)
+	})
 	out := make([]cellAnswer, len(answers))
 	for i, a := range answers {
 		out[i] = cellAnswer{state: "up"}
 		if a.Err != nil {
-			out[i] = cellAnswer{"down", a.Err.Error()}
+			cause := a.Err
+			if down := new(gather.DownError); errors.As(cause, &down) { // the cell is named beside it
+				cause = down.Err
+			}
+			out[i] = cellAnswer{"down", cause.Error()}
 		}
 	}
 	return out

@@ -55,6 +55,49 @@ func TestManageTheWrongDatabase(t *testing.T) {
 	}
 }
 
+// TestADatabaseOfAnother: what is another cell's, or in use, is refused before anything is touched, the socket of the one that uses it too. Starting the
+// service again would not help with the first.
+func TestADatabaseOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "cell.sock")
+	l, err := cells.Listen(t.Context(), "unix://"+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil { // nobody answers, as while a process starts
+		t.Fatal(err)
+	}
+	serve := func(name string) (int, string) {
+		var stderr bytes.Buffer
+		code := execute(t.Context(), []string{"cells", "serve", "--name", name, "--state-dir", dir, "--listen", "unix://" + socket}, &stderr, &stderr)
+		return code, stderr.String()
+	}
+	if code, said := serve("cell1"); code != exitFailed || !strings.Contains(said, "in use by another process") {
+		t.Errorf("while it is in use: %d, %s", code, said)
+	}
+	if _, err := os.Stat(socket); err != nil {
+		t.Errorf("the socket of the process that uses it: %v", err)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `of the cell "cell1", not of "cell2"`) {
+		t.Errorf("under another name: %d, %s", code, said)
+	}
+	if err := os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("somebody's notes ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr, &stderr); code != exitProtect {
+		t.Errorf("an API database that is none: %d, %s", code, &stderr)
+	}
+}
+
 // TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator is told which one answers.
 func TestAnotherCellAtTheURL(t *testing.T) {
 	dir := t.TempDir()

@@ -4,7 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -28,6 +31,9 @@ func newCellsServe() *cobra.Command {
 			"the agents of its hosts, as [cell] says. Cell0, which has no hosts, is served in the same way.",
 		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen 127.0.0.1:8781",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" {
+				return &exitError{exitUsage, errors.New("--name is missing: the name of the cell, as `compute-agent cells manage create --name` says it")}
+			}
 			opts.override(cmd, map[string]string{"listen": "cell.listen", "auth": "cell.auth", "token-file": "cell.token_file"})
 			cfg, err := opts.load()
 			if err != nil {
@@ -41,7 +47,6 @@ func newCellsServe() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
 	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` by which clients are known: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
-	_ = cmd.MarkFlagRequired("name")
 	return cmd
 }
 
@@ -55,6 +60,8 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	if err != nil {
 		return err
 	}
+	_, err = os.Stat(made.Database)
+	anew := errors.Is(err, fs.ErrNotExist)
 	served, err := cells.NewCell(ctx, made) // first: who has the database locked has the socket, too
 	if err != nil {
 		return err
@@ -63,6 +70,9 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	l, err := cells.Listen(ctx, cfg.Cell.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
+	}
+	if anew {
+		log.Warn().Str("database", made.Database).Msg("The cell had no database yet: a new one was made, without servers. If the cell had servers before, stop it and restore its database.")
 	}
 	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
 	warnOfPlainText(log, l, cfg.Cell.CertFile)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/internal/config"
 )
 
 // newWatchedCell is a cell for those who watch it.
@@ -121,5 +122,51 @@ func TestCellAdminSocketName(t *testing.T) {
 		if got := cellAdminSocket(name); got != want {
 			t.Errorf("%q: %q", name, got)
 		}
+	}
+}
+
+// TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets, of which nothing is left; the address of [cell]
+// is that of the cell with hosts.
+func TestStandaloneIsWatched(t *testing.T) {
+	dir := t.TempDir()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{
+		{Key: "placement_client.url", Value: "http://127.0.0.1:1"}, {Key: "cell.metrics_listen", Value: address},
+	}}
+	cfg, err := opts.loadFrom(config.Options{Root: dir, Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	api := filepath.Join(dir, "compute-api.sock")
+	if got := page(t, "unix", api, "/readyz"); got != "ready\ncell0: up\ncell1: up\n" {
+		t.Errorf("the compute API is %q", got)
+	}
+	if got := page(t, "unix", filepath.Join(dir, "cell-cell0.sock"), "/readyz"); got != "ready\ncell0: up\n" {
+		t.Errorf("cell0 is %q", got)
+	}
+	if got := page(t, "tcp", address, "/readyz"); got != "ready\ncell1: up\n" {
+		t.Errorf("at the address of [cell] is %q", got)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.Close()
+	if left, err := filepath.Glob(filepath.Join(dir, "*.sock")); err != nil || len(left) > 0 {
+		t.Errorf("left behind are %v, %v", left, err)
 	}
 }

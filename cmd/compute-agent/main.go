@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/reaper"
@@ -104,6 +106,8 @@ func exitCode(err error) int {
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
 	case errors.Is(err, store.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
+		return exitProtect
+	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // somebody else's database
 		return exitProtect
 	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig), errors.Is(err, cells.ErrConfig):
 		return exitUsage

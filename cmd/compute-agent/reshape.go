@@ -24,7 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// complain says why a command failed. A refused reshape gets a line for each offender.
+// complain says why a command failed. A refused reshape gets a line for each consumer that stands against it.
 func complain(w io.Writer, err error) {
 	var fatal *resourcetracker.FatalError
 	var refused *resourcetracker.ReshapeError
@@ -32,12 +32,8 @@ func complain(w io.Writer, err error) {
 		_, _ = fmt.Fprintf(w, "compute-agent: %v\n", err)
 		return
 	}
-	offenders := make([]string, 0, len(refused.Offenders))
-	for _, o := range refused.Offenders {
-		offenders = append(offenders, o.String())
-	}
 	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent ends; nothing has moved, guests are not affected.\n", fatal.Node)
-	_ = render.Refusal(w, refused.Summary(), offenders, refused.Remedy)
+	_ = render.Refusal(w, refused.Summary(), refused.Objections(), refused.Remedy)
 }
 
 // newRefresh asks the running agent for a pass.

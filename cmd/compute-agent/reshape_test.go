@@ -250,6 +250,11 @@ func TestRefusedReshape(t *testing.T) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stderr)
 		}
 	}
+	for _, twice := range []string{"00000000003, VGPU: it holds 3", "tell its author"} { // in the log, and for who started it
+		if n := strings.Count(stderr, twice); n != 2 {
+			t.Errorf("%q is said %d times:\n%s", twice, n, stderr)
+		}
+	}
 	s.want("history-empty.txt", exitDone, "reshape", "history")
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)

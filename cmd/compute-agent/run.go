@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -56,7 +58,16 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 	return err
 }
 
-// logEnd writes why the agent ends to its log too: the journal is where people look for it.
+// logEnd writes why the agent ends to its log too: the journal is where people look for it. All that stands against a reshape has been logged by the
+// node's tracker then.
 func logEnd(log zerolog.Logger, err error) {
-	log.Error().Err(err).Int("exit_code", exitCode(err)).Msg("The agent ends.")
+	var fatal *resourcetracker.FatalError
+	var refused *resourcetracker.ReshapeError
+	e := log.Error().Int("exit_code", exitCode(err))
+	if errors.As(err, &fatal) && errors.As(err, &refused) {
+		e.Str("node", fatal.Node).Str(zerolog.ErrorFieldName, refused.Summary()).
+			Msg("The agent ends. The line \"The reshape is refused\" before this one has all that stands against it; `compute-agent plan --reshape` shows it too.")
+		return
+	}
+	e.Err(err).Msg("The agent ends.")
 }

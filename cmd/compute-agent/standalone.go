@@ -137,7 +137,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 				if made != nil {
 					showCompute(stdout, made.URL())
 				}
-				_, _ = fmt.Fprint(stdout, "The agent keeps it true from now on. Ctrl-C ends everything.\n\n")
+				_, _ = fmt.Fprint(stdout, "The agent keeps it true from now on. Ctrl-C ends everything but guests.\n\n")
 			},
 		})
 	})
@@ -176,7 +176,7 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 			d.Config = map[string]any{}
 		}
 		d.Config["uri"] = uri
-		if opts.guests {
+		if opts.guests || daemon != nil && d.Config["instances"] != nil { // a private daemon's guests need a directory of their own
 			manageGuests(cfg, daemon != nil)
 		}
 	}

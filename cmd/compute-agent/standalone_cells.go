@@ -206,10 +206,10 @@ func (s *standaloneCompute) Close() {
 	}
 }
 
-// manageGuests lets the libvirt driver that nobody configured make guests, where it may: as root, or with a libvirt daemon of its own.
+// manageGuests lets the libvirt driver make guests, where it may: as root, or with a libvirt daemon of its own. What is configured stays.
 func manageGuests(cfg *config.Config, private bool) {
 	d := cfg.Drivers["libvirt"]
-	if d == nil || d.Config["instances"] != nil || !private && os.Geteuid() != 0 {
+	if d == nil || !private && os.Geteuid() != 0 {
 		return
 	}
 	if d.Config == nil {
@@ -219,8 +219,10 @@ func manageGuests(cfg *config.Config, private bool) {
 	if os.MkdirAll(images, 0o755) != nil || private && os.MkdirAll(guests, 0o755) != nil {
 		return // the driver could not work either: it only reads
 	}
-	d.Config["instances"] = map[string]any{"images_path": images}
-	if private && d.Config["instances_path"] == nil {
+	if d.Config["instances"] == nil {
+		d.Config["instances"] = map[string]any{"images_path": images}
+	}
+	if private && d.Config["instances_path"] == nil { // the usual one is another directory for a private libvirtd
 		d.Config["instances_path"] = guests
 	}
 }

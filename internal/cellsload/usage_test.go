@@ -56,20 +56,22 @@ func (w *world) peakRSS(pid int) string {
 	return fmt.Sprintf("%d MiB", kib>>10)
 }
 
-// report is a table of a phase.
+// line is what the requests of an asker took and cost.
+func (a *asker) line(name string, took time.Duration, before, after usage) string {
+	n := a.asked()
+	per := func(d time.Duration) float64 { return milliseconds(d) / float64(n) }
+	return fmt.Sprintf("%s: %d requests in %.1f s; fastest %.1f ms, p50 %.1f, p99 %.1f; CPU of one %.1f ms here and %.1f in the cells; heap %d MiB, peak RSS %s here, %s in the cells",
+		name, n, took.Seconds(), milliseconds(a.quantile("", 0)), milliseconds(a.quantile("", 0.5)), milliseconds(a.quantile("", 0.99)),
+		per(after.api-before.api), per(after.cells-before.cells), after.heap>>20, after.apiRSS, after.cellsRSS)
+}
+
+// report is the line, and a table of the kinds.
 func (a *asker) report(name string, took time.Duration, before, after usage) string {
 	var out strings.Builder
-	n := a.asked()
-	per := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000/float64(n)) }
-	fmt.Fprintf(&out, "%s: %d requests in %.1f s; CPU per request: %s here, %s in the cells; heap %d MiB, peak RSS %s here, %s in the cells\n",
-		name, n, took.Seconds(), per(after.api-before.api), per(after.cells-before.cells), after.heap>>20, after.apiRSS, after.cellsRSS)
+	out.WriteString(a.line(name, took, before, after) + "\n")
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for _, kind := range append([]string{""}, kinds...) {
-		label := kind
-		if label == "" {
-			label = "all"
-		}
-		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\t%d\n", label, milliseconds(a.quantile(kind, 0.5)), milliseconds(a.quantile(kind, 0.99)), len(a.took[kind]))
+	for _, kind := range kinds {
+		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\t%d\n", kind, milliseconds(a.quantile(kind, 0.5)), milliseconds(a.quantile(kind, 0.99)), len(a.took[kind]))
 	}
 	_ = table.Flush()
 	return out.String()

@@ -4,6 +4,7 @@ package outage
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 
 	_ "modernc.org/sqlite" // the databases of the processes
@@ -22,6 +23,23 @@ func edit(t *testing.T, file, statement string, args ...any) {
 	}
 }
 
+// copied copies the rows of a table, or some of its columns, from one database file to another.
+func copied(t *testing.T, from, to, table string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+to)
+	check(t, err)
+	defer func() { check(t, db.Close()) }()
+	db.SetMaxOpenConns(1) // what is attached is so for a connection
+	_, err = db.ExecContext(t.Context(), "ATTACH ? AS source", "file:"+from+"?mode=ro")
+	check(t, err)
+	name, columns, some := strings.Cut(table, " ")
+	if !some {
+		columns = "*"
+	}
+	_, err = db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+strings.Trim(columns, "()")+" FROM source."+name)
+	check(t, err)
+}
+
 // count is the number that a query of a database file gives.
 func count(t *testing.T, file, query string, args ...any) int {
 	t.Helper()
@@ -31,6 +49,17 @@ func count(t *testing.T, file, query string, args ...any) int {
 	var n int
 	check(t, db.QueryRowContext(t.Context(), query, args...).Scan(&n))
 	return n
+}
+
+// text is the text that a query of a database file gives.
+func text(t *testing.T, file, query string, args ...any) string {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro&_pragma=busy_timeout(20000)")
+	check(t, err)
+	defer func() { check(t, db.Close()) }()
+	var s string
+	check(t, db.QueryRowContext(t.Context(), query, args...).Scan(&s))
+	return s
 }
 
 // queued is queued_for_delete of a server: "true", "false", "null", or "none" for one without a mapping.

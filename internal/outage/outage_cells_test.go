@@ -56,7 +56,13 @@ var cellsLane = lane{build: cellsWorld, cases: []aCase{
 		w.placement.kill() // so that what is asked for stays a build request
 		w.accepted(t, w.api.post(t, of("p2"), "coming", nil), "coming")
 		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web2?", "web1?", "lost")
-		w.lists(t, w.api.get(t, of("p2"), "2.69", "/servers"), "coming")
+		w.lists(t, w.api.get(t, of("p1"), "2.68", "/servers"), "lost")
+		for _, version := range []string{"2.68", "2.69"} {
+			w.lists(t, w.api.get(t, of("p2"), version, "/servers"), "coming")
+		}
+		if s := w.api.get(t, admin, "2.68", "/os-services").services(t); len(s) != 0 {
+			t.Errorf("before 2.69 the services are %v", s)
+		}
 		w.golden(t, "37-detail-build-request", w.api.get(t, of("p2"), "2.69", "/servers/detail").status(t, 200))
 		w.golden(t, "37-show-build-request", w.show(t, of("p2"), "2.69", "coming").status(t, 200))
 		w.lists(t, w.api.get(t, admin, "2.69", "/servers?all_tenants=1"), "web2?", "web1?", "coming", "lost")
@@ -74,6 +80,7 @@ var cellsLane = lane{build: cellsWorld, cases: []aCase{
 			t.Errorf("%s", a.raw)
 		}
 		w.golden(t, "38-max-limit", a)
+		w.lists(t, short.get(t, of("p1"), "2.68", "/servers"))
 		w.up(t)
 	}},
 }}

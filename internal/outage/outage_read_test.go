@@ -117,6 +117,7 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 		if s := w.show(t, of("p1"), "2.69", "unmigrated").server(t); s["status"] != "UNKNOWN" {
 			t.Errorf("it is %v", s["status"])
 		}
+		w.show(t, of("p1"), "2.68", "unmigrated").fault(t, "computeFault", 500)
 	}},
 	{13, "restored_before_the_outage", func(t *testing.T, w *world) {
 		if q := w.queued(t, w.id(t, "restored")); q != "false" {

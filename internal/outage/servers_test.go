@@ -32,10 +32,14 @@ func (w *world) accepted(t *testing.T, a *answer, name string) string {
 	return body.Server.ID
 }
 
-// begin asks for a server of a project on a host, and does not wait for it. Servers that are begun one after the other are created in that order.
+// begin asks for a server of a project on a host ("": on any), and does not wait for it. Servers that are begun one after the other are created in that order.
 func (w *world) begin(t *testing.T, project, name, host string) string {
 	t.Helper()
-	return w.accepted(t, w.api.post(t, adminOf(project), name, record{"availability_zone": ":" + host}), name)
+	more := record{}
+	if host != "" {
+		more["availability_zone"] = ":" + host
+	}
+	return w.accepted(t, w.api.post(t, adminOf(project), name, more), name)
 }
 
 // bury asks for a server that no host can take: it ends in cell0.

@@ -18,6 +18,7 @@ type world struct {
 	placement *process
 	// placementAddress is where Placement answers, also when it is started anew.
 	placementAddress string
+	apiDatabase      string
 	api              *api // the first; it schedules
 	cells            map[string]*site
 	hosts            map[string]*host
@@ -50,8 +51,9 @@ type plan struct {
 	cell []string
 	// memory of the hosts, in MiB, by host; others have 64 GiB. Servers go to the host with most memory first.
 	memory map[string]int64
-	// noHosts leaves the cells without hosts.
+	// noHosts leaves the cells without hosts, bare some of them.
 	noHosts bool
+	bare    []string
 	// tls has cells listen on ports, for https.
 	tls bool
 }
@@ -64,7 +66,7 @@ func newWorld(t *testing.T, p plan) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "o") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, cells: map[string]*site{}, hosts: map[string]*host{}, agents: map[string]*agent{}, names: map[string]string{}, notes: map[string]string{}, proxies: map[string]*proxy{}}
+	w := &world{dir: dir, apiDatabase: filepath.Join(dir, "compute_api.db"), cells: map[string]*site{}, hosts: map[string]*host{}, agents: map[string]*agent{}, names: map[string]string{}, notes: map[string]string{}, proxies: map[string]*proxy{}}
 	built := false
 	defer func() {
 		if !built {
@@ -102,6 +104,9 @@ func newWorld(t *testing.T, p plan) *world {
 	w.api = w.serveAPI(t, "api", first)
 	if !p.noHosts {
 		for _, name := range p.cells {
+			if slices.Contains(p.bare, name) {
+				continue
+			}
 			host := strings.Replace(name, "cell", "c", 1) + "h1"
 			memory := p.memory[host]
 			if memory == 0 {
@@ -261,7 +266,7 @@ func (w *world) another(t *testing.T, name string, keys ...string) *api {
 }
 
 // database is the file of the API database, cellDatabase that of a cell.
-func (w *world) database() string { return filepath.Join(w.dir, "compute_api.db") }
+func (w *world) database() string { return w.apiDatabase }
 
 func (w *world) cellDatabase(name string) string { return filepath.Join(w.cells[name].dir, "cell.db") }
 

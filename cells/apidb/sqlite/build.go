@@ -100,6 +100,19 @@ func (s *Store) BuildRequests(ctx context.Context, projectID string, limit int) 
 	return out, failed(ctx, "listing the build requests", s.path, err)
 }
 
+// PendingBuilds implements [apidb.Store], by created_at, then uuid. Cost: three look-ups for each, and no server is read.
+func (s *Store) PendingBuilds(ctx context.Context) ([]apidb.PendingBuild, error) {
+	out, err := all(ctx, s.reader, func(row scanner) (b apidb.PendingBuild, err error) {
+		err = row.Scan(&b.InstanceUUID, &b.CellUUID)
+		return b, err
+	}, pendingBuilds)
+	return out, failed(ctx, "listing what is being built", s.path, err)
+}
+
+const pendingBuilds = `SELECT b.instance_uuid, COALESCE(c.uuid, '') FROM build_requests b
+	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id
+	ORDER BY b.created_at, b.instance_uuid`
+
 // BuildRequest implements [apidb.Store]. Cost: three look-ups.
 func (s *Store) BuildRequest(ctx context.Context, uuid string) (apidb.BuildRequest, error) {
 	b, found, err := one(ctx, s.reader, s.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)

@@ -39,6 +39,7 @@ func TestCreateServers(t *testing.T) {
 	wants[[]apidb.BuildRequest](t, "build requests of all projects")(s.BuildRequests(ctx, "", 0))([]apidb.BuildRequest{buildA, buildB})
 	wants[[]apidb.BuildRequest](t, "the newest build request")(s.BuildRequests(ctx, "", 1))([]apidb.BuildRequest{buildA})
 	wants[[]apidb.BuildRequest](t, "build requests of another project")(s.BuildRequests(ctx, "q", 0))(nil)
+	wants[[]apidb.PendingBuild](t, "what is being built, oldest first")(s.PendingBuilds(ctx))([]apidb.PendingBuild{{InstanceUUID: "b"}, {InstanceUUID: "a"}})
 	_, err := s.BuildRequest(ctx, "c")
 	wantError(t, "no build request", err, apidb.ErrNotFound)
 	_, err = s.RequestSpec(ctx, "c")

@@ -145,9 +145,11 @@ func (s *Store) ChangeFlavor(ctx context.Context, id string, change func(*apidb.
 		if !found {
 			return notFound("flavor %s", id)
 		}
-		if err := change(&f); err != nil {
+		changed := f
+		if err := change(&changed); err != nil {
 			return err
 		}
+		f.Description, f.ExtraSpecs = changed.Description, changed.ExtraSpecs
 		extra, err := text(f.ExtraSpecs)
 		if err != nil {
 			return fmt.Errorf("the extra specs of flavor %s: %w", id, err)

@@ -3,9 +3,15 @@
 package sqlite_test
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -37,15 +43,58 @@ func TestFlavors(t *testing.T) {
 	wantError(t, "the same name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3", Name: "small"}}), apidb.ErrExists)
 	wantError(t, "no name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3"}}), apidb.ErrInvalid)
 
-	changed := small
-	changed.VCPUs, changed.Name, changed.Description, changed.ExtraSpecs = 99, "renamed", nil, nil
-	must(t, s.UpdateFlavor(ctx, changed))
+	bare := func(f *apidb.Flavor) error {
+		f.VCPUs, f.Name, f.Description, f.ExtraSpecs = 99, "renamed", nil, nil
+		return nil
+	}
+	refusal := errors.New("it is not to be changed")
+	_, err := s.ChangeFlavor(ctx, "2", func(f *apidb.Flavor) error { return errors.Join(bare(f), refusal) })
+	wantError(t, "a change that is refused", err, refusal)
+	wants[apidb.Flavor](t, "a flavor whose change was refused")(s.Flavor(ctx, "2"))(small)
 	small.Description, small.ExtraSpecs = nil, nil
-	wants[apidb.Flavor](t, "only description and extra specs change")(s.Flavor(ctx, "2"))(small)
+	wants[apidb.Flavor](t, "only description and extra specs change")(s.ChangeFlavor(ctx, "2", bare))(small)
+	wants[apidb.Flavor](t, "the changed flavor")(s.Flavor(ctx, "2"))(small)
 
 	must(t, s.DeleteFlavor(ctx, "2"))
 	wantError(t, "deleting again", s.DeleteFlavor(ctx, "2"), apidb.ErrNotFound)
-	wantError(t, "updating what is deleted", s.UpdateFlavor(ctx, small), apidb.ErrNotFound)
-	_, err := s.Flavor(ctx, "2")
+	_, err = s.ChangeFlavor(ctx, "2", bare)
+	wantError(t, "changing what is deleted", err, apidb.ErrNotFound)
+	_, err = s.Flavor(ctx, "2")
 	wantError(t, "reading what is deleted", err, apidb.ErrNotFound)
+}
+
+// TestFlavorChangesAtOnce: of changes at the same time none is lost, also of those of two processes.
+func TestFlavorChangesAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.db")
+	var stores []*sqlite.Store
+	for range 2 {
+		s, err := sqlite.Open(ctx, path, sqlite.Options{})
+		must(t, err)
+		defer func() { must(t, s.Close()) }()
+		stores = append(stores, s)
+	}
+	must(t, stores[0].CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "1", Name: "a"}}))
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			_, err := stores[i%2].ChangeFlavor(ctx, "1", func(f *apidb.Flavor) error {
+				specs := maps.Clone(f.ExtraSpecs)
+				if specs == nil {
+					specs = map[string]string{}
+				}
+				specs[fmt.Sprintf("hw:%d", i)] = "x"
+				f.ExtraSpecs = specs
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	f, err := stores[0].Flavor(ctx, "1")
+	must(t, err)
+	if len(f.ExtraSpecs) != 20 {
+		t.Errorf("20 extra specs were set, and there are %v", f.ExtraSpecs)
+	}
 }

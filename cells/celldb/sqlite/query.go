@@ -155,8 +155,7 @@ func conditions(q wire.ServerQuery) (*where, error) {
 		w.add("+i.gone > 0")
 	}
 	for _, c := range []struct{ column, value string }{
-		{"project_id", q.ProjectID}, {"user_id", q.UserID}, {"flavor_id", q.FlavorID}, {"image_ref", q.ImageRef}, {"availability_zone", q.Zone}, {"hostname", q.Hostname},
-		{"display_description", q.Description}, {"reservation_id", q.Reservation}, {"access_ip_v4", q.AccessIPv4}, {"access_ip_v6", q.AccessIPv6},
+		{"project_id", q.ProjectID}, {"user_id", q.UserID}, {"flavor_id", q.FlavorID}, {"image_ref", q.ImageRef},
 	} {
 		if c.value != "" {
 			w.add("i."+c.column+" = ?", c.value)
@@ -183,6 +182,9 @@ func conditions(q wire.ServerQuery) (*where, error) {
 	if q.NamePattern != "" {
 		w.add(matchFunction+"(?, i.display_name)", q.NamePattern)
 	}
+	for _, column := range sorted(q.Patterns) {
+		w.add("(i."+column+" <> '' AND "+matchFunction+"(?, i."+column+"))", q.Patterns[column]) // the columns are checked
+	}
 	for _, name := range sorted(q.Metadata) {
 		w.add("EXISTS (SELECT 1 FROM json_each(i.metadata) WHERE key = ? AND value = ?)", name, q.Metadata[name])
 	}
@@ -206,7 +208,6 @@ func (w *where) lists(q wire.ServerQuery) error {
 		{"i.task_state IN (SELECT value FROM json_each(?))", q.TaskStates, len(q.TaskStates)},
 		{"i.power_state IN (SELECT value FROM json_each(?))", q.PowerStates, len(q.PowerStates)},
 		{"i.host IN (SELECT value FROM json_each(?))", q.Hosts, len(q.Hosts)},
-		{"i.node IN (SELECT value FROM json_each(?))", q.Nodes, len(q.Nodes)},
 		{hasOne, q.TagsAny, len(q.TagsAny)},
 		{"NOT " + hasOne, q.NotTagsAny, len(q.NotTagsAny)},
 	} {

@@ -60,7 +60,7 @@ type stored struct {
 // server is the answer about the row at a moment.
 func (r *stored) server(m celldb.Moment) wire.Server {
 	s := r.Server
-	s.HostUp, s.HostDisabled = r.host.up(m), r.host.disabled.Bool
+	s.HostUp, s.HostDisabled, s.HostForcedDown = r.host.up(m), r.host.disabled.Bool, r.host.forcedDown.Bool
 	return s
 }
 

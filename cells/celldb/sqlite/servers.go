@@ -172,11 +172,18 @@ func (s *Store) Discard(ctx context.Context, uuid string) error {
 
 // Delete asks the host to delete, or deletes.
 func (s *Store) Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m celldb.Moment) (wire.DeleteAnswer, error) {
-	if kind != wire.DeleteNormal && kind != wire.DeleteSoft {
-		return wire.DeleteAnswer{}, &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("kind is %q, not %q or %q", kind, wire.DeleteNormal, wire.DeleteSoft)}
+	if kind != wire.DeleteNormal && kind != wire.DeleteSoft && kind != wire.DeleteReclaim {
+		return wire.DeleteAnswer{}, &wire.Error{
+			Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, wire.DeleteNormal, wire.DeleteSoft, wire.DeleteReclaim),
+		}
 	}
 	var local bool
 	r, err := s.changeOne(ctx, "deleting a server", uuid, m.Now, func(r *stored) (changed bool, err error) {
+		if kind == wire.DeleteReclaim {
+			if err := r.Reclaimable(); err != nil {
+				return false, err
+			}
+		}
 		changed, local = r.Delete(kind, r.host.up(m), m.Now)
 		return changed, nil
 	})
