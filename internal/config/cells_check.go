@@ -3,6 +3,9 @@
 package config
 
 import (
+	"fmt"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 )
@@ -14,7 +17,11 @@ const unixURL = "unix://"
 func cellURL(s string) *fault {
 	path, unix := strings.CutPrefix(s, unixURL)
 	if !unix {
-		return optionalURL(s)
+		bad := optionalURL(s)
+		if bad != nil && !bad.secret {
+			bad.remedy = `write a URL such as "https://cell1.example:8780", or unix:///PATH for a cell on this machine`
+		}
+		return bad
 	}
 	return socketPath(path)
 }
@@ -80,7 +87,28 @@ func (v *validator) cells() {
 	if cell.Auth == AuthMTLS && cell.PeerCAFile == "" {
 		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked", "set cert_file, key_file and peer_ca_file")
 	}
-	v.order("cell.report_interval", 2*cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime)
+	v.openNoauth("cell", cell.Auth, cell.Listen, "set auth to \"token\" or \"mtls\", or listen on 127.0.0.1 or unix:///PATH")
+	v.openNoauth("compute_api", api.Auth, api.Listen, "set auth to \"token\" or \"keystone\", or listen on 127.0.0.1")
+	if 2*cell.ReportInterval > cell.ServiceDownTime {
+		at := "cell.report_interval"
+		if _, written := v.cfg.sources[at]; !written {
+			at = "cell.service_down_time"
+		}
+		v.bad(at, fmt.Sprintf("cell.report_interval (%s) is more than half of cell.service_down_time (%s): one report that is late would make a host look down",
+			formatDuration(cell.ReportInterval), formatDuration(cell.ServiceDownTime)), "make cell.service_down_time at least twice as long")
+	}
+}
+
+// openNoauth reports a server that would believe everybody on the network: it does not start. Names are looked up when it does.
+func (v *validator) openNoauth(section, auth, listen, remedy string) {
+	if auth != AuthNoauth {
+		return
+	}
+	if host, _, err := net.SplitHostPort(listen); err == nil {
+		if ip, err := netip.ParseAddr(host); err == nil && !ip.IsLoopback() {
+			v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" believes whoever asks", remedy)
+		}
+	}
 }
 
 func (v *validator) clientCA(section, key, cert, ca string) {

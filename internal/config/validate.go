@@ -55,9 +55,9 @@ func (v *validator) client() {
 func (v *validator) keyPair(certKey, cert, keyKey, key string) {
 	switch {
 	case cert != "" && key == "":
-		v.bad(certKey, "is set without "+keyKey, "set key_file to the file of the certificate's key")
+		v.bad(certKey, "is set without "+keyKey, "set "+keyKey+" to the file of the certificate's key")
 	case cert == "" && key != "":
-		v.bad(keyKey, "is set without "+certKey, "set cert_file to the file of the key's certificate")
+		v.bad(keyKey, "is set without "+certKey, "set "+certKey+" to the file of the key's certificate")
 	}
 }
 
