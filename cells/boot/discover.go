@@ -37,7 +37,7 @@ func (s *Service) discoverAndSay(ctx context.Context) {
 		for _, n := range report.Mapped {
 			s.o.Logger.Info().Str("host", n.Host).Str("node", n.Name).Str("uuid", n.UUID).Str("cell", n.CellUUID).Msg("A new host is mapped to its cell, and can take servers.")
 		}
-		for _, c := range report.Conflicts {
+		for _, c := range s.newConflicts(report.Conflicts) {
 			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", c.Node.CellUUID).
 				Msg("A host cannot be mapped and gets no servers: its name or its node is known in another place; unmap it there (compute-agent cells manage), or have it report to that cell.")
 		}
@@ -47,8 +47,24 @@ func (s *Service) discoverAndSay(ctx context.Context) {
 	}
 }
 
+// newConflicts are those that were not there the last time: each is told once.
+func (s *Service) newConflicts(all []DiscoverConflict) []DiscoverConflict {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := make(map[apidb.Node]bool, len(all))
+	var fresh []DiscoverConflict
+	for _, c := range all {
+		if now[c.Node] = true; !s.conflicts[c.Node] {
+			fresh = append(fresh, c)
+		}
+	}
+	s.conflicts = now
+	return fresh
+}
+
 // Discover maps the nodes that cells have and the API database does not: Nova's discover_hosts. Cells that are down are left out, and
-// those of the nodes that conflict. One request to each cell, and one more to those with new nodes.
+// those of the nodes that conflict. What the cells have noted of it is not believed: a host may have been unmapped since, or the API database be an
+// older one. One request to each cell, of the size of its nodes, and one more to those with new ones.
 func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell) (DiscoverReport, error) {
 	var report DiscoverReport
 	var with []apidb.Cell
@@ -57,8 +73,16 @@ func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells 
 			with = append(with, c)
 		}
 	}
+	mapped, err := store.Nodes(ctx)
+	if err != nil {
+		return report, fmt.Errorf("reading the mapped nodes: %w", err)
+	}
+	known := make(map[apidb.Node]bool, len(mapped))
+	for _, n := range mapped {
+		known[n] = true
+	}
 	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) ([]wire.ComputeNode, error) {
-		return c.ComputeNodes(ctx, true)
+		return c.ComputeNodes(ctx, false)
 	})
 	var errs []error
 	for _, a := range answers {
@@ -67,8 +91,14 @@ func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells 
 			report.Down = append(report.Down, a.Cell)
 		case a.Err != nil:
 			errs = append(errs, fmt.Errorf("asking cell %s for new nodes: %w", a.Cell.Name, a.Err))
-		case len(a.Value) > 0:
-			if err := discoverIn(ctx, store, g, a.Cell, a.Value, &report); err != nil {
+		default:
+			var nodes []apidb.Node
+			for _, n := range a.Value {
+				if node := (apidb.Node{UUID: n.UUID, Name: n.Name, Host: n.Host, CellUUID: a.Cell.UUID}); !n.Mapped || !known[node] {
+					nodes = append(nodes, node)
+				}
+			}
+			if err := discoverIn(ctx, store, g, a.Cell, nodes, &report); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -77,10 +107,9 @@ func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells 
 }
 
 // discoverIn maps new nodes of one cell.
-func discoverIn(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, found []wire.ComputeNode, report *DiscoverReport) error {
-	nodes := make([]apidb.Node, 0, len(found))
-	for _, n := range found {
-		nodes = append(nodes, apidb.Node{UUID: n.UUID, Name: n.Name, Host: n.Host, CellUUID: cell.UUID})
+func discoverIn(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, nodes []apidb.Node, report *DiscoverReport) error {
+	if len(nodes) == 0 {
+		return nil
 	}
 	err := store.MapNodes(ctx, nodes)
 	if errors.Is(err, apidb.ErrExists) { // one by one, so that one does not keep out the others

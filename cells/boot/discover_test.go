@@ -194,3 +194,35 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 		})
 	}
 }
+
+// TestUnmappedHostsAreMappedAgain: whatever a cell has noted of its nodes, those that the API database does not have are mapped.
+func TestUnmappedHostsAreMappedAgain(t *testing.T) {
+	w := begin(t, []int{1, 1})
+	w.must(w.store.DeleteHost(ctx, "cell1-host1"))
+	if report := w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "cell1-host1" {
+		t.Errorf("%+v", report)
+	}
+	if report := w.discover(); len(report.Mapped) != 0 {
+		t.Errorf("%+v", report)
+	}
+	uuid := w.created(func(r *boot.Request) { r.Host = "cell1-host1" })
+	w.schedule()
+	if row := w.row(uuid); row.Host != "cell1-host1" {
+		t.Errorf("it is on %q", row.Host)
+	}
+}
+
+// TestConflictsAreToldOnce: a host that cannot be mapped is an error in the log when it is found, and not every time that it is still so.
+func TestConflictsAreToldOnce(t *testing.T) {
+	w := begin(t, []int{1, 0})
+	clash := newAgent(w, w.sites[2], "clash")
+	clash.host = "cell1-host1"
+	w.sites[2].agents = append(w.sites[2].agents, clash)
+	w.beat()
+	for range 3 {
+		w.boot.DiscoverAndSay(ctx)
+	}
+	if n := strings.Count(w.logged(), "A host cannot be mapped"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, w.logged())
+	}
+}

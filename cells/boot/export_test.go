@@ -24,3 +24,6 @@ const Graceful = graceful
 
 // ComparePage is how many mappings of a cell are compared in one round.
 const ComparePage = comparePage
+
+// DiscoverAndSay maps new hosts and logs what it found.
+func (s *Service) DiscoverAndSay(ctx context.Context) { s.discoverAndSay(ctx) }
