@@ -77,9 +77,10 @@ type Service struct {
 
 	after func(step string) error // tests end the process here; nil otherwise
 
-	mu       sync.Mutex
-	cursor   map[string]int64     // by cell: the mapping up to which the reconciler came
-	released map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
+	mu        sync.Mutex
+	conflicts map[apidb.Node]bool  // hosts that could not be mapped, and were told of
+	cursor    map[string]int64     // by cell: the mapping up to which the reconciler came
+	released  map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
 }
 
 // New returns a service. Nothing is scheduled before Run.

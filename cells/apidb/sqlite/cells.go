@@ -22,7 +22,7 @@ func scanCell(row scanner) (c apidb.Cell, err error) {
 // Cells implements [apidb.Store]. Cost: the table of cells, read.
 func (s *Store) Cells(ctx context.Context) ([]apidb.Cell, error) {
 	const op = "listing the cells"
-	out, err := all(ctx, s.reader, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
+	out, err := all(ctx, s.asked, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
 	return out, failed(ctx, op, s.path, err)
 }
 
@@ -194,7 +194,7 @@ func (s *Store) mapNode(ctx context.Context, tx *sql.Tx, n apidb.Node) error {
 
 // Nodes implements [apidb.Store], by host, name and uuid. Cost: the tables of nodes and hosts, read.
 func (s *Store) Nodes(ctx context.Context) ([]apidb.Node, error) {
-	out, err := all(ctx, s.reader, func(row scanner) (n apidb.Node, err error) {
+	out, err := all(ctx, s.asked, func(row scanner) (n apidb.Node, err error) {
 		err = row.Scan(&n.UUID, &n.Name, &n.Host, &n.CellUUID)
 		return n, err
 	}, `SELECT n.uuid, n.name, h.host, c.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id
@@ -204,7 +204,7 @@ func (s *Store) Nodes(ctx context.Context) ([]apidb.Node, error) {
 
 // Hosts implements [apidb.Store]. Cost: the table of hosts, read.
 func (s *Store) Hosts(ctx context.Context) ([]apidb.HostMapping, error) {
-	out, err := all(ctx, s.reader, func(row scanner) (h apidb.HostMapping, err error) {
+	out, err := all(ctx, s.asked, func(row scanner) (h apidb.HostMapping, err error) {
 		err = row.Scan(&h.Host, &h.CellUUID)
 		return h, err
 	}, "SELECT h.host, c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id ORDER BY h.host")

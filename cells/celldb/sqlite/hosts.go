@@ -35,7 +35,7 @@ func scanService(row scanner, m celldb.Moment) (service wire.Service, revision i
 
 // Services are those of all hosts.
 func (s *Store) Services(ctx context.Context, m celldb.Moment) ([]wire.Service, error) {
-	list, err := services(ctx, s.reader, m)
+	list, err := services(ctx, s.asked, m)
 	return list, explain(s.path, "reading services from", err)
 }
 
@@ -51,7 +51,7 @@ func services(ctx context.Context, db querier, m celldb.Moment) ([]wire.Service,
 
 // ComputeNodes are the nodes that hosts report.
 func (s *Store) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error) {
-	list, err := nodes(ctx, s.reader, unmapped)
+	list, err := nodes(ctx, s.asked, unmapped)
 	return list, explain(s.path, "reading compute nodes from", err)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/internal/prepared"
 )
 
 // steps are the schema steps, in the order of their names. One that was released never changes.
@@ -48,13 +49,17 @@ type Store struct {
 	writer *sql.DB // one connection, one fsync for each commit
 	pulse  *sql.DB // one connection, without
 	reader *sql.DB
-	info   celldb.Info // without the revision
+	asked  *prepared.Statements // of reader
+	info   celldb.Info          // without the revision
 }
 
 var _ celldb.Store = (*Store)(nil)
 
 // busyTimeout is how long to wait for a process that should not be there.
 const busyTimeout = "busy_timeout(5000)"
+
+// maxStatements is how many are kept prepared on each connection for reading. Lists have few forms, and as many limits as callers come up with.
+const maxStatements = 64
 
 // Open opens the database of the cell with the name, and makes it (mode 0600), and its directory (0700), when it is not there. It brings the schema up
 // to date. The file of another program, or of a newer one, is refused and not touched.
@@ -197,6 +202,7 @@ func (s *Store) open(ctx context.Context, name string) (err error) {
 	if s.reader, err = connect(s.path, 4, url.Values{"_pragma": {busyTimeout, "query_only(1)"}}); err != nil {
 		return err
 	}
+	s.asked = prepared.New(s.reader, maxStatements)
 	has, knows, err := s.SchemaVersion(ctx)
 	if err != nil {
 		return err
@@ -281,6 +287,9 @@ func (s *Store) SchemaVersion(ctx context.Context) (has, knows int, err error) {
 // Close closes the database. Nothing may use it any more.
 func (s *Store) Close() error {
 	var errs []error
+	if s.asked != nil {
+		errs = append(errs, s.asked.Close())
+	}
 	for _, db := range []*sql.DB{s.reader, s.pulse, s.writer} {
 		if db != nil {
 			errs = append(errs, db.Close())

@@ -40,7 +40,7 @@ func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment
 		return wire.ServerPage{}, err
 	}
 	page, weight := wire.ServerPage{Rows: []wire.Row{}}, 0
-	err = each(ctx, s.reader, query, args, func(row scanner) error {
+	err = each(ctx, s.asked, query, args, func(row scanner) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true
 			return errEnough

@@ -92,13 +92,13 @@ func (s *Store) changeOne(ctx context.Context, op, uuid string, now time.Time, t
 // Info is whose database it is.
 func (s *Store) Info(ctx context.Context) (celldb.Info, error) {
 	info := s.info
-	err := s.reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
+	err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
 	return info, explain(s.path, "reading", err)
 }
 
 // Server is one server.
 func (s *Store) Server(ctx context.Context, uuid string, m celldb.Moment) (wire.Server, error) {
-	r, err := record(ctx, s.reader, uuid)
+	r, err := record(ctx, s.asked, uuid)
 	if err != nil {
 		return wire.Server{}, explain(s.path, "reading a server from", err)
 	}
@@ -227,7 +227,7 @@ func (s *Store) States(ctx context.Context, uuids []string) ([]wire.ServerState,
 		return nil, err
 	}
 	states := []wire.ServerState{}
-	err = each(ctx, s.reader, "SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid", []any{string(list)}, func(row scanner) error {
+	err = each(ctx, s.asked, "SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid", []any{string(list)}, func(row scanner) error {
 		var one wire.ServerState
 		if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
 			return err
