@@ -117,12 +117,15 @@ func toStatus(ctx context.Context, err error) error {
 	var fault *InstanceFault
 	switch {
 	case errors.As(err, &reshape):
-		f.Kind, f.Words = wire.KindReshapeFailed, reshape.Reason
+		f.Kind, f.Words, f.Remedy = wire.KindReshapeFailed, reshape.Reason, reshape.Remedy
 		for _, o := range reshape.Offenders {
 			f.Offenders = append(f.Offenders, wire.Offender(o))
 		}
 	case errors.As(err, &config):
 		f.Kind, f.Key, f.Words = wire.KindConfigError, config.Key, config.Problem
+		for _, p := range config.All()[1:] {
+			f.More = append(f.More, wire.KeyProblem{Key: p.Key, Problem: p.Problem})
+		}
 	case errors.As(err, &needed):
 		f.Kind, f.Words = wire.KindReshapeNeeded, needed.Reason
 	case errors.Is(err, ErrReshapeNeeded):

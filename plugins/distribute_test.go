@@ -77,7 +77,7 @@ func TestDistribute(t *testing.T) {
 		{
 			name: "not split if it must not be", rooms: []providertree.Inventory{size(2), size(3)},
 			before: vgpus(map[string]int64{"a": 4}), d: Distribution{Whole: true},
-			fails: []Offender{{"a", rootID, "VGPU", "4 are allocated, and there is no place with room for all of them"}},
+			fails: []Offender{{"a", rootID, "VGPU", "4 are allocated, and there is no place with room for all of them", ""}},
 		},
 		{
 			name: "units", rooms: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
@@ -99,18 +99,18 @@ func TestDistribute(t *testing.T) {
 				return map[string][]Portion{"b": {{vgpuOnRoot, 2}}, "c": {{vgpuOn0, 1}}, "d": {{vgpuOn0, 3}}}[consumer]
 			}},
 			fails: []Offender{
-				{"b", rootID, "VGPU", "the consumer's share is said to be here, where none of it can go"},
-				{"c", rootID, "VGPU", "2 are allocated, and only 1 are said to be elsewhere"},
-				{"d", rootID, "VGPU", "2 are allocated, and shares are said to be elsewhere that are not as much together"},
-				{"a", rootID, "VGPU", "3 are allocated, and there is room for 2 only"},
+				{"b", rootID, "VGPU", "the consumer's share is said to be here, where none of it can go", ""},
+				{"c", rootID, "VGPU", "2 are allocated, and only 1 are said to be elsewhere", ""},
+				{"d", rootID, "VGPU", "2 are allocated, and shares are said to be elsewhere that are not as much together", ""},
+				{"a", rootID, "VGPU", "3 are allocated, and there is room for 2 only", ""},
 			},
 		},
 		{
 			name: "a place without inventory, and the place itself", rooms: []providertree.Inventory{size(9)},
 			before: vgpus(map[string]int64{"a": 1}), d: Distribution{To: []Place{vgpuOn0, vgpuOn1, vgpuOnRoot}},
 			fails: []Offender{
-				{"", gpu1, "VGPU", "allocations are to go here, and there is no inventory"},
-				{"", rootID, "VGPU", "allocations are to go to where they come from"},
+				{"", gpu1, "VGPU", "allocations are to go here, and there is no inventory", ""},
+				{"", rootID, "VGPU", "allocations are to go to where they come from", ""},
 			},
 		},
 	} {

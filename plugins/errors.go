@@ -52,6 +52,8 @@ func because(err error, reason string) string {
 type ReshapeFailed struct {
 	Reason    string
 	Offenders []Offender
+	// Remedy is what can be done about all of them. It is told once.
+	Remedy string
 }
 
 // Offender is one thing that stands against a reshape. Any of its fields may be empty.
@@ -60,8 +62,10 @@ type Offender struct {
 	Consumer, Provider string
 	// Class is a resource class.
 	Class string
-	// Problem is in words.
+	// Problem is in words. Those of whom the same words are said are told together, so it is best without what the other fields say.
 	Problem string
+	// Remedy is what can be done about it. It is told once for all that have the same.
+	Remedy string
 }
 
 func (e *ReshapeFailed) Error() string {
@@ -104,11 +108,52 @@ type ConfigError struct {
 	Key string
 	// Problem is in words: what is wrong and what would be right.
 	Problem string
+	// More is what else is wrong. See [JoinConfig].
+	More []ConfigError
 }
 
 func (e *ConfigError) Error() string {
-	if e.Key == "" {
-		return "configuration: " + e.Problem
+	all := e.All()
+	parts := make([]string, 0, len(all))
+	for _, one := range all {
+		if one.Key == "" {
+			parts = append(parts, one.Problem)
+		} else {
+			parts = append(parts, one.Key+": "+one.Problem)
+		}
 	}
-	return fmt.Sprintf("configuration: %s: %s", e.Key, e.Problem)
+	return "configuration: " + strings.Join(parts, "; ")
+}
+
+// All is everything that is wrong: the error itself first, and then what else; none of these has more.
+func (e *ConfigError) All() []ConfigError {
+	out := []ConfigError{{Key: e.Key, Problem: e.Problem}}
+	for i := range e.More {
+		out = append(out, e.More[i].All()...)
+	}
+	return out
+}
+
+// JoinConfig makes one [*ConfigError] of errors about different parts of a configuration, so that they can be mended together, in their order. Nil ones
+// are left out; it is nil if all are. What is no [*ConfigError] is one about the whole.
+func JoinConfig(errs ...error) error {
+	var all []ConfigError
+	for _, err := range errs {
+		var one *ConfigError
+		switch {
+		case err == nil:
+		case errors.As(err, &one):
+			all = append(all, one.All()...)
+		default:
+			all = append(all, ConfigError{Problem: err.Error()})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	all[0].More = all[1:]
+	if len(all) == 1 {
+		all[0].More = nil
+	}
+	return &all[0]
 }

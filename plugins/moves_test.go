@@ -96,13 +96,13 @@ func TestEveryMoveThatCannotBeMadeIsListed(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	want := []Offender{
-		{"c", "a", "X", "3 are to be moved to X on b, and 2 are allocated"},
-		{"c", "a", "X", "1 are to be moved to X on b, where 2147483647 are allocated already: more than Placement can store"},
-		{"c", "a", "X", "is to be moved to where it is"},
-		{"c", "a", "X", "0 are to be moved, must be at least 1"},
-		{"c", "a", "X", "-1 are to be moved, must be at least 1"},
-		{"nobody", "a", "X", "1 are to be moved to X on d, and the consumer has no allocations here"},
-		{"c", "a", "Y", "1 are to be moved to X on a, and 0 are allocated"},
+		{"c", "a", "X", "3 are to be moved to X on b, and 2 are allocated", ""},
+		{"c", "a", "X", "1 are to be moved to X on b, where 2147483647 are allocated already: more than Placement can store", ""},
+		{"c", "a", "X", "is to be moved to where it is", ""},
+		{"c", "a", "X", "0 are to be moved, must be at least 1", ""},
+		{"c", "a", "X", "-1 are to be moved, must be at least 1", ""},
+		{"nobody", "a", "X", "1 are to be moved to X on d, and the consumer has no allocations here", ""},
+		{"c", "a", "Y", "1 are to be moved to X on a, and 0 are allocated", ""},
 	}
 	if diff := cmp.Diff(want, failed.Offenders); diff != "" {
 		t.Error(diff)

@@ -322,6 +322,19 @@ func (c *Client) Usages(ctx context.Context, provider string) (map[string]int64,
 	return out.Usages, nil
 }
 
+// Holders reads what consumers hold of a provider, by consumer and resource class. One GET, never cached.
+func (c *Client) Holders(ctx context.Context, provider string) (map[string]map[string]int64, error) {
+	var out wire.ProviderAllocations
+	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
+		return nil, err
+	}
+	holders := make(map[string]map[string]int64, len(out.Allocations))
+	for consumer, held := range out.Allocations {
+		holders[consumer] = held.Resources
+	}
+	return holders, nil
+}
+
 // ZeroRatio stands for an allocation ratio of 0, with which an administrator closes an inventory. In a tree a ratio of 0 is
 // the default, so Placement's 0 is read as, and written from, the least number above it.
 const ZeroRatio = math.SmallestNonzeroFloat64

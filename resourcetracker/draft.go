@@ -31,7 +31,9 @@ type draft struct {
 	refused   []string
 	conflicts []string
 	retiring  []ownership.Retiring
-	drift     []string
+	// holders are the consumers of what retires, as far as is known.
+	holders map[plugins.Place][]string
+	drift   []string
 }
 
 // stepDriver is the step that fails most often.

@@ -294,6 +294,18 @@ func (p *fakePlacement) Usages(_ context.Context, provider string) (map[string]i
 	return out, nil
 }
 
+func (p *fakePlacement) Holders(_ context.Context, provider string) (map[string]map[string]int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]map[string]int64{}
+	for consumer, c := range p.allocations {
+		if held := c.Resources[provider]; len(held) > 0 {
+			out[consumer] = held
+		}
+	}
+	return out, nil
+}
+
 func (p *fakePlacement) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) reportclient.Plan {
 	return reportclient.NewReshapePlan(known, desired, before, after)
 }

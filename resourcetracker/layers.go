@@ -166,6 +166,9 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 		}
 	}
 	d.desired, d.retiring = desired, retiring
+	if d.before == nil {
+		d.holders = t.holders(ctx, state, retiring)
+	}
 	d.next = d.next.Exact(d.record, d.desired).Hold(d.base, d.desired, retiring)
 	return d, nil
 }
@@ -192,6 +195,8 @@ type used struct {
 	generation int64
 	amounts    map[string]int64
 	read       time.Time
+	// holders are the consumers by class; nil if nobody has asked.
+	holders map[string][]string
 }
 
 // usedFor is how long usages are believed while the generation stays.

@@ -237,7 +237,7 @@ providers:
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 3 || inv.Reserved != 3 {
 			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
 		}
-		if r := s.tracker.Status().Nodes[0].Retiring; len(r) != 1 {
+		if r := s.tracker.Status().Nodes[0].Retiring; len(r) != 1 || !strings.Contains(r[0], "held by the consumer "+guest1+".") {
 			t.Errorf("retiring: %q", r)
 		}
 		s.placement.set(func(p *fakePlacement) {

@@ -2,7 +2,11 @@
 
 package resourcetracker
 
-import "github.com/rs/zerolog"
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
 
 // noteDraft keeps, and tells once, what a pass has found besides what it writes.
 func (t *Tracker) noteDraft(n *nodeState, d draft) {
@@ -15,7 +19,7 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 	kept = append(kept, d.refused...)
 	retiring := make([]string, 0, len(d.retiring))
 	for _, r := range d.retiring {
-		retiring = append(retiring, r.String())
+		retiring = append(retiring, r.String()+heldBy(d.holders[plugins.Place{Provider: r.Provider, Class: r.Class}]))
 	}
 	n.Shape = d.next.Shape
 	told := map[string]bool{}

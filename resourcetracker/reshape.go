@@ -73,7 +73,7 @@ func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.
 			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
 		}
 	case errors.As(err, &failed):
-		return d, cannotMove(failed, err)
+		return d, cannotMove(failed, err).of(d.before, d.base)
 	case err != nil:
 		return d, &passError{step: "asking the driver for the reshaped provider tree", err: err}
 	}
@@ -117,11 +117,12 @@ func (d draft) check() error {
 	if len(offenders) == 0 {
 		return nil
 	}
-	return &ReshapeError{
+	refused := &ReshapeError{
 		Problem: "the driver's reshape does not pass the agent's checks", Offenders: offenders,
 		Remedy: "where there is no room, make room: migrate or delete guests, or raise the inventory or its allocation_ratio; everything " +
 			"else is a defect of the driver: go back to its former version, and tell its author. `compute-agent plan --reshape` shows what it wants",
 	}
+	return refused.of(nil, d.base) // its offenders say the amounts themselves
 }
 
 // asOffenders takes joined errors apart.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -18,24 +19,26 @@ type ReshapeError struct {
 	Problem string
 	// Offenders are all that stand against it.
 	Offenders []plugins.Offender
-	// Remedy is the way out.
+	// Remedy is the way out, beside those of the offenders.
 	Remedy string
 	// Err is the cause, or nil.
 	Err error
 
 	// quiet is a cause that the problem says already.
 	quiet error
+	// held is what the offenders hold, tree the providers they hold it of; both may be nil.
+	held providertree.Allocations
+	tree *providertree.Tree
 }
 
-// Error is all of it in one line: the problem, every offender, the way out.
+// Error is all of it in one line: the problem, every offender, the ways out, nothing twice.
 func (e *ReshapeError) Error() string {
-	parts := make([]string, 0, len(e.Offenders)+2)
-	parts = append(parts, e.Summary())
-	for _, o := range e.Offenders {
+	parts := []string{e.Summary()}
+	for _, o := range e.Objections() {
 		parts = append(parts, o.String())
 	}
-	if e.Remedy != "" {
-		parts = append(parts, "what to do: "+e.Remedy)
+	if ways := e.Remedies(); ways != "" {
+		parts = append(parts, "what to do: "+ways)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -64,11 +67,12 @@ func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
 	if failed.Reason != "" {
 		problem += ": " + failed.Reason
 	}
-	return &ReshapeError{
-		Problem: problem, Offenders: failed.Offenders, quiet: err,
-		Remedy: "see for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of guests that are gone can be " +
-			"deleted (`openstack resource provider allocation delete CONSUMER`). Or go back to the driver's former configuration or version",
+	remedy := failed.Remedy
+	if remedy == "" {
+		remedy = "see for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of guests that are gone can be " +
+			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
+	return &ReshapeError{Problem: problem, Offenders: failed.Offenders, quiet: err, Remedy: remedy + ". Or go back to the driver's former configuration or version"}
 }
 
 // refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no ordinary failure. A token that it
@@ -101,9 +105,5 @@ func offenders(err error) []string {
 	if !errors.As(err, &refused) {
 		return nil
 	}
-	out := make([]string, 0, len(refused.Offenders))
-	for _, o := range refused.Offenders {
-		out = append(out, o.String())
-	}
-	return out
+	return refused.List()
 }

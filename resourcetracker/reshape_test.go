@@ -209,7 +209,7 @@ var refusals = map[string]struct {
 			}
 			return nil, fmt.Errorf("driver fake: %w", failed)
 		}
-	}, []string{"stale allocations", "consumer-0", "consumer-6: has no guest", "openstack resource provider allocation"}, []string{}},
+	}, []string{"stale allocations", "consumer-0", "has no guest", "consumer-6", "openstack resource provider allocation"}, []string{}},
 	"guarded": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)

@@ -171,7 +171,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
 		}
 	case errors.As(err, &failed):
-		refused := cannotMove(failed, err)
+		refused := cannotMove(failed, err).of(allocations, tree)
 		refused.Problem = fmt.Sprintf("step from shape %d to %d: %s", from, from+1, refused.Problem)
 		return out, refused
 	case err != nil:

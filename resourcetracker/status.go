@@ -272,11 +272,19 @@ func (t *Tracker) noteFailure(n *nodeState, err error) {
 	t.logFailure(n.Failures, n.Name, &n.cause, err)
 }
 
-// noteFatal keeps why the agent ends; whoever ends it logs that.
+// noteFatal keeps why the agent ends; whoever ends it logs that. All that stands against a reshape is logged here, and nowhere else.
 func (t *Tracker) noteFatal(n *nodeState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.fail(err)
+	if n.Cause == CauseReshapeRefused {
+		t.logRefusal(n, "The reshape is refused: nothing has moved, and guests are not affected. The agent ends; with [reshape] on_failure = \"hold\" it would stay up.")
+	}
+}
+
+// logRefusal says all that stands against a reshape.
+func (t *Tracker) logRefusal(n *nodeState, message string) {
+	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Offenders).Str("remedy", n.Remedy).Msg(message)
 }
 
 func (n *nodeState) fail(err error) {
@@ -292,8 +300,7 @@ func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
 	n.fail(err)
 	n.Held = true
 	n.Remedy += "; then `compute-agent refresh`, or a reload, tries again"
-	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Offenders).Str("remedy", n.Remedy).
-		Msg("The reshape is refused and the node is held: the agent stays up and writes nothing for it. What Placement says stays, guests are not affected.")
+	t.logRefusal(n, "The reshape is refused and the node is held: the agent stays up and writes nothing for it. What Placement says stays, guests are not affected.")
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night of retries must not
@@ -339,7 +346,7 @@ func remedy(err error) string {
 	var stranger *identity.Error
 	switch {
 	case errors.As(err, &refused):
-		return refused.Remedy
+		return refused.Remedies()
 	case errors.As(err, &stranger):
 		return stranger.Remedy
 	case errors.Is(err, reportclient.ErrIdentity):

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -37,15 +38,17 @@ func (e *UndoError) Unwrap() error { return e.Err }
 type Reshaper interface {
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
 	CompareReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
+	Usages(ctx context.Context, provider string) (map[string]int64, error)
 }
 
 // Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only
 // if nobody has written to any of its providers and consumers since, and then puts back exactly what was there; it is recorded
-// as a reshape of its own. The record of the node is brought to it. No pass over the node may run meanwhile.
+// as a reshape of its own. The record of the node is brought to it. No pass over the node may run meanwhile. Traits and aggregates are no part of a
+// reshape, and so of none that takes it back: a pass of the driver's former version sets them.
 //
 // Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
 //
-// Cost: what comparing costs, and one POST.
+// Cost: what comparing costs, one GET for each provider, and one POST.
 func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *ownership.Store, history []journal.Entry, id int64) error {
 	entry, err := undoable(history, id)
 	if err != nil {
@@ -62,6 +65,14 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 		return &UndoError{ID: id, Reason: "Placement has what was there before the reshape already: there is nothing to take back"}
 	default:
 		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Remedy: instead}
+	}
+	if gone, err := missing(ctx, placement, entry.Reshape); err != nil {
+		return fmt.Errorf("looking for the resource providers of reshape %d: %w", id, err)
+	} else if len(gone) > 0 {
+		return &UndoError{
+			ID: id, Reason: "Placement does not have all of its resource providers any more, so nothing can be put back on them: " + strings.Join(gone, ", "),
+			Remedy: "a driver that wants them makes them, and moves what is allocated there: give it the configuration, or the version, that it had, and restart the agent",
+		}
 	}
 	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
@@ -87,6 +98,19 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 		return &UndoError{ID: id, Reason: "Placement refuses it", Remedy: instead, Err: err}
 	}
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
+}
+
+// missing are the names of the providers of a reshape that are not in Placement: a pass has removed them since, being empty.
+func missing(ctx context.Context, placement Reshaper, r *reportclient.Reshape) ([]string, error) {
+	var out []string
+	for _, p := range r.Providers {
+		if _, err := placement.Usages(ctx, p.UUID); errors.Is(err, reportclient.ErrNotFound) {
+			out = append(out, p.Name)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // setShape changes the shape that is recorded of a node, and returns the one before. Without a record there is nothing to change.

@@ -27,6 +27,15 @@ type reshaper struct {
 	applyErr   error
 	log        *journal.Journal
 	applied    []reportclient.Operation
+	gone       map[string]bool
+	usagesErr  error
+}
+
+func (r *reshaper) Usages(_ context.Context, provider string) (map[string]int64, error) {
+	if r.gone[provider] {
+		return nil, fmt.Errorf("GET: %w", reportclient.ErrNotFound)
+	}
+	return nil, r.usagesErr
 }
 
 func (r *reshaper) CompareReshape(context.Context, *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
@@ -129,9 +138,13 @@ func TestUndo(t *testing.T) {
 		refused bool
 		says    string // "": it is undone
 	}{
-		"it is undone":          {id: 1},
-		"placement is away":     {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
-		"the answer is lost":    {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
+		"it is undone":       {id: 1},
+		"placement is away":  {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
+		"the answer is lost": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
+		"its providers were cleared away": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
+			r.gone = map[string]bool{nodeUUID: true}
+		}, refused: true, says: "does not have all of its resource providers any more, so nothing can be put back on them: cn1; what to do: a driver that wants them makes them"},
+		"placement goes away":   {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable }, says: "looking for the resource providers"},
 		"somebody wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
 		"somebody wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("x: %w", reportclient.ErrConflict)

@@ -91,8 +91,8 @@ func newConfigCheck() *cobra.Command {
 func refusedByDrivers(drivers []agent.DriverCheck) error {
 	var errs []error
 	for _, d := range drivers {
-		if d.Problem != "" {
-			errs = append(errs, errors.New(d.Problem))
+		for _, problem := range d.Problems {
+			errs = append(errs, errors.New(problem))
 		}
 	}
 	if len(errs) == 0 {

@@ -231,7 +231,8 @@ func newReshapeUndo() *cobra.Command {
 		Use: "undo ID", Short: "Take back a reshape, if nobody has written to what it moved since", Args: cobra.ExactArgs(1),
 		Long: "Take back a reshape: put every inventory and allocation that it moved where it was. That happens only if the generations of\n" +
 			"all its resource providers and consumers are those that held right after it; otherwise nothing is written and the exit code\n" +
-			"is 3. Providers that the reshape created stay, empty. The driver still wants the new shape and has it at the next start of\n" +
+			"is 3. Providers that the reshape created stay, empty, and traits and aggregates stay as the driver set them with it: a pass of\n" +
+			"its former version or configuration puts both right. The driver still wants the new shape and has it at the next start of\n" +
 			"the agent: go back to its former version first, or right after.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
@@ -254,7 +255,8 @@ func newReshapeUndo() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: what it moved is where it was.\n"+
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: the inventories and allocations that it moved are where they were.\n"+
+				"Traits and aggregates stay as they are until a pass of the driver's former version or configuration sets them.\n"+
 				"A driver that still wants it has its way at the agent's next start: go back to its former version before.\n", id)
 			return err
 		},

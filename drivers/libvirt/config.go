@@ -6,9 +6,11 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
@@ -110,50 +112,55 @@ func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	return cfg, nil
 }
 
-// check finds what the types do not, and fills in what follows from the keys.
+// check finds what the types do not, all of it, and fills in what follows from the keys.
 func (c *config) check() error {
-	bad := func(key, format string, args ...any) error {
-		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
+	var all []error
+	bad := func(key, format string, args ...any) {
+		all = append(all, &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)})
 	}
 	if u, err := url.Parse(c.URI); err != nil || u.Scheme == "" {
-		return bad("uri", "%q is no connection URI of libvirt such as qemu:///system", c.URI)
+		bad("uri", "%q is no connection URI of libvirt such as qemu:///system", c.URI)
 	}
 	if c.Host != "" {
 		if err := providertree.ValidateProviderName(c.Host); err != nil {
-			return bad("host", "%v", err)
+			bad("host", "%v", err)
 		}
 	}
 	if c.NUMA != flat && c.NUMA != nested {
-		return bad("numa", "%q must be \"flat\" or \"nested\"", c.NUMA)
+		bad("numa", "%q must be \"flat\" or \"nested\"", c.NUMA)
 	}
 	if c.Unplaced != refuse && c.Unplaced != guess {
-		return bad("unplaced_consumers", "%q must be \"refuse\" or \"guess\"", c.Unplaced)
+		bad("unplaced_consumers", "%q must be \"refuse\" or \"guess\"", c.Unplaced)
 	}
 	if c.InstancesPath != "" && !filepath.IsAbs(c.InstancesPath) {
-		return bad("instances_path", "%q is no absolute path", c.InstancesPath)
+		bad("instances_path", "%q is no absolute path", c.InstancesPath)
 	}
 	if !filepath.IsAbs(c.Chroot) {
-		return bad("chroot", "%q is no absolute path", c.Chroot)
+		bad("chroot", "%q is no absolute path", c.Chroot)
 	}
-	for key, v := range map[string]int64{
+	amounts := map[string]int64{
 		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB, "reserved_host_disk_mb": c.ReservedDiskMB,
-	} {
+	}
+	for _, key := range slices.Sorted(maps.Keys(amounts)) {
+		v := amounts[key]
 		if v < 0 || v > providertree.MaxUnit*1024 {
-			return bad(key, "%d must be 0 or more, and an amount that exists", v)
+			bad(key, "%d must be 0 or more, and an amount that exists", v)
 		}
 	}
-	for key, v := range map[string]float64{
-		"cpu_allocation_ratio": c.CPURatio, "ram_allocation_ratio": c.RAMRatio, "disk_allocation_ratio": c.DiskRatio,
-	} {
+	ratios := map[string]float64{"cpu_allocation_ratio": c.CPURatio, "ram_allocation_ratio": c.RAMRatio, "disk_allocation_ratio": c.DiskRatio}
+	for _, key := range slices.Sorted(maps.Keys(ratios)) {
+		v := ratios[key]
 		if v < 0 || v > math.MaxFloat32 {
-			return bad(key, "%v must be above 0, or 0 to keep what Placement has", v)
+			bad(key, "%v must be above 0, or 0 to keep what Placement has", v)
 		}
 	}
-	for key, v := range map[string]float64{
+	initial := map[string]float64{
 		"initial_cpu_allocation_ratio": c.InitialCPURatio, "initial_ram_allocation_ratio": c.InitialRAMRatio, "initial_disk_allocation_ratio": c.InitialDiskRatio,
-	} {
+	}
+	for _, key := range slices.Sorted(maps.Keys(initial)) {
+		v := initial[key]
 		if v <= 0 || v > math.MaxFloat32 {
-			return bad(key, "%v must be above 0", v)
+			bad(key, "%v must be above 0", v)
 		}
 	}
 	for _, d := range []struct {
@@ -162,37 +169,25 @@ func (c *config) check() error {
 	}{{"connect_timeout", c.ConnectTimeout, &c.connectTimeout}, {"call_timeout", c.CallTimeout, &c.callTimeout}} {
 		v, err := time.ParseDuration(d.text)
 		if err != nil || v < 100*time.Millisecond || v > 10*time.Minute {
-			return bad(d.key, "%q must be a time between \"100ms\" and \"10m\", such as \"10s\"", d.text)
+			bad(d.key, "%q must be a time between \"100ms\" and \"10m\", such as \"10s\"", d.text)
 		}
 		*d.into = v
 	}
-	return c.parse()
+	return plugins.JoinConfig(append(all, c.parse())...)
 }
 
 // parse reads the keys that have a grammar of their own.
-func (c *config) parse() (err error) {
-	if c.sets, err = cpusets.Parse(c.CPUConfig); err != nil {
-		return err
-	}
-	if c.pages, err = hugepages.Parse(c.PagesConfig); err != nil {
-		return err
-	}
-	if c.types, err = mdevs.Parse(c.MdevConfig); err != nil {
-		return err
-	}
-	if c.specs, err = pcispec.Parse(c.PCIConfig); err != nil {
-		return err
-	}
-	if c.pmem, err = pmem.Parse(c.NamespacesConfig); err != nil {
-		return err
-	}
-	if c.sev, err = encryption.Parse(c.MemoryEncryptionConfig); err != nil {
-		return err
-	}
+func (c *config) parse() error {
+	var all [8]error
+	c.sets, all[0] = cpusets.Parse(c.CPUConfig)
+	c.pages, all[1] = hugepages.Parse(c.PagesConfig)
+	c.types, all[2] = mdevs.Parse(c.MdevConfig)
+	c.specs, all[3] = pcispec.Parse(c.PCIConfig)
+	c.pmem, all[4] = pmem.Parse(c.NamespacesConfig)
+	c.sev, all[5] = encryption.Parse(c.MemoryEncryptionConfig)
 	if c.Instances != nil {
-		if c.instances, err = instances.Parse(*c.Instances); err != nil {
-			return err
-		}
+		c.instances, all[6] = instances.Parse(*c.Instances)
 	}
-	return c.Check()
+	all[7] = c.Check()
+	return plugins.JoinConfig(all[:]...)
 }

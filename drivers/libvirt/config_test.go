@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -76,6 +78,32 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 		if !errors.As(err, &ce) || ce.Key != key || ce.Problem == "" {
 			t.Errorf("%s: %v, want a ConfigError of key %q", raw, err, key)
 		}
+	}
+}
+
+// What is wrong in different places is told together, in a fixed order.
+func TestAllThatIsWrongIsTold(t *testing.T) {
+	_, err := parseConfig(json.RawMessage(`{
+		"uri": "x", "numa": "deep", "chroot": "here", "reserved_host_cpus": -1, "cpu_allocation_ratio": -1, "initial_ram_allocation_ratio": -1, "call_timeout": "1",
+		"cpu_shared_set": "4-", "cpu_dedicated_set": "x", "reserved_huge_pages": [{"node": 0}, {"node": 0, "size": "2M", "count": 1}, {"size": "2M", "count": 1}],
+		"enabled_mdev_types": ["", "a"], "mdev_types": {"a": {"mdev_class": "x"}, "b": {}}, "pci_device_spec": [{"vendor_id": "zz"}, {"product_id": "zz"}],
+		"pmem_namespaces": ["SMALL"], "num_memory_encrypted_guests": -1, "compute_capabilities": "all", "instances": {"virt_type": "xen"}
+	}`), plugins.HostInfo{Name: "cn7"})
+	var refused *plugins.ConfigError
+	if !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, one := range refused.All() {
+		keys = append(keys, one.Key)
+	}
+	want := []string{
+		"uri", "numa", "chroot", "reserved_host_cpus", "cpu_allocation_ratio", "initial_ram_allocation_ratio", "call_timeout", "cpu_shared_set", "cpu_dedicated_set",
+		"reserved_huge_pages[0].count", "reserved_huge_pages[2].node", "enabled_mdev_types[0]", `mdev_types."a".mdev_class`, `mdev_types."b"`,
+		"pci_device_spec[0].vendor_id", "pci_device_spec[1].product_id", "pmem_namespaces[0]", "num_memory_encrypted_guests", "instances.virt_type", "compute_capabilities",
+	}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Error(diff)
 	}
 }
 

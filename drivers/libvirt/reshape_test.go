@@ -142,7 +142,7 @@ func (c change) run(t *testing.T, stepwise bool) {
 		}
 		var said []string
 		for _, o := range failed.Offenders {
-			said = append(said, o.Consumer+": "+o.Problem)
+			said = append(said, o.Consumer+": "+o.Problem+". "+o.Remedy)
 		}
 		same := slices.EqualFunc(c.offenders, said, func(want, text string) bool {
 			for _, part := range strings.Split(want, "...") {

@@ -31,8 +31,8 @@ func ScratchDir() (string, error) {
 // DriverCheck is what a driver says of its own table of the configuration.
 type DriverCheck struct {
 	Driver string `json:"driver"`
-	// Problem is what the driver does not take, and where that is written; "" if it takes all.
-	Problem string `json:"problem,omitempty"`
+	// Problems are what the driver does not take, and where each is written; none if it takes all.
+	Problems []string `json:"problems,omitempty"`
 	// Unchecked is why the driver could not be asked, "" if it was.
 	Unchecked string `json:"unchecked,omitempty"`
 }
@@ -82,7 +82,9 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 	var refused *plugins.ConfigError
 	switch {
 	case errors.As(err, &refused):
-		check.Problem = notTaken(cfg, spec.Name, refused)
+		for _, one := range refused.All() {
+			check.Problems = append(check.Problems, notTaken(cfg, spec.Name, one))
+		}
 	case err != nil:
 		check.Unchecked = err.Error()
 	}
@@ -90,7 +92,7 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 }
 
 // notTaken says where what a driver does not take is written, as the other problems of a configuration are told.
-func notTaken(cfg *config.Config, driver string, refused *plugins.ConfigError) string {
+func notTaken(cfg *config.Config, driver string, refused plugins.ConfigError) string {
 	table := "drivers." + driver + ".config"
 	key := table
 	if refused.Key != "" {

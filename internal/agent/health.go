@@ -43,11 +43,19 @@ func (a *Agent) judge(s *control.Status) {
 	}
 	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions)
 	for _, c := range report.Appeared {
+		if toldByTracker(c) {
+			c.Remedy = "the node's own line of this log, and `compute-agent plan --reshape`, have all that stands against it and what can be done"
+		}
 		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("Health: " + c.String() + ". " + c.Meaning)
 	}
 	for _, c := range report.Gone {
 		logCondition(a.log.Info(), c).Stringer("lasted", now.Sub(c.Since).Round(time.Second)).Msg("Health: no longer so: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
 	}
+}
+
+// toldByTracker tells whether the node's tracker logs the details of a condition, and what to do, itself.
+func toldByTracker(c health.Condition) bool {
+	return c.Code == health.ReshapeRefused || c.Code == health.ReshapeHeld
 }
 
 // logCondition puts a condition's fields into a line of log.
@@ -60,7 +68,7 @@ func logCondition(e *zerolog.Event, c health.Condition) *zerolog.Event {
 	case named:
 		e = e.Str("driver", name)
 	}
-	if len(c.Details) > 0 {
+	if len(c.Details) > 0 && !toldByTracker(c) {
 		e = e.Strs("details", c.Details)
 	}
 	return e

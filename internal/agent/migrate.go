@@ -254,10 +254,8 @@ func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode)
 		n.Outcome = control.MigrationDone
 		return
 	case errors.As(err, &refused):
-		n.Outcome, n.Error, n.Remedy, n.Refused = control.MigrationRefused, refused.Summary(), refused.Remedy, true
-		for _, o := range refused.Offenders {
-			n.Offenders = append(n.Offenders, o.String())
-		}
+		n.Outcome = control.MigrationRefused
+		refuse(&n.NodePlan, refused)
 	case errors.As(err, &fatal) && fatal.Protects:
 		n.Outcome, n.Error, n.Refused = control.MigrationRefused, err.Error(), true
 	default:

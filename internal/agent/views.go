@@ -200,16 +200,18 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 		var refused *resourcetracker.ReshapeError
 		switch {
 		case errors.As(p.Err, &refused):
-			view.Error, view.Remedy, view.Refused = refused.Summary(), refused.Remedy, true
-			for _, o := range refused.Offenders {
-				view.Offenders = append(view.Offenders, o.String())
-			}
+			refuse(&view, refused)
 		case p.Err != nil:
 			view.Error = p.Err.Error()
 		}
 		out = append(out, view)
 	}
 	return out
+}
+
+// refuse says of a node that its reshape is refused, and why.
+func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
+	n.Error, n.Remedy, n.Refused, n.Offenders, n.Objections = refused.Summary(), refused.Remedy, true, refused.List(), refused.Objections()
 }
 
 // cannotPlan stands for the nodes of a driver that could not even be asked.

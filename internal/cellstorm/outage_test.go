@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// settleTime is when it is given up that all agree in the end. The reconciler leaves for a minute what may be under way, and goes round twice a minute.
+// settleTime is when it is given up that all agree in the end: an agent waits up to two minutes between tries.
 const settleTime = 4 * time.Minute
 
 // TestOutage boots 20 servers over three cells, kills a cell, does what can be done, and brings it back: guests run on as if nothing had happened, and

@@ -143,7 +143,9 @@ type NodePlan struct {
 	// Refused says that the reshape would be refused, to protect data; Offenders and Remedy are about that.
 	Refused   bool     `json:"refused,omitempty"`
 	Offenders []string `json:"offenders,omitempty"`
-	Remedy    string   `json:"remedy,omitempty"`
+	// Objections are the offenders by what is wrong with them, with the remedy for each. Remedy is for all of them.
+	Objections []resourcetracker.Objection `json:"objections,omitempty"`
+	Remedy     string                      `json:"remedy,omitempty"`
 }
 
 // Refused reports whether the reshape of some node would be refused.
@@ -180,6 +182,8 @@ type PlanView struct {
 		Error     string                   `json:"error,omitempty"`
 		Refused   bool                     `json:"refused,omitempty"`
 		Offenders []string                 `json:"offenders,omitempty"`
-		Remedy    string                   `json:"remedy,omitempty"`
+		// Objections: see [NodePlan].
+		Objections []resourcetracker.Objection `json:"objections,omitempty"`
+		Remedy     string                      `json:"remedy,omitempty"`
 	} `json:"nodes"`
 }

@@ -68,17 +68,28 @@ func unknownConsumers(r *residence, _ func() *residence) {
 func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	r.t.Helper()
 	got := map[string][]string{}
+	told := false
+	var rest []string
 	for _, line := range agent.output() {
-		what, is := strings.CutPrefix(strings.TrimSpace(line), "- consumer ")
-		if !is {
+		if told = told || strings.HasPrefix(line, "refused: "); !told { // what comes before is the log
 			continue
 		}
-		consumer, what, _ := strings.Cut(what, ",")
-		_, what, _ = strings.Cut(what, "resource class ")
-		class, what, _ := strings.Cut(what, ":")
-		got[r.names[consumer]] = append(got[r.names[consumer]], class)
-		if !containsAll(what, []string{"no domain", "allocation show " + consumer, "allocation delete " + consumer, `unplaced_consumers = "guess"`}) {
-			r.t.Errorf("it is not said why, or what can be done: %s", line)
+		what, is := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "- "), "consumer ")
+		if !is {
+			rest = append(rest, line)
+			continue
+		}
+		consumer, what, _ := strings.Cut(what, ", ")
+		what, _, _ = strings.Cut(what, ":")
+		for part := range strings.SplitSeq(strings.NewReplacer(" of cn1", "", " and ", ", ").Replace(what), ", ") {
+			_, class, _ := strings.Cut(part, " ")
+			got[r.names[consumer]] = append(got[r.names[consumer]], class)
+		}
+	}
+	text := strings.Join(rest, "\n")
+	for _, once := range []string{"no domain", "allocation show CONSUMER", "allocation delete CONSUMER", `unplaced_consumers = "guess"`} {
+		if n := strings.Count(text, once); n != 1 {
+			r.t.Errorf("%q is said %d times:\n%s", once, n, text)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

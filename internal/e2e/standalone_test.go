@@ -41,7 +41,7 @@ func TestStandalone(t *testing.T) {
 	}
 	agent := start()
 	agent.await(0, "This machine in Placement:")
-	agent.await(0, "Ctrl-C ends everything")
+	agent.await(0, "Ctrl-C ends everything but guests")
 	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
 	check(t, err)
 	node := status.Drivers[0].Report.Nodes[0]
@@ -101,7 +101,7 @@ func TestStandalone(t *testing.T) {
 	}))
 
 	again := start()
-	again.await(0, "Ctrl-C ends everything")
+	again.await(0, "Ctrl-C ends everything but guests")
 	again.signal(syscall.SIGINT)
 	again.exit()
 	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.

@@ -118,12 +118,12 @@ var definitions = []Definition{
 	{
 		Code: CellUnreachable, Severity: Warning, Title: "the cell cannot be reached",
 		Meaning: "Guests run on, and what is reported to Placement is not affected. Servers of this host are neither made nor removed, and what becomes of them is told later.", TimeToVisible: 30 * time.Second,
-		Remedy: "check that the cell runs and that [cell_client] url is right; the agent tries again by itself",
+		Remedy: "check that the cell runs and that [cell_client] url is right, and if it is about a certificate, ca_file, cert_file and key_file there; the agent tries again by itself",
 	},
 	{
-		Code: CellRefusesAgent, Severity: Warning, Title: "the cell does not accept the agent as the one of this host",
+		Code: CellRefusesAgent, Severity: Warning, Title: "the cell does not accept the agent as the one of this host, or the agent the cell's certificate",
 		Meaning: "Guests run on, and what is reported to Placement is not affected. Servers of this host are neither made nor removed, and what becomes of them is told later.",
-		Remedy:  "check token_file, or cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host",
+		Remedy:  "check token_file, or ca_file, cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host, and the authority in ca_file the one of the cell's certificate",
 	},
 	{
 		Code: CellRefusesNode, Severity: Warning, Title: "the cell has a node of this host as another host's",
@@ -273,12 +273,12 @@ var definitions = []Definition{
 	{
 		Code: InventoryRetiring, Severity: Info, Title: "what the machine no longer has is still allocated",
 		Meaning: "It stays in Placement until its guests are gone, closed for new ones.",
-		Remedy:  "move or delete these guests, if it must go sooner",
+		Remedy:  "move or delete these guests (their uuids are those of the consumers), if it must go sooner",
 	},
 	{
 		Code: NodeDisabled, Severity: Info, Title: "the node is disabled",
 		Meaning: "Nothing new is scheduled to it. Its guests run on.",
-		Remedy:  "`compute-agent enable`, when it may be used again",
+		Remedy:  "when it may be used again: `compute-agent enable`, or where the cell disabled it `openstack compute service set --enable HOST nova-compute`",
 	},
 	{
 		Code: NodeOrphaned, Severity: Warning, Title: "the driver no longer names the node",

@@ -37,7 +37,7 @@ func Migration(w io.Writer, m control.Migration) error {
 			}
 		case control.MigrationRefused:
 			p.line("%s: nothing has moved", id)
-			p.refusal("  ", n.Error, n.Offenders, n.Remedy)
+			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
 		default:
 			p.line("%s: failed: %s", id, n.Error)
 		}

@@ -22,7 +22,14 @@ const nothing = "-"
 
 // preview prints a reshape before and after, side by side.
 func (p *printer) preview(r *resourcetracker.Preview) {
-	p.line("  a reshape would move what %d of %d consumers hold; each keeps as much as it has", r.Moved, r.Consumers)
+	switch {
+	case r.Moved > 0:
+		p.line("  a reshape would move what %d of %d consumers hold; each keeps as much as it has", r.Moved, r.Consumers)
+	case len(r.Providers) == 0:
+		p.line("  the driver makes a reshape of it. Nothing moves, and no inventory changes.")
+	default:
+		p.line("  the driver makes a reshape of it. Nothing that is allocated moves; inventories change:")
+	}
 	for _, from := range slices.Sorted(maps.Keys(r.Renames)) {
 		p.line("  resource class %s becomes %s", from, r.Renames[from])
 	}
@@ -41,8 +48,10 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 			rows = append(rows, append(append(row, "→", ""), stock(c.After)...))
 		}
 	}
-	for _, row := range columns(rows) {
-		p.line("    %s", row)
+	if len(r.Providers) > 0 {
+		for _, row := range columns(rows) {
+			p.line("    %s", row)
+		}
 	}
 	if r.Payload != nil {
 		p.line("  the request: %s, %s, %d bytes with what was there before", count(int64(r.Payload.Providers), "resource provider"), count(int64(r.Payload.Consumers), "consumer"), r.Payload.Bytes)
@@ -56,17 +65,39 @@ func stock(s *resourcetracker.StockCount) []string {
 	return []string{strconv.FormatInt(s.Total, 10), strconv.FormatInt(s.Used, 10)}
 }
 
-// Refusal prints why a reshape is refused: every offender on a line of its own, and the way out.
-func Refusal(w io.Writer, problem string, offenders []string, remedy string) error {
+// Refusal prints why a reshape is refused: each objection with all whom it concerns, each on a line of its own, and the ways out, each once.
+func Refusal(w io.Writer, problem string, objections []resourcetracker.Objection, remedy string) error {
 	p := &printer{w: w}
-	p.refusal("", problem, offenders, remedy)
+	p.refusal("", problem, objections, remedy)
 	return p.err
 }
 
-func (p *printer) refusal(indent, problem string, offenders []string, remedy string) {
-	p.line("%srefused: %s", indent, problem)
+// objections are those of an agent, or what one of an older version says instead.
+func objections(all []resourcetracker.Objection, offenders []string) []resourcetracker.Objection {
+	if len(all) > 0 {
+		return all
+	}
+	out := make([]resourcetracker.Objection, 0, len(offenders))
 	for _, o := range offenders {
-		p.line("%s  - %s", indent, o)
+		out = append(out, resourcetracker.Objection{Problem: o})
+	}
+	return out
+}
+
+func (p *printer) refusal(indent, problem string, objections []resourcetracker.Objection, remedy string) {
+	p.line("%srefused: %s", indent, problem)
+	for _, o := range objections {
+		if len(o.Concerns) < 2 {
+			p.line("%s  - %s", indent, o)
+		} else {
+			p.line("%s  - %s:", indent, o.Problem)
+			for _, concern := range o.Concerns {
+				p.line("%s      %s", indent, concern)
+			}
+		}
+		if o.Remedy != "" {
+			p.line("%s    what to do: %s", indent, o.Remedy)
+		}
 	}
 	if remedy != "" {
 		p.line("%swhat to do: %s", indent, remedy)

@@ -49,6 +49,9 @@ func TestPlanOfAReshape(t *testing.T) {
 		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true, Error: "the driver's reshape does not pass the agent's checks",
 			Offenders: []string{"consumer a: all that it holds would be lost", "consumer b: its consumer generation was changed"}, Remedy: "go back"},
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move what is allocated"},
+		{Node: "cn4", UUID: uuid(11), Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
+		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
+			Objections: []resourcetracker.Objection{{Problem: "no room", Concerns: []string{"consumer a", "consumer b"}, Remedy: "make room"}}, Offenders: []string{"consumer a: no room", "consumer b: no room"}},
 	}}
 	raw, err := json.Marshal(plan)
 	if err != nil {
@@ -116,7 +119,11 @@ func TestReshapeShow(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	print(t, "refusal.txt", func(w io.Writer) error {
-		return render.Refusal(w, "it does not fit", []string{"consumer a", "consumer b"}, "make room")
+		return render.Refusal(w, "it does not fit", []resourcetracker.Objection{
+			{Problem: "there is no room", Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
+			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Remedy: "migrate it"},
+			{Problem: "the tree has no root"},
+		}, "make room")
 	})
 	if err := render.Refusal(brokenWriter{}, "x", nil, ""); err == nil {
 		t.Error("an error of the writer is lost")

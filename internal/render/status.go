@@ -51,14 +51,25 @@ func (p *printer) cell(c *control.Cell, now time.Time) {
 	how := "not asked yet"
 	switch {
 	case c.Up:
-		how = "took the agent's heartbeats since " + ago(c.Since, now)
+		how = "up, takes this agent's reports (" + span(c.Since, now) + ")"
+	case c.Denied:
+		how = "refuses this agent (" + span(c.Since, now) + ")"
 	case !c.Since.IsZero():
-		how = "has not taken a heartbeat since " + ago(c.Since, now)
+		how = "down, as far as this agent can tell (" + span(c.Since, now) + ")"
 	}
 	p.line("  cell        %s: %s; %s, %d in work, %s waiting", c.URL, how, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
+	if !c.Up && c.Error != "" {
+		p.line("              because %s", c.Error)
+	}
 	p.line("              %d of %s made a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
 		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
+	if c.Up && len(c.Nodes) == 0 {
+		p.line("              it is told of no node: no driver of this host manages instances, so no server comes here")
+	}
 }
+
+// span is how long something has been so.
+func span(since, now time.Time) string { return strings.TrimSuffix(ago(since, now), " ago") }
 
 // conditions explains each, the worst first.
 func (p *printer) conditions(all []health.Condition, now time.Time) {
@@ -230,7 +241,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			if n.Reshape != nil {
 				p.preview(n.Reshape)
 			}
-			p.refusal("  ", n.Error, n.Offenders, n.Remedy)
+			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
 		case n.Error != "":
 			p.line("%s (%s): cannot tell: %s", n.Node, n.UUID, n.Error)
 		case len(n.Operations) == 0:

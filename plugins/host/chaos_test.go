@@ -159,8 +159,8 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		}
 		for consumer, c := range allocations {
 			for provider, amounts := range c.Resources {
-				return nil, &plugins.ReshapeFailed{Reason: "no room", Offenders: []plugins.Offender{
-					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"])},
+				return nil, &plugins.ReshapeFailed{Reason: "no room", Remedy: "make room", Offenders: []plugins.Offender{
+					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Remedy: "hold less"},
 				}}
 			}
 		}

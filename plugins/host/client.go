@@ -239,7 +239,7 @@ func driverError(f wire.Failure) error {
 	case wire.KindReshapeNeeded:
 		err = &plugins.ReshapeNeeded{Reason: f.Words}
 	case wire.KindReshapeFailed:
-		failed := &plugins.ReshapeFailed{Reason: f.Words}
+		failed := &plugins.ReshapeFailed{Reason: f.Words, Remedy: f.Remedy}
 		for _, o := range f.Offenders {
 			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
 		}
@@ -247,7 +247,11 @@ func driverError(f wire.Failure) error {
 	case wire.KindNotReady:
 		err = &plugins.NotReady{Reason: f.Words}
 	case wire.KindConfigError:
-		err = &plugins.ConfigError{Key: f.Key, Problem: f.Words}
+		refused := &plugins.ConfigError{Key: f.Key, Problem: f.Words}
+		for _, p := range f.More {
+			refused.More = append(refused.More, plugins.ConfigError{Key: p.Key, Problem: p.Problem})
+		}
+		err = refused
 	case wire.KindUnsupported:
 		err = plugins.ErrUnsupported
 	case wire.KindInstanceNotFound:

@@ -73,8 +73,8 @@ func TestTypedAnswersArrive(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("with allocations: %v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: "no room", Offenders: []plugins.Offender{
-		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many"},
+	want := &plugins.ReshapeFailed{Reason: "no room", Remedy: "make room", Offenders: []plugins.Offender{
+		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Remedy: "hold less"},
 	}}
 	if diff := cmp.Diff(want, failed); diff != "" {
 		t.Error(diff)
@@ -109,6 +109,15 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 	var config *plugins.ConfigError
 	if !errors.Is(err, ErrUnavailable) || !errors.As(err, &config) {
 		t.Errorf("start: %v", err)
+	}
+	if err == nil {
+		return
+	}
+	if said := Backoff.meaningOf(err); !strings.Contains(said, "refuses its configuration") || strings.Contains(said, "started again") {
+		t.Errorf("it is said: %s", said)
+	}
+	if said := Backoff.meaningOf(errors.New("it crashed")); !strings.Contains(said, "started again") {
+		t.Errorf("of a crash it is said: %s", said)
 	}
 }
 

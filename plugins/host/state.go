@@ -2,7 +2,12 @@
 
 package host
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
 
 // State is where a plugin is in its life.
 type State string
@@ -62,6 +67,20 @@ type Status struct {
 	// Warnings are what the process told of beside its last answer about its health, ordered by name; of one that has just taken over from
 	// another, what that told. There are none without a process.
 	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// refusesConfig tells whether a reason is that the driver does not take its configuration.
+func refusesConfig(reason error) bool {
+	var refused *plugins.ConfigError
+	return errors.As(reason, &refused)
+}
+
+// meaningOf is meaning, for a reason. A driver that refuses its configuration is not mended by another start.
+func (s State) meaningOf(reason error) string {
+	if (s == Backoff || s == Quarantined) && refusesConfig(reason) {
+		return "The driver refuses its configuration. Mend that, then reload the agent; what the driver reported before stands."
+	}
+	return s.meaning()
 }
 
 // meaning is the consequence of a state for the operator, in the log.

@@ -74,13 +74,13 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	if reason != nil {
 		event = event.Err(reason)
 	}
-	if delay > 0 {
+	if delay > 0 && !refusesConfig(reason) {
 		event = event.Stringer("retry_in", delay.Round(time.Millisecond))
 	}
 	if state.serving() {
 		event = event.Int("pid", status.PID).Str("version", status.Version).Int("restarts", status.Restarts)
 	}
-	event.Msg(state.meaning())
+	event.Msg(state.meaningOf(reason))
 	if p.onTransition != nil {
 		p.onTransition(status)
 	}

@@ -63,14 +63,18 @@ func presentable(name string) string {
 
 // tame makes all words of a driver's error fit to be shown, and the list of offenders as long as it can be read.
 func tame(f wire.Failure) wire.Failure {
-	const most, short, offenders = 20_000, 600, 501 // the SDK sends 500, and how many more there are
+	const most, short, more, offenders = 20_000, 600, 51, 501 // the SDK sends 500, and how many more there are
 	f.Message, f.Words = words(f.Message, most), words(f.Words, most)
-	f.Key, f.UUID = words(f.Key, short), words(f.UUID, short)
+	f.Key, f.UUID, f.Remedy = words(f.Key, short), words(f.UUID, short), words(f.Remedy, most)
+	f.More = slices.Clone(f.More[:min(len(f.More), more)])
+	for i, p := range f.More {
+		f.More[i] = wire.KeyProblem{Key: words(p.Key, short), Problem: words(p.Problem, short)}
+	}
 	rest := len(f.Offenders) - offenders
 	f.Offenders = slices.Clone(f.Offenders[:min(len(f.Offenders), offenders)])
 	for i, o := range f.Offenders {
 		f.Offenders[i] = wire.Offender{
-			Consumer: words(o.Consumer, short), Provider: words(o.Provider, short), Class: words(o.Class, short), Problem: words(o.Problem, short),
+			Consumer: words(o.Consumer, short), Provider: words(o.Provider, short), Class: words(o.Class, short), Problem: words(o.Problem, short), Remedy: words(o.Remedy, short),
 		}
 	}
 	if rest > 0 {

@@ -17,6 +17,8 @@ import (
 const (
 	maxWords     = 16 << 10
 	maxOffenders = 500
+	maxMore      = 50 // further problems of a configuration
+	maxRemedy    = 2 << 10
 	maxUUID      = 64 // in any form
 )
 
@@ -44,17 +46,25 @@ type Failure struct {
 	Words string
 	// Key is the configuration key of a KindConfigError.
 	Key string
+	// More is what else is wrong with the configuration.
+	More []KeyProblem
 	// UUID is that of the instance, of KindInstanceNotFound and KindInstanceFault.
 	UUID string
-	// Offenders belong to KindReshapeFailed.
+	// Offenders and Remedy belong to KindReshapeFailed.
 	Offenders []Offender
+	Remedy    string
 	// Message is the whole error in words, with what was wrapped around it.
 	Message string
 }
 
+// KeyProblem is a configuration key and what is wrong with it.
+type KeyProblem struct {
+	Key, Problem string
+}
+
 // Offender is one thing that stands against a reshape.
 type Offender struct {
-	Consumer, Provider, Class, Problem string
+	Consumer, Provider, Class, Problem, Remedy string
 }
 
 // Err is the failure as a gRPC status with its detail.
@@ -70,7 +80,7 @@ func (f Failure) Err() error {
 	case KindNotReady:
 		code, detail = codes.FailedPrecondition, &driverv1.NotReady{Reason: words}
 	case KindConfigError:
-		code, detail = codes.InvalidArgument, &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
+		code, detail = codes.InvalidArgument, f.configError(words)
 	case KindInstanceNotFound:
 		code, detail = codes.NotFound, &driverv1.InstanceNotFound{Uuid: cut(f.UUID, maxUUID)}
 	case KindInstanceFault:
@@ -88,8 +98,21 @@ func (f Failure) Err() error {
 	return with.Err()
 }
 
+func (f Failure) configError(words string) *driverv1.ConfigError {
+	const most = 512
+	out := &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
+	for i, p := range f.More {
+		if i == maxMore {
+			out.More = append(out.More, &driverv1.ConfigError{Problem: fmt.Sprintf("and %d more", len(f.More)-i)})
+			break
+		}
+		out.More = append(out.More, &driverv1.ConfigError{Key: cut(p.Key, most), Problem: cut(p.Problem, most)})
+	}
+	return out
+}
+
 func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
-	out := &driverv1.ReshapeFailed{Reason: words}
+	out := &driverv1.ReshapeFailed{Reason: words, Remedy: cut(f.Remedy, maxRemedy)}
 	for i, o := range f.Offenders {
 		if i == maxOffenders {
 			out.Offenders = append(out.Offenders, &driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Offenders)-i)})
@@ -98,7 +121,7 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 		const most = 512
 		out.Offenders = append(out.Offenders, &driverv1.Offender{
 			ConsumerUuid: cut(o.Consumer, most), ProviderUuid: cut(o.Provider, most),
-			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most),
+			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most), Remedy: cut(o.Remedy, most),
 		})
 	}
 	return out
@@ -117,16 +140,19 @@ func FailureOf(err error) Failure {
 			f.Kind, f.Words = KindReshapeNeeded, d.GetReason()
 		case *driverv1.ReshapeFailed:
 			f.Kind, f.Words = KindReshapeFailed, d.GetReason()
-			f.Offenders = nil
+			f.Offenders, f.Remedy = nil, d.GetRemedy()
 			for _, o := range d.GetOffenders() {
 				f.Offenders = append(f.Offenders, Offender{
-					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(),
+					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(), Remedy: o.GetRemedy(),
 				})
 			}
 		case *driverv1.NotReady:
 			f.Kind, f.Words = KindNotReady, d.GetReason()
 		case *driverv1.ConfigError:
-			f.Kind, f.Key, f.Words = KindConfigError, d.GetKey(), d.GetProblem()
+			f.Kind, f.Key, f.Words, f.More = KindConfigError, d.GetKey(), d.GetProblem(), nil
+			for _, p := range d.GetMore() {
+				f.More = append(f.More, KeyProblem{Key: p.GetKey(), Problem: p.GetProblem()})
+			}
 		case *driverv1.InstanceNotFound:
 			f.Kind, f.UUID = KindInstanceNotFound, d.GetUuid()
 		case *driverv1.InstanceFault:

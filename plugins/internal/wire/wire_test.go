@@ -170,7 +170,8 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 func TestFailuresComeBackAsTheyWere(t *testing.T) {
 	for _, f := range []Failure{
 		{Kind: KindReshapeNeeded, Words: "why", Message: "around: why"},
-		{Kind: KindReshapeFailed, Words: "why", Offenders: []Offender{{"c", "p", "VGPU", "x"}, {Problem: "y"}}, Message: "m"},
+		{Kind: KindConfigError, Words: "why", Key: "a", More: []KeyProblem{{"b[0]", "x"}, {Problem: "y"}}, Message: "m"},
+		{Kind: KindReshapeFailed, Words: "why", Remedy: "w", Offenders: []Offender{{"c", "p", "VGPU", "x", "z"}, {Problem: "y"}}, Message: "m"},
 		{Kind: KindNotReady, Message: "m"},
 		{Kind: KindConfigError, Key: "a.b", Words: "w", Message: "m"},
 		{Kind: KindUnsupported, Message: "m"},

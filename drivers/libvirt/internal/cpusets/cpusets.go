@@ -32,6 +32,7 @@ type Sets struct {
 // Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func Parse(c CPUConfig) (Sets, error) {
 	var s Sets
+	var all []error
 	for _, set := range []struct {
 		key, spec string
 		into      *[]int
@@ -41,9 +42,13 @@ func Parse(c CPUConfig) (Sets, error) {
 		}
 		cpus, err := ParseSpec(set.spec)
 		if err != nil {
-			return Sets{}, &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf("is no set of CPUs such as \"4-12,^8,15\": %v", err)}
+			all = append(all, &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf("is no set of CPUs such as \"4-12,^8,15\": %v", err)})
+			continue
 		}
 		*set.into = cpus
+	}
+	if err := plugins.JoinConfig(all...); err != nil {
+		return Sets{}, err
 	}
 	shared := members(s.Shared)
 	if both := keep(s.Dedicated, func(cpu int) bool { return shared[cpu] }); len(both) > 0 {

@@ -45,6 +45,7 @@ type Config struct {
 
 // Check finds what the types do not. The error is a [*plugins.ConfigError].
 func (c Config) Check() error {
+	var all []error
 	for _, choice := range []struct {
 		key   string
 		value Choice
@@ -52,13 +53,13 @@ func (c Config) Check() error {
 		switch choice.value {
 		case "", Keep, Report, Remove:
 		default:
-			return &plugins.ConfigError{Key: choice.key, Problem: fmt.Sprintf("%.40q is none of %q, %q and %q", choice.value, Keep, Report, Remove)}
+			all = append(all, &plugins.ConfigError{Key: choice.key, Problem: fmt.Sprintf("%.40q is none of %q, %q and %q", choice.value, Keep, Report, Remove)})
 		}
 	}
 	for _, trait := range slices.Sorted(maps.Keys(c.Overrides)) {
 		if !promised[trait] {
-			return &plugins.ConfigError{Key: OverridesKey, Problem: fmt.Sprintf("%.80q is no trait by which a compute service promises something, such as %s", trait, service[0].trait)}
+			all = append(all, &plugins.ConfigError{Key: OverridesKey, Problem: fmt.Sprintf("%.80q is no trait by which a compute service promises something, such as %s", trait, service[0].trait)})
 		}
 	}
-	return nil
+	return plugins.JoinConfig(all...)
 }

@@ -57,17 +57,23 @@ func Parse(c PagesConfig) (Reserved, error) {
 	}
 	seen := map[where]string{}
 	var r Reserved
+	var all []error
 	for i, written := range c.ReservedHugePages {
 		one := reservation{key: fmt.Sprintf("%s[%d]", ReservedKey, i)}
 		if key, err := one.parse(written); err != nil {
-			return Reserved{}, &plugins.ConfigError{Key: one.key + key, Problem: err.Error()}
+			all = append(all, &plugins.ConfigError{Key: one.key + key, Problem: err.Error()})
+			continue
 		}
 		at := where{one.cell, one.sizeKiB}
 		if before := seen[at]; before != "" {
-			return Reserved{}, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("is about the same node and size as %s", before)}
+			all = append(all, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("is about the same node and size as %s", before)})
+			continue
 		}
 		seen[at] = one.key
 		r.list = append(r.list, one)
+	}
+	if err := plugins.JoinConfig(all...); err != nil {
+		return Reserved{}, err
 	}
 	return r, nil
 }

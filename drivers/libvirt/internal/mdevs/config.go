@@ -77,27 +77,34 @@ func wrong(key, format string, args ...any) error {
 // Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func Parse(c MdevConfig) (Types, error) {
 	t := Types{byName: map[string]*mdevType{}, named: map[string]*mdevType{}}
+	var all []error
+	listed := map[string]bool{}
 	for i, name := range c.EnabledTypes {
 		key := fmt.Sprintf("%s[%d]", EnabledKey, i)
+		twice := listed[name]
+		listed[name] = true
 		if err := checkTypeName(name); err != nil {
-			return Types{}, wrong(key, "%v", err)
+			all = append(all, wrong(key, "%v", err))
+			continue
 		}
-		if t.byName[name] != nil {
-			return Types{}, wrong(key, "%q is in the list already", name)
+		if twice {
+			all = append(all, wrong(key, "%q is in the list already", name))
+			continue
 		}
 		mt, err := parseType(name, c.MdevTypes[name])
-		if err != nil {
-			return Types{}, err
+		if err == nil {
+			t.byName[name] = mt
+			err = t.place(mt)
 		}
-		t.byName[name] = mt
-		if err := t.place(mt); err != nil {
-			return Types{}, err
-		}
+		all = append(all, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.MdevTypes)) {
-		if t.byName[name] == nil {
-			return Types{}, wrong(keyOf(name), "is about a type that is not in %s", EnabledKey)
+		if !listed[name] {
+			all = append(all, wrong(keyOf(name), "is about a type that is not in %s", EnabledKey))
 		}
+	}
+	if err := plugins.JoinConfig(all...); err != nil {
+		return Types{}, err
 	}
 	return t, nil
 }

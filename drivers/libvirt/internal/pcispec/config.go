@@ -101,15 +101,16 @@ func Parse(c PCIConfig) (Specs, error) {
 		return Specs{}, &plugins.ConfigError{Key: SpecKey, Problem: fmt.Sprintf("has %d entries, can have %d", len(c.PCISpecs), maxSpecs)}
 	}
 	specs := Specs{report: c.ReportPCI}
+	var wrong []error
 	for i, written := range c.PCISpecs {
 		s, err := parse(i, written)
-		if err != nil {
-			return Specs{}, err
+		if err == nil && s.oneTime && !c.ReportPCI {
+			err = s.wrong("one_time_use", "needs %s = true: only there it can be kept that the device was used", ReportKey)
 		}
-		if s.oneTime && !c.ReportPCI {
-			return Specs{}, s.wrong("one_time_use", "needs %s = true: only there it can be kept that the device was used", ReportKey)
-		}
-		specs.list = append(specs.list, s)
+		specs.list, wrong = append(specs.list, s), append(wrong, err)
+	}
+	if err := plugins.JoinConfig(wrong...); err != nil {
+		return Specs{}, err
 	}
 	return specs, nil
 }

@@ -15,17 +15,23 @@ type Host struct {
 	cpus    map[int]machine.CPU
 	mdevs   map[string]string // parent by uuid
 	memory  []int             // the cells that have some
+	parents map[string]int    // the cells of what makes mediated devices, by its name
+	devices map[machine.Address]int
 }
 
 // On indexes a machine.
 //
-// Cost: O(processors + mediated devices).
+// Cost: O(processors + devices + mediated devices).
 func On(m machine.Machine) *Host {
-	h := &Host{machine: m, cpus: make(map[int]machine.CPU, len(m.CPUs)), mdevs: map[string]string{}}
+	h := &Host{machine: m, cpus: make(map[int]machine.CPU, len(m.CPUs)), mdevs: map[string]string{}, parents: map[string]int{}, devices: map[machine.Address]int{}}
 	for _, cpu := range m.CPUs {
 		h.cpus[cpu.ID] = cpu
 	}
+	for _, device := range m.Devices {
+		h.devices[device.Address] = device.Cell
+	}
 	for _, parent := range m.Parents {
+		h.parents[parent.Name] = parent.Cell
 		for _, mdev := range parent.Mdevs {
 			h.mdevs[mdev.UUID] = parent.Name
 		}
@@ -78,19 +84,50 @@ func (h *Host) Facts(d domain.Domain) Facts {
 	f.Emulator = h.emulatorOf(d)
 	h.memoryOf(d, &f)
 	for _, uuid := range d.Mdevs {
-		parent, there := h.mdevs[uuid]
-		if !there && d.Mark != nil {
-			if at := slices.IndexFunc(d.Mark.Mdevs, func(m domain.Mdev) bool { return m.UUID == uuid }); at >= 0 {
-				parent, there = d.Mark.Mdevs[at].Parent, true
-			}
-		}
-		if there {
+		if parent := h.maker(d, uuid); parent != "" {
 			f.Mdevs[parent] = append(f.Mdevs[parent], uuid)
 		} else {
 			f.Lost = append(f.Lost, uuid)
 		}
 	}
 	return f
+}
+
+// DeviceCell is the one NUMA cell that all mediated and PCI devices of a domain are in. It is NoCell for a domain without devices, with devices of several
+// cells, or with one of which nobody knows where it is.
+func (h *Host) DeviceCell(d domain.Domain) int {
+	cells := map[int]bool{}
+	for _, uuid := range d.Mdevs {
+		cell, known := h.parents[h.maker(d, uuid)]
+		if !known {
+			cell = machine.NoCell
+		}
+		cells[cell] = true
+	}
+	for _, address := range d.PCI {
+		cell, known := h.devices[address]
+		if !known {
+			cell = machine.NoCell
+		}
+		cells[cell] = true
+	}
+	if len(cells) == 1 {
+		for cell := range cells {
+			return cell
+		}
+	}
+	return machine.NoCell
+}
+
+// maker is what made a mediated device of a domain, "" if nobody knows.
+func (h *Host) maker(d domain.Domain, uuid string) string {
+	if parent, there := h.mdevs[uuid]; there || d.Mark == nil {
+		return parent
+	}
+	if at := slices.IndexFunc(d.Mark.Mdevs, func(m domain.Mdev) bool { return m.UUID == uuid }); at >= 0 {
+		return d.Mark.Mdevs[at].Parent
+	}
+	return ""
 }
 
 // emulatorOf is the processor that the emulator has to itself, by cell.

@@ -17,6 +17,8 @@ type Guest struct {
 	Amounts map[string]int64
 	// Fixed is what of these must be in which place, by class.
 	Fixed map[string]map[int]int64
+	// Near are the places where what is not fixed is best, since its devices are there.
+	Near []int
 }
 
 // Room is what can be allocated where, by number of the place. Numbers decide between equals.
@@ -58,10 +60,10 @@ type Offender struct {
 
 // Place divides what guests hold over places, NUMA cells in the first place.
 //
-// What is fixed is fixed. The rest of a guest goes to one place as a whole: one of those where something of it is fixed if it fits there, else
-// the one that has the largest part of its room left afterwards, the lowest number between equals. Guests of which something is fixed come
-// first, then those that need a larger part of all room, in the order of their uuids between equals. So the result does not depend on the order
-// of the arguments.
+// What is fixed is fixed. The rest of a guest goes to one place as a whole: one of those where something of it is fixed if it fits there, else one
+// that it is to be near to, else the one that has the largest part of its room left afterwards, the lowest number between equals. Guests of which
+// something is fixed come first, then those that are to be near to something, then those that need a larger part of all room, in the order of their
+// uuids between equals. So the result does not depend on the order of the arguments.
 //
 // By [Split], a guest is left out for want of room only if it and those before it cannot be divided at all so that they fit: what is not fixed of
 // guests placed before makes way, if nothing else helps. By [Whole], to pack as well as possible is not promised.
@@ -89,7 +91,7 @@ func Place(guests []Guest, room Room, rule Rule) (Shares, []Offender) {
 		need[g.UUID] = p.need(g)
 	}
 	slices.SortStableFunc(loose, func(a, b Guest) int {
-		return cmp.Or(rank(a.isFixed())-rank(b.isFixed()), need[b.UUID].compare(need[a.UUID]))
+		return cmp.Or(rank(a.isFixed())-rank(b.isFixed()), rank(len(a.Near) > 0)-rank(len(b.Near) > 0), need[b.UUID].compare(need[a.UUID]))
 	})
 	for _, g := range loose {
 		p.rest(g, rule)
@@ -210,7 +212,7 @@ func (p *placement) rest(g Guest, rule Rule) {
 	if len(rest) == 0 {
 		return
 	}
-	if place, ok := p.best(g.UUID, rest); ok {
+	if place, ok := p.best(g, rest); ok {
 		for class, amount := range rest {
 			p.move(g.UUID, place, class, amount)
 		}
@@ -222,7 +224,7 @@ func (p *placement) rest(g Guest, rule Rule) {
 		return
 	}
 	for _, class := range slices.Sorted(maps.Keys(rest)) {
-		if !p.split(g.UUID, class, rest[class]) {
+		if !p.split(g, class, rest[class]) {
 			p.give(g.UUID)
 			p.offend(g.UUID, "all places together have no room for its %d of %s", rest[class], class)
 			return
@@ -239,9 +241,10 @@ func (p *placement) allowed(uuid string, place int, class string) int64 {
 	return max(most-p.shares[uuid][place][class], 0)
 }
 
-// best is the place that takes all of the amounts and has the most left afterwards. Those where the guest is already come first.
-func (p *placement) best(uuid string, amounts map[string]int64) (int, bool) {
-	best, most, mine, found := 0, fraction{}, false, false
+// best is the place that takes all of the amounts and has the most left afterwards. Those where the guest is already come first, and then those that
+// it is to be near to.
+func (p *placement) best(g Guest, amounts map[string]int64) (int, bool) {
+	uuid, best, most, closest, found := g.UUID, 0, fraction{}, 0, false
 	for _, place := range p.places {
 		left, fits := fraction{1, 1}, true
 		for class, amount := range amounts {
@@ -257,17 +260,18 @@ func (p *placement) best(uuid string, amounts map[string]int64) (int, bool) {
 		if !fits {
 			continue
 		}
-		here := len(p.shares[uuid][place]) > 0
-		if !found || here && !mine || here == mine && left.compare(most) > 0 {
-			best, most, mine, found = place, left, here, true
+		distance := 2*rank(len(p.shares[uuid][place]) > 0) + rank(slices.Contains(g.Near, place))
+		if !found || distance < closest || distance == closest && left.compare(most) > 0 {
+			best, most, closest, found = place, left, distance, true
 		}
 	}
 	return best, found
 }
 
 // split places an amount of one class, in one place if it can be.
-func (p *placement) split(uuid, class string, amount int64) bool {
-	if place, ok := p.best(uuid, map[string]int64{class: amount}); ok {
+func (p *placement) split(g Guest, class string, amount int64) bool {
+	uuid := g.UUID
+	if place, ok := p.best(g, map[string]int64{class: amount}); ok {
 		p.move(uuid, place, class, amount)
 		return true
 	}

@@ -62,6 +62,11 @@ func TestPlace(t *testing.T) {
 			room(4, 16), placing.Whole,
 			placing.Shares{"a": at{1: {"VCPU": 3}}, "b": at{0: {"VCPU": 2, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1}, 1: {"VCPU": 1}}}, nil,
 		},
+		"what is to be near to a place comes before the large ones": {
+			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 2}, Near: []int{1}}, {UUID: "b", Amounts: held{"VCPU": 1}, Near: []int{1}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
+			room(4, 1), placing.Whole,
+			placing.Shares{"a": at{1: {"VCPU": 2}}, "b": at{1: {"VCPU": 1}}, "c": at{0: {"VCPU": 4}}}, nil,
+		},
 		"too large for a cell": {
 			[]placing.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, room(4, 16), placing.Whole, nil,
 			[]placing.Offender{{UUID: "a", Reason: "there is no one place with room for 4 of MEMORY_MB and 6 of VCPU, and it may not be divided"}},

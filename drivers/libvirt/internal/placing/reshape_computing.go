@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -48,6 +49,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 			}
 		}
 		facts = g.host.Facts(d).Guest(all)
+		guest.Near = g.near(g.host.DeviceCell(d))
 	}
 	for _, class := range slices.Sorted(maps.Keys(amounts)) {
 		sites := g.with(class)
@@ -76,6 +78,15 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 		}
 	}
 	return guest, ""
+}
+
+// near are the sites that are a NUMA cell.
+func (g ground) near(cell int) []int {
+	at := slices.IndexFunc(g.sites, func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
+	if at < 0 || cell == machine.NoCell {
+		return nil
+	}
+	return []int{at}
 }
 
 // with are the sites that have inventory of a class.

@@ -100,6 +100,11 @@ func gpus(d domain.Domain, mdevs ...string) domain.Domain {
 	return d
 }
 
+func functions(d domain.Domain, devices ...machine.Address) domain.Domain {
+	d.PCI = devices
+	return d
+}
+
 func TestReshape(t *testing.T) {
 	numa := shape{cell0: {"VCPU": of(8), "MEMORY_MB": of(16)}, cell1: {"VCPU": of(8), "MEMORY_MB": of(16)}}
 	twoGPUs := shape{gpu0: {"VGPU": of(4)}, gpu1: {"VGPU": of(4)}}
@@ -113,6 +118,22 @@ func TestReshape(t *testing.T) {
 		renames   plugins.ClassRenames
 		offenders []string // consumer and class by their last digits, and words
 	}{
+		"a guest that is bound to nothing goes where its devices are": {
+			to: numa, domains: []domain.Domain{
+				gpus(floating(guestA, 2), id(0x201)), functions(floating(guestB, 2), machine.Address{Bus: nic(1).Bus, Function: 2}), floating(guestC, 3),
+				gpus(floating(id(4), 2), id(0x101), id(0x201)), // of both: where there is room
+			},
+			before: holdings{guestA: {root: {"VCPU": 2, "MEMORY_MB": 1}}, guestB: {root: {"VCPU": 2, "MEMORY_MB": 1}}, guestC: {root: {"VCPU": 3}}, id(4): {root: {"VCPU": 2}}},
+			after:  holdings{guestA: {cell1: {"VCPU": 2, "MEMORY_MB": 1}}, guestB: {cell1: {"VCPU": 2, "MEMORY_MB": 1}}, guestC: {cell0: {"VCPU": 3}}, id(4): {cell0: {"VCPU": 2}}},
+		},
+		"if it fits there": {
+			to: numa, domains: []domain.Domain{pinned(guestA, nil, 4, 5, 6, 7), gpus(floating(guestB, 5), id(0x201))},
+			before: holdings{guestA: {root: {"VCPU": 4}}, guestB: {root: {"VCPU": 5}}}, after: holdings{guestA: {cell1: {"VCPU": 4}}, guestB: {cell0: {"VCPU": 5}}},
+		},
+		"and its memory is not bound elsewhere": {
+			to: numa, domains: []domain.Domain{gpus(pinned(guestA, []int{0}), id(0x201))},
+			before: holdings{guestA: {root: {"VCPU": 2, "MEMORY_MB": 4}}}, after: holdings{guestA: {cell0: {"VCPU": 2, "MEMORY_MB": 4}}},
+		},
 		"nothing moves": {
 			to: shape{root: {"VCPU": of(8), "DISK_GB": of(9)}}, before: holdings{guestA: {root: {"VCPU": 2, "DISK_GB": 1}, abroad: {"VGPU": 1}}},
 			after: holdings{guestA: {root: {"VCPU": 2, "DISK_GB": 1}, abroad: {"VGPU": 1}}},

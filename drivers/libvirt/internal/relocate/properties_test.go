@@ -169,8 +169,8 @@ func checkOffenders(t *rapid.T, r relocate.Request, err error) {
 		}) {
 			t.Fatalf("an offender that holds nothing there: %s", o)
 		}
-		if !strings.Contains(o.Problem, "openstack resource provider allocation show "+o.Consumer) {
-			t.Fatalf("no remedy: %s", o)
+		if o.Remedy == "" || strings.Contains(o.Remedy, o.Consumer) || !strings.Contains(failed.Remedy, "openstack resource provider allocation show CONSUMER") {
+			t.Fatalf("no remedy, or one for each consumer: %+v", o)
 		}
 		delete(r.Allocations, o.Consumer)
 	}

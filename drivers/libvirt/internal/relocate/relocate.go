@@ -85,7 +85,7 @@ func Move(r Request) (Result, error) {
 	s.offenders = append(s.offenders, s.explain(plan)...)
 	if len(s.offenders) > 0 {
 		slices.SortFunc(s.offenders, byConsumer)
-		return Result{}, &plugins.ReshapeFailed{Reason: fmt.Sprintf("%d allocations cannot be moved to where the inventory goes", len(s.offenders)), Offenders: s.offenders}
+		return Result{}, &plugins.ReshapeFailed{Reason: reason(s.offenders), Offenders: s.offenders, Remedy: s.remedies()}
 	}
 	after, err := plan.Moves.Apply(r.Allocations)
 	if err != nil {

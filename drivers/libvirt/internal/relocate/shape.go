@@ -3,7 +3,6 @@
 package relocate
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -261,8 +260,9 @@ func (s *shape) refuseUnread() {
 		}
 		slices.SortFunc(places, byPlace)
 		for _, place := range places {
-			problem := fmt.Sprintf("it holds %d, and %s", s.Allocations[consumer].Resources[place.Provider][place.Class], s.Unread[consumer])
-			s.offenders = append(s.offenders, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: say(problem, s.remedy(consumer, false))})
+			s.offenders = append(s.offenders, plugins.Offender{
+				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Remedy: s.remedy(consumer, false),
+			})
 		}
 		s.hide(consumer, places)
 	}

@@ -20,9 +20,6 @@ const maxNotes = 50
 // maxUntold is how many consumers one note names.
 const maxUntold = 10
 
-// maxProblem is how much of an offender's problem the agent takes from a driver, in bytes.
-const maxProblem = 512
-
 func byPlace(a, b plugins.Place) int {
 	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
 }
@@ -36,9 +33,8 @@ func (s *shape) unknown(consumer string, places []plugins.Place, cells int) []pl
 	slices.SortFunc(places, byPlace)
 	out := make([]plugins.Offender, 0, len(places))
 	for _, place := range places {
-		problem := fmt.Sprintf("it holds %d, there are %d NUMA cells for that, and the host has no domain of it, so that nobody can tell which it is in",
-			s.Allocations[consumer].Resources[place.Provider][place.Class], cells)
-		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: say(problem, s.remedy(consumer, false))})
+		problem := fmt.Sprintf("the host has no domain of it, so that nobody can tell which of %d NUMA cells it is in", cells)
+		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Remedy: s.remedy(consumer, false)})
 	}
 	return out
 }
@@ -50,19 +46,10 @@ func (s *shape) explain(plan placing.Plan) []plugins.Offender {
 		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
 			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
 		}
-		o.Problem = say(o.Problem, s.remedy(o.Consumer, s.conflicting(plan, o)))
+		o.Remedy = s.remedy(o.Consumer, s.conflicting(plan, o))
 		out = append(out, o)
 	}
 	return out
-}
-
-// say puts a problem and its remedy together. If that is too long, the remedy is whole.
-func say(problem, remedy string) string {
-	const dots, stop = "...", ". "
-	if room := maxProblem - len(remedy) - len(stop); len(problem) > room {
-		problem = strings.ToValidUTF8(problem[:max(room-len(dots), 0)], "") + dots
-	}
-	return problem + stop + remedy
 }
 
 // truly is a problem with a consumer without a domain, as what it is: there may be a domain that nobody could read.
@@ -73,23 +60,39 @@ func (s *shape) truly(consumer, problem string) string {
 	return problem
 }
 
-// remedy is what an operator can do about an offender; conflict says that it is all about a rename.
+// remedy is what an operator can do about an offender; conflict says that it is all about a rename. It is the same for all of the same kind, so
+// that it is told once.
 func (s *shape) remedy(consumer string, conflict bool) string {
-	show := fmt.Sprintf("`openstack resource provider allocation show %s` shows all that it holds", consumer)
 	switch {
 	case conflict:
-		return "First give the class to the devices of this guest alone, start the agent, and then change the others. " + show
+		return "first give the class to the devices of this guest alone, start the agent, and then change the others"
 	case s.Unread[consumer] != "":
-		show += fmt.Sprintf("; look at the domain with `virsh dumpxml %s`, and mend it with virsh edit", consumer)
+		return "look at the domain with `virsh dumpxml CONSUMER`, and mend it with virsh edit"
 	case s.domains[consumer] == nil:
-		show += fmt.Sprintf("; confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete %s` removes what is stale", consumer)
-	default:
-		show += "; migrate the guest away, or make room where it is"
+		return "confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete CONSUMER` removes what is stale"
 	}
+	return "migrate the guest away, or make room where it is"
+}
+
+// remedies are for all offenders.
+func (s *shape) remedies() string {
+	const show = "`openstack resource provider allocation show CONSUMER` shows all that one holds"
 	if s.Unplaced == Guess {
-		return show + "."
+		return show
 	}
-	return show + ". Or set unplaced_consumers = \"guess\" for the driver, and it is put where there is room."
+	return show + ". With unplaced_consumers = \"guess\" for the driver, they are put where there is room"
+}
+
+// reason counts the consumers.
+func reason(offenders []plugins.Offender) string {
+	consumers := map[string]bool{}
+	for _, o := range offenders {
+		consumers[o.Consumer] = true
+	}
+	if len(consumers) == 1 {
+		return "what 1 consumer holds cannot be moved to where the inventory goes"
+	}
+	return fmt.Sprintf("what %d consumers hold cannot be moved to where the inventory goes", len(consumers))
 }
 
 // notes says what an operator should know about a reshape that succeeds.

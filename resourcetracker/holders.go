@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// Holders is a [Placement] that can tell who holds what of a provider, see [reportclient.Client.Holders].
+type Holders interface {
+	// Holders returns amounts by consumer and resource class.
+	Holders(ctx context.Context, provider string) (map[string]map[string]int64, error)
+}
+
+// maxHolders is how many consumers are named of each inventory that retires.
+const maxHolders = 10
+
+// holders are the consumers of what retires. They are for people: what cannot be read is left out, and the pass goes on.
+//
+// Cost: one GET for each provider of which something retires, each time that its usage is read anew (see usages), and none otherwise.
+func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []ownership.Retiring) map[plugins.Place][]string {
+	placement, can := t.config.Placement.(Holders)
+	if !can {
+		return nil
+	}
+	out := map[plugins.Place][]string{}
+	for _, r := range retiring {
+		u, read := state.used[r.Provider]
+		if r.Class == "" || !read {
+			continue
+		}
+		if u.holders == nil {
+			all, err := placement.Holders(ctx, r.Provider)
+			if err != nil {
+				t.config.Logger.Debug().Str("driver", t.config.Name).Str("provider", r.Provider).Err(err).Msg("Who holds what retires cannot be read, so it is not told.")
+				continue
+			}
+			u.holders = map[string][]string{}
+			for _, consumer := range slices.Sorted(maps.Keys(all)) {
+				for class, amount := range all[consumer] {
+					if amount > 0 {
+						u.holders[class] = append(u.holders[class], consumer)
+					}
+				}
+			}
+			state.used[r.Provider] = u
+		}
+		out[plugins.Place{Provider: r.Provider, Class: r.Class}] = u.holders[r.Class]
+	}
+	return out
+}
+
+// heldBy names consumers, at most some of them.
+func heldBy(consumers []string) string {
+	switch more := len(consumers) - maxHolders; {
+	case len(consumers) == 0:
+		return ""
+	case more > 0:
+		return fmt.Sprintf(" They are held by the consumers %s and %d more.", strings.Join(consumers[:maxHolders], ", "), more)
+	case len(consumers) == 1:
+		return " They are held by the consumer " + consumers[0] + "."
+	}
+	return " They are held by the consumers " + strings.Join(consumers, ", ") + "."
+}
