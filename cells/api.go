@@ -123,7 +123,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Logger: cfg.Logger,
 	})
 	a.metrics.Watch(metrics.APISources{
-		Cells: a.store.Cells, States: a.gatherer.States, Pending: a.store.CountPending, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
+		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
 	})
 	return a, nil
 }

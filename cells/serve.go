@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/seldom"
 	"github.com/compute-agent/compute-agent/internal/serve"
 )
 
@@ -103,7 +104,7 @@ func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config
 		WriteTimeout:      longest + answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(connectionLog{logger}, "", 0),
+		ErrorLog:          log.New(connectionLog{logger, seldom.New(time.Minute, time.Now)}, "", 0),
 	}
 	if config != nil {
 		l = tls.NewListener(l, config)
@@ -112,9 +113,29 @@ func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config
 }
 
 // connectionLog takes the lines that net/http logs, which are about single connections.
-type connectionLog struct{ log zerolog.Logger }
+type connectionLog struct {
+	log  zerolog.Logger
+	told *seldom.Seldom // addresses whose handshakes failed
+}
+
+// handshakeFailed is how net/http begins a line about a handshake.
+const handshakeFailed = "http: TLS handshake error from "
 
 func (c connectionLog) Write(line []byte) (int, error) {
-	c.log.Debug().Str("connection", strings.TrimSpace(string(line))).Msg("A connection went wrong; others are not affected.")
+	text := strings.TrimSpace(string(line))
+	// One that ends without a word is a probe of a balancer, and no client that is to be let in.
+	if about, is := strings.CutPrefix(text, handshakeFailed); is && !strings.HasSuffix(text, ": EOF") {
+		from, why, _ := strings.Cut(about, ": ")
+		if host, _, err := net.SplitHostPort(from); err == nil {
+			from = host
+		}
+		if c.told.Now(from) {
+			c.log.Warn().Str("address", from).Str("why", why).
+				Str("remedy", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// is to say https://").
+				Msg("A client and this process could not agree on TLS, so it is not served. That it tries again is told of once a minute.")
+			return len(line), nil
+		}
+	}
+	c.log.Debug().Str("connection", text).Msg("A connection went wrong; others are not affected.")
 	return len(line), nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -93,10 +94,17 @@ func (a *API) look(ctx context.Context) Readiness {
 		a.cfg.Logger.Warn().Err(err).Msg("The compute API says that it is not ready, because its database cannot be read. Do what the error says.")
 		return Readiness{Lines: []string{"not ready: the API database cannot be read"}}
 	}
+	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
+	if err != nil {
+		databases = nil // a line says less
+	}
 	answers := gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
 	var found Readiness
 	for _, c := range answers {
 		line := c.Cell.Name + ": " + c.State.String()
+		if c.State == gather.OK && c.Err == nil && c.Value.Revision > 0 && !databases[c.Cell.UUID].Fits(apidb.CellMark{Epoch: c.Value.Epoch, Revision: c.Value.Revision}) {
+			line += ", other database"
+		}
 		if c.Cell.Disabled {
 			line += ", disabled"
 		}

@@ -168,6 +168,14 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	ready(t, socket, 503, "not ready: no cell that has hosts is up\ncell0: up\ncell1: failed\ncell2: failed, disabled\n")
 	during(t, newCell(t, t.TempDir(), "cell1").Serve, listen(t, filepath.Join(dir, "cell1.sock")))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up\ncell2: failed, disabled\n")
+	known, err := api.Store().Cells(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Store().AcceptCell(t.Context(), known[1].UUID, apidb.CellMark{Epoch: "of before", Revision: 7}); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, socket, 200, "ready\ncell0: up\ncell1: up, other database\ncell2: failed, disabled\n")
 
 	if err := api.Close(); err != nil {
 		t.Fatal(err)

@@ -46,6 +46,36 @@ type Cell struct {
 // IsCell0 reports whether it is the cell without hosts.
 func (c Cell) IsCell0() bool { return c.UUID == Cell0UUID }
 
+// CellMark is which database a cell has, and how far that is: its epoch, and the revision of its last change.
+type CellMark struct {
+	Epoch    string
+	Revision int64
+}
+
+// CellDatabase is what is known of the database of a cell. That of a cell that never told is nothing but the CellUUID.
+type CellDatabase struct {
+	CellUUID string
+	// Known is the database that is the cell's, with the highest revision that was seen of it.
+	Known CellMark
+	// Suspect is what was seen instead, when that began: another database, or an older copy of it. Nil: nothing else. It stays until an operator has
+	// accepted what there is; another database is also forgotten when the known one is back.
+	Suspect *CellMark
+	// Since is when that was found out.
+	Since time.Time
+}
+
+// Fits says whether an answer comes from the database that is the cell's. The answer must have been asked for after d was read, since the revision
+// goes on. An older copy does not become the right one by having as many changes: once there was one, nothing fits.
+func (d CellDatabase) Fits(seen CellMark) bool {
+	switch {
+	case d.Known.Epoch == "":
+		return true // the first contact
+	case d.Suspect != nil && d.Suspect.Epoch == d.Known.Epoch:
+		return false
+	}
+	return seen.Epoch == d.Known.Epoch && seen.Revision >= d.Known.Revision
+}
+
 // Node is a compute node that is mapped to a host and so to a cell.
 type Node struct {
 	UUID     string // of its root provider
@@ -152,6 +182,15 @@ type Store interface {
 	UpdateCell(ctx context.Context, c Cell) error
 	// DeleteCell removes a cell. [ErrInUse] if hosts or servers are mapped to it; with force only servers that are not queued for delete keep it.
 	DeleteCell(ctx context.Context, uuid string, force bool) error
+
+	// CellDatabases are what is known of the databases of cells, by the uuids of those that told of it.
+	CellDatabases(ctx context.Context) (map[string]CellDatabase, error)
+	// SawCell notes which database a cell was seen to have, and returns what is known now. before is what was known before the cell was asked: what
+	// does not fit that, and still does not fit, makes the database suspect. [ErrNotFound] for a cell that is not there. Nothing is written when
+	// nothing is new.
+	SawCell(ctx context.Context, before CellDatabase, seen CellMark) (CellDatabase, error)
+	// AcceptCell makes the database of a cell the right one, whatever was known. [ErrNotFound] for a cell that is not there.
+	AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error
 
 	// MapNodes maps nodes and their hosts to cells. [ErrExists], naming the host or node, for one that is mapped to another cell or host.
 	MapNodes(ctx context.Context, nodes []Node) error

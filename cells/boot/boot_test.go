@@ -3,19 +3,16 @@
 package boot_test
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
@@ -128,38 +125,56 @@ func limits(instances, cores, ram int64) func(*boot.Options, *quota.Options) {
 func TestNoValidHost(t *testing.T) {
 	big := small
 	big.VCPUs = 100
-	disabled := true
+	disabled, intruder := true, uuid.NewString()
 	cases := map[string]struct {
+		why    string // of the field of the log that counts the node
 		before func(*world)
+		after  func(*world)
 		change func(*boot.Request)
 	}{
-		"too big":      {change: func(r *boot.Request) { r.Server.Flavor = big }},
-		"another zone": {change: func(r *boot.Request) { r.Server.Zone = "elsewhere" }},
-		"no such host": {change: func(r *boot.Request) { r.Host = "elsewhere" }},
-		"a trait that nobody has": {change: func(r *boot.Request) {
+		"too big":      {why: "not_offered", change: func(r *boot.Request) { r.Server.Flavor = big }},
+		"another zone": {why: "other_zone", change: func(r *boot.Request) { r.Server.Zone = "elsewhere" }},
+		"no such host": {why: "not_the_forced_host", change: func(r *boot.Request) { r.Host = "elsewhere" }},
+		"a trait that nobody has": {why: "not_offered", change: func(r *boot.Request) {
 			r.Server.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
 		}},
 		"a class that nobody knows": {change: func(r *boot.Request) { r.Server.Flavor.ExtraSpecs = map[string]string{"resources:CUSTOM_GOLD": "1"} }},
-		"the cell is down":          {before: func(w *world) { w.sites[1].link.set(refused) }},
-		"the cell hangs":            {before: func(w *world) { w.sites[1].link.set(hangs) }},
-		"the cell is disabled": {before: func(w *world) {
+		"the cell is down":          {why: "cell_down", before: func(w *world) { w.sites[1].link.set(refused) }},
+		"the cell hangs":            {why: "cell_down", before: func(w *world) { w.sites[1].link.set(hangs) }},
+		"the cell is disabled": {why: "cell_disabled", before: func(w *world) {
 			c := w.sites[1].cell
 			c.Disabled = true
 			w.must(w.store.UpdateCell(ctx, c))
 		}},
-		"the host is silent": {before: func(w *world) { w.pass(boot.Graceful * 5) }},
-		"the host is disabled": {before: func(w *world) {
+		"the host is silent": {why: "service_down", before: func(w *world) { w.pass(boot.Graceful * 5) }},
+		"the host is disabled": {why: "service_disabled", before: func(w *world) {
 			a := w.sites[1].agents[0]
 			services, err := a.cell.Services(ctx)
 			w.must(err)
 			_, err = a.cell.PatchService(ctx, services[0].UUID, wire.ServicePatch{Disabled: &disabled})
 			w.must(err)
 		}},
-		"the node is disabled in Placement": {before: func(w *world) {
+		"the node is disabled in Placement": {why: "not_offered", before: func(w *world) {
 			w.ask("PUT", "/resource_providers/"+w.sites[1].agents[0].node+"/traits",
 				map[string]any{"resource_provider_generation": 1, "traits": []string{"COMPUTE_STATUS_DISABLED"}}, nil)
 		}},
-		"the host is not mapped": {before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
+		"the host is full meanwhile": {why: "refused_meanwhile", before: func(w *world) {
+			node := w.sites[1].agents[0].node
+			w.plink.when(func(r *http.Request) fault {
+				if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/allocations/") {
+					w.ask("PUT", "/allocations/"+intruder, map[string]any{
+						"allocations":         map[string]any{node: map[string]any{"resources": map[string]int{"VCPU": slots}}},
+						"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+					}, nil)
+					w.plink.set(up)
+				}
+				return up
+			})
+		}, after: func(w *world) { w.ask("DELETE", "/allocations/"+intruder, nil, nil) }},
+		"its cell has forgotten the host": {why: "service_missing", before: func(w *world) {
+			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: uuid.NewString(), Name: "x", Host: "x", CellUUID: w.sites[1].cell.UUID}}))
+		}, change: func(r *boot.Request) { r.Server.Flavor = big }},
+		"the host is not mapped": {why: "in_no_cell", before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +192,17 @@ func TestNoValidHost(t *testing.T) {
 				row.Fault.Message != "No valid host was found. There are not enough hosts available." {
 				t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
 			}
+			if said := w.logged(); strings.Count(said, "could not be placed") != 1 || !strings.Contains(said, `"project":"`+row.ProjectID+`"`) ||
+				!strings.Contains(said, `"flavor":"`+row.Flavor.Name+`"`) || c.why != "" && !strings.Contains(said, `"`+c.why+`":1`) {
+				t.Errorf("it is not logged once with %s: %s", c.why, said)
+			}
+			if c.why != "" && c.why != "in_no_cell" && !strings.Contains(row.Fault.Details, " mapped nodes are 1 ") {
+				t.Errorf("the details are %s", row.Fault.Details)
+			}
 			w.sites[1].link.set(up)
+			if c.after != nil {
+				c.after(w)
+			}
 			w.consistent(map[string]bool{uuid: true})
 			if m, _ := w.store.Mapping(ctx, uuid); m.CellUUID != apidb.Cell0UUID {
 				t.Errorf("it is mapped to %s", m.CellUUID)
@@ -364,282 +389,4 @@ func TestStaysInBuild(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestDelete: in each stage of its life.
-func TestDelete(t *testing.T) {
-	t.Run("before it is placed", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.must(w.delete(uuid, false))
-		if err := w.delete(uuid, false); !errors.Is(err, apidb.ErrNotFound) {
-			t.Errorf("the second time: %v", err)
-		}
-		w.schedule()
-		w.consistent(map[string]bool{uuid: false})
-	})
-	t.Run("while it is scheduled", func(t *testing.T) {
-		for _, step := range []string{"claim", "allocate", "insert"} {
-			w := begin(t, []int{1})
-			uuid := w.created()
-			w.boot.SetAfter(func(s string) error {
-				if s != step {
-					return nil
-				}
-				return w.store.AbandonBuild(ctx, uuid) // as another process does
-			})
-			w.schedule()
-			w.boot.SetAfter(nil)
-			if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
-				t.Errorf("%s: it holds %+v %v", step, held, err)
-			}
-			w.consistent(map[string]bool{uuid: false})
-		}
-	})
-	t.Run("placed and not released", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.boot.SetAfter(func(s string) error {
-			if s == "place" {
-				return errors.New("the end")
-			}
-			return nil
-		})
-		w.schedule()
-		w.restart()
-		w.must(w.delete(uuid, false))
-		if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
-			t.Errorf("the build request: %v", err)
-		}
-		w.consistent(map[string]bool{uuid: false})
-	})
-	t.Run("active", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.schedule()
-		w.work()
-		w.sites[1].link.counted()
-		w.plink.counted()
-		w.must(w.delete(uuid, false))
-		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1}, w.sites[1].link.counted())
-		diff(t, map[string]int{}, w.plink.counted())
-		if row := w.row(uuid); row.TaskState != wire.TaskDeleting {
-			t.Errorf("the row is %+v", row)
-		}
-		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
-			t.Error("the mapping is not queued for delete")
-		}
-		w.work()
-		w.consistent(map[string]bool{uuid: false})
-	})
-	t.Run("its host is down", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.schedule()
-		w.work()
-		w.pass(5 * boot.Graceful)
-		w.sites[1].link.counted()
-		w.plink.counted()
-		w.must(w.delete(uuid, false))
-		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1, "POST /v1/servers/{uuid}/freed": 1}, w.sites[1].link.counted())
-		diff(t, map[string]int{"GET /allocations/{uuid}": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
-		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
-			t.Errorf("it holds %+v %v", held, err)
-		}
-		w.consistent(map[string]bool{uuid: false})
-	})
-	t.Run("its host is down, and Placement", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.schedule()
-		w.work()
-		w.pass(5 * boot.Graceful)
-		w.plink.set(refused)
-		w.must(w.delete(uuid, false))
-		w.plink.set(up)
-		w.must(w.boot.Reconcile(ctx))
-		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Nothing() {
-			t.Errorf("it holds %+v %v", held, err)
-		}
-		w.consistent(map[string]bool{uuid: false})
-	})
-	t.Run("its cell is down", func(t *testing.T) {
-		w := begin(t, []int{1})
-		uuid := w.created()
-		w.schedule()
-		w.work()
-		for _, how := range []fault{refused, hangs, rubbish} {
-			w.sites[1].link.set(how)
-			if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
-				t.Errorf("%v", err)
-			}
-			if m, _ := w.store.Mapping(ctx, uuid); m.Queued() {
-				t.Error("the mapping is queued for delete")
-			}
-		}
-		w.sites[1].link.set(lost) // the cell heard of it
-		if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
-			t.Errorf("%v", err)
-		}
-		w.sites[1].link.set(up)
-		w.must(w.boot.Reconcile(ctx))
-		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
-			t.Error("the reconciler did not see that it is deleted")
-		}
-		w.consistent(map[string]bool{uuid: false})
-	})
-}
-
-// TestSoftDelete: deleted softly, restored, and reclaimed.
-func TestSoftDelete(t *testing.T) {
-	w := begin(t, []int{1}, limits(1, 20, 51200), func(b *boot.Options, _ *quota.Options) { b.Reclaim = 10 * boot.Graceful })
-	uuid := w.created()
-	w.schedule()
-	w.work()
-	w.must(w.delete(uuid, true))
-	w.work()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
-	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted || !m.Queued() {
-		t.Errorf("the row is %+v, the mapping %+v", row, m)
-	}
-	_, err = w.boot.Restore(ctx, m)
-	w.must(err)
-	w.work()
-	if row := w.row(uuid); row.VMState != wire.VMActive || w.queued(uuid) {
-		t.Errorf("the row is %+v, queued %v", row, w.queued(uuid))
-	}
-	w.must(w.delete(uuid, true))
-	w.work()
-	other := w.created() // in its place
-	var exceeded *quota.Exceeded
-	if _, err := w.boot.Restore(ctx, m); !errors.As(err, &exceeded) {
-		t.Errorf("restoring over the quota: %v", err)
-	}
-	w.schedule()
-	w.work()
-	w.pass(9 * boot.Graceful)
-	w.beat()
-	w.must(w.boot.Reconcile(ctx))
-	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted {
-		t.Errorf("before its time the row is %+v", row)
-	}
-	w.pass(2 * boot.Graceful)
-	w.beat()
-	w.must(w.boot.Reconcile(ctx))
-	w.work()
-	if row := w.row(uuid); !row.Deleted {
-		t.Errorf("after its time the row is %+v", row)
-	}
-	w.consistent(map[string]bool{uuid: false, other: true})
-}
-
-// TestRestoredWhileOthersAreReclaimed: a server that is restored in the middle of a round of the reconciler is not deleted by it, although it was
-// named at its beginning. Nor is one that was deleted anew.
-func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		w := begin(t, []int{1}, func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
-		alive := map[string]bool{w.created(): true, w.created(): true}
-		w.schedule()
-		w.work()
-		for uuid := range alive {
-			w.must(w.delete(uuid, true))
-		}
-		w.work()
-		w.pass(2 * time.Hour)
-		w.beat()
-		w.sites[1].link.when(func(r *http.Request) fault {
-			if !strings.HasSuffix(r.URL.Path, "/delete") {
-				return up
-			}
-			w.sites[1].link.when(nil)
-			for uuid := range alive {
-				if strings.Contains(r.URL.Path, uuid) {
-					alive[uuid] = false
-					continue
-				}
-				m, err := w.store.Mapping(ctx, uuid)
-				w.must(err)
-				_, err = w.boot.Restore(ctx, m)
-				w.must(err)
-				if again {
-					w.work()
-					w.must(w.delete(uuid, true))
-					w.work()
-				}
-			}
-			return up
-		})
-		w.must(w.boot.Reconcile(ctx))
-		w.work()
-		for uuid, restored := range alive {
-			if row := w.row(uuid); restored == row.Deleted || row.TaskState != "" {
-				t.Errorf("deleted again: %v, restored: %v, the row is %+v", again, restored, row)
-			}
-		}
-	}
-}
-
-// TestRestoreWithoutASpecification: a server whose specification is not there any more is restored as others are, also within the quota.
-func TestRestoreWithoutASpecification(t *testing.T) {
-	for limit, fits := range map[int]bool{1: true, 0: false} {
-		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
-		uuid := w.created()
-		w.schedule()
-		w.work()
-		w.must(w.delete(uuid, true))
-		w.work()
-		db, err := sql.Open("sqlite", w.store.Path())
-		w.must(err)
-		_, err = db.Exec("DELETE FROM request_specs WHERE instance_uuid = ?", uuid)
-		w.must(errors.Join(err, db.Close()))
-		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{quota.Cores: int64(limit)}))
-		m, err := w.store.Mapping(ctx, uuid)
-		w.must(err)
-		_, err = w.boot.Restore(ctx, m)
-		var exceeded *quota.Exceeded
-		if fits && err != nil || !fits && !errors.As(err, &exceeded) {
-			t.Errorf("with %d cores: %v", limit, err)
-		}
-	}
-}
-
-// TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing of what follows.
-func TestNobodyWaitsForTheAnswer(t *testing.T) {
-	w := begin(t, []int{1}, func(b *boot.Options, _ *quota.Options) { b.Reclaim = time.Hour })
-	uuid := w.created()
-	w.schedule()
-	w.work()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
-	// gone is a request whose client goes away while the cell works on it.
-	gone := func(what string) context.Context {
-		asking, leave := context.WithCancel(ctx)
-		link := w.site(m.CellUUID).link
-		link.when(func(r *http.Request) fault {
-			if strings.HasSuffix(r.URL.Path, "/"+what) {
-				leave()
-			}
-			return up
-		})
-		t.Cleanup(func() { link.when(nil); leave() })
-		return asking
-	}
-	w.must(w.boot.Delete(gone("delete"), m, true))
-	if !w.queued(uuid) {
-		t.Error("it is deleted, and that is not noted")
-	}
-	w.work()
-	_, err = w.boot.Restore(gone("restore"), m)
-	w.must(err)
-	if w.queued(uuid) {
-		t.Error("it is restored, and that is not noted")
-	}
-}
-
-func (w *world) queued(uuid string) bool {
-	w.t.Helper()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
-	return m.Queued()
 }

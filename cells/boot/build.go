@@ -45,6 +45,8 @@ type build struct {
 	unmapped   int             // candidates on nodes that no cell is known of
 	more       bool            // Placement may have more candidates than it gave
 	searched   map[string]bool // nodes that were asked for by themselves
+	full       map[string]bool // nodes that Placement offered, and refused to give
+	fault      *wire.Fault     // why it is in cell0
 }
 
 // build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
@@ -70,7 +72,7 @@ func (s *Service) build(ctx context.Context, uuid string, v *view) error {
 	if err != nil {
 		return fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
 	}
-	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}}
+	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
 	return b.place(ctx)
 }
 
@@ -98,8 +100,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 		return b.place(ctx)
 	}
-	return b.nowhere(ctx, fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d hosts were asked for by themselves; %d were tried.",
-		b.candidates, len(targets), b.unmapped, len(b.searched), b.tried))
+	return b.nowhere(ctx, b.whyNowhere(len(targets)))
 }
 
 // tryEach tries targets until one takes the server.
@@ -175,6 +176,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return false, err
 	}
 	if fits, err := b.allocate(ctx, t); !fits || err != nil {
+		b.full[t.node.UUID] = true
 		return false, err
 	}
 	if err := s.step("allocate"); err != nil {
@@ -287,6 +289,9 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	case err != nil:
 		return err
 	}
+	if b.fault != nil {
+		b.sayUnplaced(*b.fault)
+	}
 	if err := b.s.step("place"); err != nil {
 		return err
 	}
@@ -317,7 +322,7 @@ func (b *build) nowhere(ctx context.Context, why string) error {
 		again := !b.allocated && !b.restarted
 		b.allocated, b.held, b.restarted, b.searched = false, nil, true, nil
 		if again {
-			b.tried = 0
+			b.tried, b.full = 0, map[string]bool{}
 			return b.place(ctx)
 		}
 	}
@@ -339,6 +344,7 @@ func (b *build) bury(ctx context.Context, fault wire.Fault) error {
 	}
 	row := b.server
 	row.VMState, row.TaskState, row.PowerState, row.Fault = wire.VMError, "", wire.PowerNoState, &fault
+	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
 	if err != nil {
 		return err

@@ -35,16 +35,26 @@ func (s *Service) discoverAndSay(ctx context.Context) {
 		var report DiscoverReport
 		report, err = Discover(ctx, s.o.Store, s.o.Gatherer, cells)
 		for _, n := range report.Mapped {
-			s.o.Logger.Info().Str("host", n.Host).Str("node", n.Name).Str("uuid", n.UUID).Str("cell", n.CellUUID).Msg("A new host is mapped to its cell, and can take servers.")
+			s.o.Logger.Info().Str("host", n.Host).Str("node", n.Name).Str("uuid", n.UUID).Str("cell", nameOf(cells, n.CellUUID)).Str("cell_uuid", n.CellUUID).Msg("A new host is mapped to its cell, and can take servers.")
 		}
 		for _, c := range s.newConflicts(report.Conflicts) {
-			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", c.Node.CellUUID).
+			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
 				Msg("A host cannot be mapped and gets no servers: its name or its node is known in another place; unmap it there (compute-agent cells manage), or have it report to that cell.")
 		}
 	}
 	if err != nil && ctx.Err() == nil {
 		s.o.Logger.Warn().Err(err).Msg("New hosts could not be looked for; it is tried again.")
 	}
+}
+
+// nameOf is what people call a cell.
+func nameOf(cells []apidb.Cell, uuid string) string {
+	for _, c := range cells {
+		if c.UUID == uuid {
+			return c.Name
+		}
+	}
+	return uuid
 }
 
 // newConflicts are those that were not there the last time: each is told once.

@@ -222,6 +222,9 @@ func TestConflictsAreToldOnce(t *testing.T) {
 	for range 3 {
 		w.boot.DiscoverAndSay(ctx)
 	}
+	if !strings.Contains(w.logged(), `"cell":"cell2"`) || !strings.Contains(w.logged(), "in cell cell1, not cell2") {
+		t.Errorf("the cells are not named:\n%s", w.logged())
+	}
 	if n := strings.Count(w.logged(), "A host cannot be mapped"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, w.logged())
 	}

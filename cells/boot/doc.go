@@ -18,6 +18,9 @@
 // placed nowhere, at Release when it is. What no build request leads to any more the reconciler finds: claims, hidden rows, deleted
 // rows whose allocations are left, flags that say something else than the cell.
 //
+// A cell that has lost its database, or has an older copy of it, is noticed by the epoch and the revision in what it answers to the reconciler, which
+// then leaves it alone until the right one is back or an operator has accepted what there is: see [Compare].
+//
 // A time-out is never read as "not done": what may have happened is either repeated so that repeating changes nothing (Release,
 // Delete), or left to be found by what was written before it (a claim before allocations, a hidden row before a decision).
 //

@@ -20,13 +20,18 @@ func (s *Service) reconcileAndSay(ctx context.Context) {
 	}
 }
 
-// reconcile goes round once. A cell that is down is left for later; other errors do not keep it from the rest.
+// reconcile goes round once. A cell that is down is left for later, and so is one that has another database than its own; other errors do not keep it
+// from the rest.
 func (s *Service) reconcile(ctx context.Context) error {
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
 	}
 	errs := []error{s.clearClaims(ctx)}
+	databases, err := s.o.Store.CellDatabases(ctx) // before they are asked
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
 		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
 	})
@@ -36,6 +41,11 @@ func (s *Service) reconcile(ctx context.Context) error {
 		}
 		if a.Err != nil {
 			errs = append(errs, fmt.Errorf("asking cell %s what is unfinished: %w", a.Cell.Name, a.Err))
+			continue
+		}
+		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID], apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
+		if err != nil || !trusted {
+			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.compare(ctx, a.Cell))
@@ -105,6 +115,13 @@ func (s *Service) clearClaim(ctx context.Context, uuid string, released time.Tim
 		}
 		if state, known := states[uuid]; known && !state.Deleted {
 			return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid)) // its cell accounts for it
+		}
+		trusted, err := s.trusted(ctx, cell)
+		if errors.Is(err, gather.ErrDown) {
+			return nil
+		}
+		if err != nil || !trusted {
+			return err
 		}
 	}
 	if err := s.o.Placement.Release(ctx, uuid); err != nil {
@@ -263,6 +280,11 @@ func (s *Service) correct(ctx context.Context, cell apidb.Cell, uuids []string) 
 			m, err := s.o.Store.Mapping(ctx, uuid)
 			if err != nil {
 				return err
+			}
+			if m.Queued() { // rare: after a restore whose process died. It may be another database that answers since this round began.
+				if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
+					return err
+				}
 			}
 			s.o.Logger.Info().Str("server", uuid).Str("cell", cell.Name).Bool("queued_for_delete", !m.Queued()).
 				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")

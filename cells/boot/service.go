@@ -80,6 +80,7 @@ type Service struct {
 	mu        sync.Mutex
 	conflicts map[apidb.Node]bool  // hosts that could not be mapped, and were told of
 	cursor    map[string]int64     // by cell: the mapping up to which the reconciler came
+	suspects  map[string]time.Time // by cell: since when its database is suspect, as was told
 	released  map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
 }
 
@@ -110,7 +111,7 @@ func New(o Options) (*Service, error) {
 		o.Now = time.Now
 	}
 	return &Service{
-		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{},
+		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
 		busy: busy{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
 	}, nil
 }

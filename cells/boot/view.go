@@ -46,6 +46,7 @@ type hosts struct {
 	cells    map[string]apidb.Cell
 	nodes    map[string]apidb.Node // by uuid
 	services map[hostKey]wire.Service
+	down     map[string]bool // cells, by uuid
 }
 
 type hostKey struct{ cell, host string }
@@ -65,7 +66,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the mapped nodes: %w", err)
 	}
-	h := &hosts{cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]wire.Service{}}
+	h := &hosts{cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]wire.Service{}, down: map[string]bool{}}
 	var used []apidb.Cell
 	for _, c := range cells {
 		h.cells[c.UUID] = c
@@ -78,6 +79,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	}
 	answers := gather.All(ctx, v.s.o.Gatherer, used, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) })
 	for _, a := range answers {
+		h.down[a.Cell.UUID] = a.Err != nil
 		for _, service := range a.Value { // none of a cell that is down
 			h.services[hostKey{a.Cell.UUID, service.Host}] = service
 		}
@@ -119,14 +121,8 @@ func (h *hosts) targets(candidates []placing.Candidate, spec apidb.RequestSpec, 
 
 // able reports whether the host of a node takes servers, and this one, and in which zone it is.
 func (h *hosts) able(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
-	service, known := h.services[hostKey{node.CellUUID, node.Host}]
-	if !known || !service.Up || service.Disabled { // also of cells that are down, disabled, or gone
-		return "", false
-	}
-	if zone = service.Zone; zone == "" {
-		zone = defaultZone
-	}
-	return zone, (spec.Host == "" || spec.Host == node.Host) && (spec.Node == "" || spec.Node == node.Name) && (spec.Zone == "" || spec.Zone == zone)
+	zone, why := h.unfit(node, spec, defaultZone)
+	return zone, why == takes
 }
 
 // forced are the nodes that an administrator chose; nil if none did.

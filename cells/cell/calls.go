@@ -33,6 +33,7 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/survey", theAPI, c.getSurvey},
 		{"GET", "/v1/services", theAPI, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", theAPI, c.patchService},
+		{"DELETE", "/v1/services/{uuid}", theAPI, c.deleteService},
 		{"GET", "/v1/compute-nodes", theAPI, c.getComputeNodes},
 		{"POST", "/v1/compute-nodes/mapped", theAPI, c.postMapped},
 		{"PUT", "/v1/hosts/{host}", theHost, c.putHost},
@@ -46,7 +47,7 @@ func (c *Cell) getCell(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.CellInfo{Name: info.Name, Epoch: info.Epoch, Version: c.config.Version, Now: c.moment().Now}, nil
+	return wire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Version: c.config.Version, Now: c.moment().Now}, nil
 }
 
 func (c *Cell) queryServers(r *http.Request) (any, error) {
@@ -165,9 +166,17 @@ func (c *Cell) freed(r *http.Request) (any, error) {
 }
 
 func (c *Cell) getSurvey(r *http.Request) (any, error) {
-	q, err := readQuery(r, "project_id")
+	q, err := readQuery(r, "project_id", "only")
 	if err != nil {
 		return nil, err
+	}
+	switch only := q.text("only"); only {
+	case "":
+	case wire.OnlyUsage:
+		usage, err := c.config.Store.Usage(r.Context(), q.text("project_id"))
+		return wire.Survey{Usage: usage, Services: []wire.Service{}, Nodes: []wire.ComputeNode{}}, err
+	default:
+		return nil, badRequest("only is %.64q, not %s.", only, wire.OnlyUsage)
 	}
 	return c.config.Store.Survey(r.Context(), q.text("project_id"), c.moment())
 }
@@ -192,6 +201,21 @@ func (c *Cell) patchService(r *http.Request) (any, error) {
 	service, err := c.config.Store.PatchService(r.Context(), uuid, patch, c.moment())
 	c.rings(service.Host, err)
 	return service, err
+}
+
+func (c *Cell) deleteService(r *http.Request) (any, error) {
+	uuid, err := pathUUID(r)
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.config.Store.DeleteService(r.Context(), uuid, c.moment())
+	if err != nil {
+		return nil, err
+	}
+	c.rings(service.Host, nil)
+	c.config.Logger.Info().Str("host", service.Host).Str("service", uuid).
+		Msg("A host was removed with its nodes, because an administrator deleted its service. If its agent reports here again, it is a new one.")
+	return nil, nil
 }
 
 func (c *Cell) getComputeNodes(r *http.Request) (any, error) {

@@ -36,6 +36,7 @@ var everyCall = []struct {
 	{"GET", "/v1/survey?project_id=p1", "", "api", 200},
 	{"GET", "/v1/services", "", "api", 200},
 	{"PATCH", "/v1/services/" + sid(9), `{"disabled":true}`, "api", 404},
+	{"DELETE", "/v1/services/" + sid(9), "", "api", 404},
 	{"GET", "/v1/compute-nodes?unmapped=true", "", "api", 200},
 	{"POST", "/v1/compute-nodes/mapped", `{"uuids":[]}`, "api", 204},
 	{"PUT", "/v1/hosts/h1", `{"version":"1","nodes":[]}`, "h1", 200},
@@ -108,6 +109,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/servers/unfinished?hidden_for=1&hidden_for=2", nil, 400, wire.CodeBadRequest},
 		{"GET", "/v1/services?host=h1", nil, 400, wire.CodeBadRequest},
 		{"GET", "/v1/survey?project_id=%zz", nil, 400, wire.CodeBadRequest},
+		{"GET", "/v1/survey?only=hosts", nil, 400, wire.CodeBadRequest},
 		{"GET", "/v1/compute-nodes?unmapped=perhaps", nil, 400, wire.CodeBadRequest},
 		{"PATCH", "/v1/services/" + sid(9), `{}`, 404, wire.CodeNotFound},
 		{"POST", "/v1/compute-nodes/mapped", `{"uuids":["x"]}`, 400, wire.CodeBadRequest},
@@ -218,18 +220,25 @@ func TestUnfinished(t *testing.T) {
 	}
 	w.refused(409, wire.CodeConflict, "POST", "/v1/servers/"+sid(4)+"/restore", nil) // it is not softly deleted yet
 	at := "/v1/servers/unfinished?"
+	info := do[wire.CellInfo](w, "GET", "/v1/cell", nil)
+	if info.Epoch == "" || info.Revision < 10 {
+		t.Errorf("the cell is %+v", info)
+	}
 	same(t, "with all times", do[wire.Unfinished](w, "GET", at+"hidden_for=0&reclaim_after=1", nil), wire.Unfinished{
+		Epoch: info.Epoch, Revision: info.Revision,
 		Hidden:      []wire.UnfinishedServer{one(1, 0), one(2, 5*time.Second)},
 		Unfreed:     []wire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
 		Reclaimable: []wire.UnfinishedServer{one(3, 5*time.Second), one(4, 5*time.Second)},
 	})
 	same(t, "with later times", do[wire.Unfinished](w, "GET", at+"hidden_for=122&reclaim_after=122", nil), wire.Unfinished{
+		Epoch: info.Epoch, Revision: info.Revision,
 		Hidden:  []wire.UnfinishedServer{one(1, 0)},
 		Unfreed: []wire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
 	})
 	w.call("freed", 5)
 	w.call("discard", 1)
-	same(t, "without reclaiming", do[wire.Unfinished](w, "GET", at, nil), wire.Unfinished{Hidden: []wire.UnfinishedServer{one(2, 5*time.Second)}})
+	info = do[wire.CellInfo](w, "GET", "/v1/cell", nil)
+	same(t, "without reclaiming", do[wire.Unfinished](w, "GET", at, nil), wire.Unfinished{Epoch: info.Epoch, Revision: info.Revision, Hidden: []wire.UnfinishedServer{one(2, 5*time.Second)}})
 }
 
 func TestStatesAndSurvey(t *testing.T) {
@@ -257,6 +266,7 @@ func TestStatesAndSurvey(t *testing.T) {
 		t.Errorf("the services are %+v", survey.Services)
 	}
 	same(t, "the nodes", survey.Nodes, []wire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node"}})
+	same(t, "without hosts", do[wire.Survey](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), wire.Survey{Usage: survey.Usage, Services: []wire.Service{}, Nodes: []wire.ComputeNode{}})
 	if got := do[wire.Survey](w, "GET", "/v1/survey?project_id=nobody", nil).Usage; got != (wire.Usage{}) {
 		t.Errorf("nobody uses %+v", got)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/seldom"
 )
 
 // Config is what a cell is made of.
@@ -43,6 +44,8 @@ type Cell struct {
 	config Config
 	routes *http.ServeMux
 	bells  bells
+	// refused says whose refusals are to be told of.
+	refused *seldom.Seldom
 
 	waiting atomic.Int64 // requests in work
 }
@@ -72,7 +75,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c}
+	cell := &Cell{config: c, refused: seldom.New(time.Minute, c.Now)}
 	cell.routes = cell.routed()
 	return cell, nil
 }

@@ -3,6 +3,7 @@
 package cell_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,50 @@ func TestLifeOfAHost(t *testing.T) {
 	}
 	if got := do[wire.Service](w, "PATCH", "/v1/services/"+s.UUID, wire.ServicePatch{ForcedDown: &no}); !got.Up {
 		t.Errorf("no longer forced down: %+v", got)
+	}
+}
+
+// TestServiceIsDeleted: a host is forgotten with its nodes when it has no servers and its agent is silent, and not before; it can come back.
+func TestServiceIsDeleted(t *testing.T) {
+	w := begin(t)
+	id := w.register("h1").Service.UUID
+	w.register("h2")
+	refused := func(why string, status int, code wire.Code) {
+		t.Helper()
+		got := w.send("DELETE", "/v1/services/"+id, nil)
+		if got.Code != status || !strings.Contains(got.Body.String(), `"code":"`+string(code)+`"`) {
+			t.Errorf("%s: %d %s", why, got.Code, got.Body)
+		}
+	}
+	refused("it lives", 409, wire.CodeConflict)
+	yes := true
+	do[wire.Service](w, "PATCH", "/v1/services/"+id, wire.ServicePatch{ForcedDown: &yes})
+	refused("it lives, and is forced down", 409, wire.CodeConflict)
+	w.active(1, "h1")
+	w.pass(time.Hour)
+	refused("it has a server", 409, wire.CodeInUse)
+	do[wire.DeleteAnswer](w, "POST", "/v1/servers/"+sid(1)+"/delete", wire.DeleteRequest{Kind: wire.DeleteNormal})
+	do[wire.Server](w, "PUT", "/v1/servers/"+sid(2), building(2, "h1"))
+	refused("a server is about to come", 409, wire.CodeInUse)
+	w.send("POST", "/v1/servers/"+sid(2)+"/discard", nil)
+	if got := w.send("DELETE", "/v1/services/"+id, nil); got.Code != 204 {
+		t.Errorf("not deleted: %d %s", got.Code, got.Body)
+	}
+	services := do[map[string][]wire.Service](w, "GET", "/v1/services", nil)["services"]
+	nodes := do[map[string][]wire.ComputeNode](w, "GET", "/v1/compute-nodes", nil)["compute_nodes"]
+	if len(services) != 1 || services[0].Host != "h2" || len(nodes) != 1 || nodes[0].Host != "h2" {
+		t.Errorf("left are %+v, %+v", services, nodes)
+	}
+	refused("it is gone", 404, wire.CodeNotFound)
+	if back := w.register("h1").Service; back.UUID == id || back.ForcedDown || back.ID == 1 {
+		t.Errorf("back: %+v", back)
+	}
+	if items := w.work("h1", 0, "").Items; len(items) != 1 || items[0].Want != wire.WantGone {
+		t.Errorf("the guest of a server that was deleted without its host: %+v", items)
+	}
+	do[wire.HostState](w, "PUT", "/v1/hosts/h1", wire.HostReport{Stopping: true})
+	if got := w.send("DELETE", "/v1/services/"+services[0].UUID, nil); got.Code != 204 { // silent for an hour
+		t.Errorf("h2: %d %s", got.Code, got.Body)
 	}
 }
 

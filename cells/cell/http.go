@@ -90,8 +90,8 @@ func (c *Cell) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
-	if err := c.config.Auth.admit(r, one.need, r.PathValue("host")); err != nil {
-		c.turnAway(w, r, err)
+	if who, err := c.config.Auth.admit(r, one.need, r.PathValue("host")); err != nil {
+		c.turnAway(w, r, one, who, err)
 		return
 	}
 	if err := c.meant(r); err != nil {
@@ -139,7 +139,7 @@ func (c *Cell) refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // turnAway answers a request of somebody who is not known, or may not.
-func (c *Cell) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+func (c *Cell) turnAway(w http.ResponseWriter, r *http.Request, one call, who caller, err error) {
 	var refusal *wire.Error
 	var unknown *authn.Unauthenticated
 	switch {
@@ -152,6 +152,9 @@ func (c *Cell) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		c.config.Logger.Error().Err(err).Msg("Who sends a request could not be found out, so it was refused. Look at the error.")
 		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "Who sends the request could not be found out now."}
+	}
+	if refusal.Status < http.StatusInternalServerError {
+		c.warn(r, one, who, refusal)
 	}
 	c.refuse(w, r, refusal)
 }

@@ -28,6 +28,7 @@ type Auth struct {
 
 // caller is who sends a request.
 type caller struct {
+	user string // of its token
 	api  bool
 	host func(name string) bool // whether it is the agent of that host
 }
@@ -48,9 +49,9 @@ func Tokens(tokens authn.Authenticator) Auth {
 		}
 		agent := p.HasRole(RoleAgent)
 		if !agent && !p.HasRole(RoleAPI) {
-			return caller{}, forbidden("The token is of neither role that a cell knows: " + RoleAPI + " or " + RoleAgent + ".")
+			return caller{user: p.User}, forbidden("The token is of neither role that a cell knows: " + RoleAPI + " or " + RoleAgent + ".")
 		}
-		return caller{api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
+		return caller{user: p.User, api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
 	}}
 }
 
@@ -98,17 +99,16 @@ const (
 )
 
 // admit finds out who sends a request, and refuses who may not.
-func (a Auth) admit(r *http.Request, need right, host string) error {
+func (a Auth) admit(r *http.Request, need right, host string) (caller, error) {
 	who, err := a.identify(r)
 	switch {
 	case err != nil:
-		return err
 	case need == theAPI && !who.api:
-		return forbidden("This call is for the compute API.")
+		err = forbidden("This call is for the compute API.")
 	case need == theHost && !who.host(host):
-		return forbidden("This call is for the agent of that host.")
+		err = forbidden("This call is for the agent of that host.")
 	}
-	return nil
+	return who, err
 }
 
 func forbidden(message string) error {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -86,6 +87,45 @@ func TestWhoMayDoWhat(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRefusalsAreLogged: who is turned away is told of with what lets them in, each once a minute.
+func TestRefusalsAreLogged(t *testing.T) {
+	tokens, err := authn.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		auth   cell.Auth
+		target string
+		change func(*http.Request)
+		says   []string
+	}{
+		"a wrong host":         {cell.MutualTLS([]string{"api"}), "/v1/hosts/h1/work", withCertificate("h2"), []string{`"certificate":["h2"]`, `"host":"h1"`, "agent.host"}},
+		"no API":               {cell.MutualTLS([]string{"api"}), "/v1/services", withCertificate("apj"), []string{`"certificate":["apj"]`, "/v1/services", "api_names"}},
+		"a token's wrong host": {cell.Tokens(tokens), "/v1/hosts/h1/work", withToken("t-h2"), []string{`"user":"h2"`, `"host":"h1"`, "token_file"}},
+		"no token's":           {cell.Tokens(tokens), "/v1/services", withToken("secret-x"), []string{`"address":"192.0.2.1"`, "role compute-api"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, func(config *cell.Config) { config.Auth = c.auth })
+			for range 3 {
+				send(t, w.cell, "GET", c.target, nil, c.change)
+			}
+			said := w.log.String()
+			if strings.Count(said, "A request was refused") != 1 || !strings.Contains(said, `"level":"warn"`) || strings.Contains(said, "secret-x") {
+				t.Errorf("3 refusals, and the log is %s", said)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(said, part) {
+					t.Errorf("no %s in %s", part, said)
+				}
+			}
+			w.pass(time.Minute)
+			if send(t, w.cell, "GET", c.target, nil, c.change); strings.Count(w.log.String(), "A request was refused") != 2 {
+				t.Errorf("a minute later the log is %s", w.log.String())
+			}
+		})
 	}
 }
 

@@ -14,7 +14,13 @@ import (
 
 // fetch sends one request that is answered with a T, which check looks at. Check may be nil. With an error there is no T.
 func fetch[T any](ctx context.Context, c *Client, method, path string, body any, check func(*T) error) (T, error) {
-	var answer, none T
+	var answer T
+	return fetchInto(ctx, c, method, path, body, answer, check)
+}
+
+// fetchInto is fetch into an answer that holds something already.
+func fetchInto[T any](ctx context.Context, c *Client, method, path string, body any, answer T, check func(*T) error) (T, error) {
+	var none T
 	err := c.ask(ctx, method, path, body, &answer, func() error {
 		if check == nil {
 			return nil

@@ -19,14 +19,23 @@ func (c *Client) Cell(ctx context.Context) (wire.CellInfo, error) {
 	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *wire.CellInfo) error { return ofDatabase(info.Epoch) })
 }
 
+// mostRoom is for how many rows of a page there is room before it comes.
+const mostRoom = 64
+
 // Servers asks for a page.
 func (c *Client) Servers(ctx context.Context, q wire.ServerQuery) (wire.ServerPage, error) {
-	type answer struct {
-		Rows list[wire.Row] `json:"rows"`
-		More bool           `json:"more"`
-	}
-	page, err := fetch(ctx, c, http.MethodPost, "/v1/servers/query", q, func(a *answer) error { return a.Rows.given("rows") })
-	return wire.ServerPage{Rows: page.Rows.items, More: page.More}, err
+	// Pages are most of what is read at all, so this is no list, which is read twice. That there are no rows in the answer, not even none, is seen by
+	// the key of a row that is put there before, and that nothing else has.
+	absent := wire.Key{nil}
+	room := wire.ServerPage{Rows: make([]wire.Row, 1, max(1, min(q.Limit, mostRoom)))}
+	room.Rows[0].Key = absent
+	page, err := fetchInto(ctx, c, http.MethodPost, "/v1/servers/query", q, room, func(p *wire.ServerPage) error {
+		if len(p.Rows) == 1 && len(p.Rows[0].Key) == 1 && &p.Rows[0].Key[0] == &absent[0] {
+			return broken("an answer without %q, or a row without a key", "rows")
+		}
+		return nil
+	})
+	return page, err
 }
 
 // Server asks for one server.
@@ -98,12 +107,22 @@ func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Du
 
 // Survey asks for all that a boot has to know.
 func (c *Client) Survey(ctx context.Context, projectID string) (wire.Survey, error) {
+	return c.survey(ctx, url.Values{"project_id": {projectID}})
+}
+
+// Usage asks for what a project has, and not for the hosts: what quotas need.
+func (c *Client) Usage(ctx context.Context, projectID string) (wire.Usage, error) {
+	survey, err := c.survey(ctx, url.Values{"project_id": {projectID}, "only": {wire.OnlyUsage}})
+	return survey.Usage, err
+}
+
+func (c *Client) survey(ctx context.Context, query url.Values) (wire.Survey, error) {
 	type answer struct {
 		Usage    *wire.Usage            `json:"usage"`
 		Services list[wire.Service]     `json:"services"`
 		Nodes    list[wire.ComputeNode] `json:"nodes"`
 	}
-	path := "/v1/survey?" + url.Values{"project_id": {projectID}}.Encode()
+	path := "/v1/survey?" + query.Encode()
 	survey, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error {
 		if a.Usage == nil {
 			return broken("an answer without usage")
@@ -137,6 +156,16 @@ func (c *Client) PatchService(ctx context.Context, uuid string, patch wire.Servi
 		}
 		return nil
 	})
+}
+
+// DeleteService has the cell forget a host that is gone, and its nodes. It is refused (in use) while the host has servers, and (conflict) while its
+// agent lives.
+func (c *Client) DeleteService(ctx context.Context, uuid string) error {
+	path, err := under("/v1/services/", uuid, "")
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, http.MethodDelete, path, nil, nil, nil)
 }
 
 // ComputeNodes asks for the nodes of all hosts, or only those that are not mapped yet.

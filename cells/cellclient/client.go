@@ -174,7 +174,7 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	if resp.ContentLength > maxAnswer {
 		return broken("an answer of %d bytes, more than the %d that are read", resp.ContentLength, maxAnswer)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := readAll(resp)
 	if err != nil {
 		return &Failure{Kind: within(ctx, err), Sent: true, Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
 	}
@@ -194,6 +194,19 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	default:
 		return broken("status %d", status)
 	}
+}
+
+// mostBuffer is how much room is made for an answer because it is said to have so many bytes.
+const mostBuffer = 1 << 20
+
+// readAll reads a body, of which a little more than maxAnswer at most.
+func readAll(resp *http.Response) ([]byte, error) {
+	var data bytes.Buffer
+	if resp.ContentLength > 0 {
+		data.Grow(int(min(resp.ContentLength, mostBuffer)) + bytes.MinRead) // with room for finding its end
+	}
+	_, err := data.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+	return data.Bytes(), err
 }
 
 func readAnswer(resp *http.Response, data []byte, out any) error {
@@ -219,7 +232,13 @@ func readAnswer(resp *http.Response, data []byte, out any) error {
 	return nil
 }
 
+// plainToTLS is the whole answer of a server of net/http that speaks TLS to a request without; that of others is of no use either.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server.\n"
+
 func readRefusal(resp *http.Response, data []byte) error {
+	if resp.TLS == nil && resp.StatusCode == http.StatusBadRequest && string(data) == plainToTLS {
+		return broken("it speaks TLS: use https:// in its URL")
+	}
 	if err := checkJSON(resp); err != nil {
 		return err
 	}
@@ -238,9 +257,13 @@ func readRefusal(resp *http.Response, data []byte) error {
 }
 
 func checkJSON(resp *http.Response) error {
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	content := resp.Header.Get("Content-Type")
+	if content == "application/json" {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(content)
 	if err != nil || media != "application/json" {
-		return broken("status %d with content of type %q, not application/json: is it a cell?", resp.StatusCode, resp.Header.Get("Content-Type"))
+		return broken("status %d with content of type %q, not application/json: is it a cell?", resp.StatusCode, content)
 	}
 	return nil
 }

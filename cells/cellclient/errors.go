@@ -4,6 +4,7 @@ package cellclient
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -60,6 +61,13 @@ func IsNotFound(err error) bool { return hasCode(err, wire.CodeNotFound) }
 
 // IsConflict reports whether the cell refused because the state of the server does not allow it, or because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, wire.CodeConflict, wire.CodeExists) }
+
+// IsCertificate reports whether the two sides do not accept each other's certificates, or agree on TLS at all: trying again does not help.
+func IsCertificate(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	var op *net.OpError
+	return errors.As(err, &unverified) || errors.As(err, &op) && op.Op == "remote error" // an alert of the cell's, as crypto/tls has it
+}
 
 // NotSent reports whether an error promises that nothing reached the cell.
 func NotSent(err error) bool {

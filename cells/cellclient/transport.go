@@ -5,6 +5,8 @@ package cellclient
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -68,6 +70,9 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 	conn := tls.Client(plain, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
+		if header := new(tls.RecordHeaderError); errors.As(err, header) && string(header.RecordHeader[:]) == "HTTP/" {
+			err = fmt.Errorf("it does not speak TLS: use http:// in its URL, or have it use TLS (cert_file and key_file): %w", err)
+		}
 		return nil, err
 	}
 	return conn, nil

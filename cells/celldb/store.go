@@ -74,15 +74,20 @@ type Store interface {
 	// States says what became of servers; those that are not there are missing.
 	States(ctx context.Context, uuids []string) ([]wire.ServerState, error)
 	// Unfinished has the servers that are hidden since before the first time, deleted and not freed, and softly deleted since before the
-	// second (zero: none of these). Each at most MaxUnfinished, oldest first.
+	// second (zero: none of these). Each at most MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.
 	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (wire.Unfinished, error)
 
 	// Survey is what a boot asks: what the project uses, and all hosts.
 	Survey(ctx context.Context, projectID string, m Moment) (wire.Survey, error)
+	// Usage is that of a project alone.
+	Usage(ctx context.Context, projectID string) (wire.Usage, error)
 	// Services are those of all hosts, by ID.
 	Services(ctx context.Context, m Moment) ([]wire.Service, error)
 	// PatchService changes a service; its host learns of it.
 	PatchService(ctx context.Context, uuid string, p wire.ServicePatch, m Moment) (wire.Service, error)
+	// DeleteService forgets a host and its nodes, and says what the service was. It is refused while the host has servers that are not deleted
+	// (in use), and while its agent lives (conflict), whether it is forced down or not: with its next report it would be back.
+	DeleteService(ctx context.Context, uuid string, m Moment) (wire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
 	ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error)
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.

@@ -84,6 +84,7 @@ type API struct {
 	log      zerolog.Logger
 	routes   *routeTree
 	inFlight atomic.Int64
+	lost     sparing // by cell: see sayLost
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.

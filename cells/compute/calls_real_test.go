@@ -90,6 +90,24 @@ func TestRealCallsInAnOutage(t *testing.T) {
 		t.Errorf("changed: %v", changed)
 	}
 	ask(admin, "PUT", "/os-services/"+h2, `{"status":"enabled","forced_down":false}`, 200, "")
+	ask(admin, "DELETE", "/os-services/"+h2, "", 409, "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
+	gone := func(stopping bool) {
+		t.Helper()
+		client, err := cellclient.New(cellclient.Config{URL: servers[2].URL})
+		must(err)
+		_, err = client.Report(ctx, "h3", wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: uuid(1003), Name: "h3"}}, Stopping: stopping})
+		must(err)
+	}
+	gone(false)
+	must(c.store.MapNodes(ctx, []apidb.Node{{UUID: uuid(1003), Name: "h3", Host: "h3", CellUUID: cellUUID(2)}}))
+	h3 := hosts("h1", "h2", "h3")[2].(map[string]any)["id"].(string)
+	ask(admin, "DELETE", "/os-services/"+h3, "", 409, "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
+	gone(true)
+	ask(admin, "DELETE", "/os-services/"+h3, "", 204, "")
+	hosts("h1", "h2")
+	if mapped, err := c.store.Hosts(ctx); err != nil || len(mapped) != 2 {
+		t.Errorf("mapped are %v, %v", mapped, err)
+	}
 	used(2)
 	first := ask(member, "POST", "/servers", body, 202, "").body["server"].(map[string]any)["id"].(string)
 	if got := ask(member, "GET", "/servers/"+first, "", 200, "").body["server"].(map[string]any); got["status"] != "BUILD" || got["name"] != "n1" {

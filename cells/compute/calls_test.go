@@ -206,6 +206,8 @@ type fakeServices struct {
 	services []wire.Service
 	// gone is a service that goes between the look at it and its change.
 	gone string
+	// refusal is the code with which a deletion is refused; "": it is not.
+	refusal wire.Code
 }
 
 // servicesOf lets a cell have services; their hosts are mapped to it.
@@ -235,6 +237,13 @@ func (f *fakeServices) answer(r *http.Request, _ int) (*http.Response, error) {
 	at := slices.IndexFunc(f.services, func(s wire.Service) bool { return s.UUID == uuid && uuid != f.gone })
 	if at < 0 {
 		return answer(404, `{"code":"not_found","message":"no such service"}`), nil
+	}
+	if r.Method == http.MethodDelete {
+		if f.refusal != "" {
+			return answer(409, `{"code":"`+string(f.refusal)+`","message":"no"}`), nil
+		}
+		f.services = slices.Delete(f.services, at, at+1)
+		return answer(204, ""), nil
 	}
 	var patch wire.ServicePatch
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {

@@ -66,7 +66,7 @@
 //   - A host that an administrator forces (ZONE:HOST) and that is not there is found out by the scheduler: the server is in error, in cell0.
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
 //   - Services are the nova-compute services of hosts; conductors and schedulers are no processes of their own, so that cell0 has none.
-//   - DELETE /os-services/{id} is a 409 for each service that there is: it would come back with the next word of its host's agent.
+//   - DELETE /os-services/{id} is a 409 also while the agent of the host reports to its cell: it would be back at once. The resource provider stays.
 //   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with its old ones all of a project may.
 //   - Rules of a policy file for calls that are not here have no effect, and the log names them.
 //   - Servers have no networks, volumes, keypairs or security groups: addresses is {}, volumes_attached is [], key_name is null.

@@ -21,6 +21,15 @@ type object struct{ text []byte }
 // list is a JSON array of objects.
 type list []*object
 
+// size is at least how many bytes a list takes.
+func (l list) size() int {
+	n := len("[]")
+	for _, o := range l {
+		n += len(o.text) + len("{},")
+	}
+	return n
+}
+
 // add adds a member. value is a string, *string, bool, int, int64, object, list, []string, map[string]string, time.Time (as Nova writes
 // them: whole seconds, Z) or nil; a nil pointer is null, and a nil list empty.
 func (o *object) add(name string, value any) *object {
@@ -35,8 +44,13 @@ func (o *object) add(name string, value any) *object {
 	return o
 }
 
-// bytes is the object as JSON.
-func (o *object) bytes() []byte { return o.appendTo(make([]byte, 0, len(o.text)+2)) }
+// bytes is the object as JSON. Nothing can be added after it.
+func (o *object) bytes() []byte {
+	if len(o.text) == 0 {
+		return []byte("{}")
+	}
+	return append(o.text, '}')
+}
 
 func (o *object) appendTo(b []byte) []byte {
 	if len(o.text) == 0 {
@@ -80,7 +94,7 @@ func appendValue(b []byte, value any) []byte {
 	case *object:
 		return v.appendTo(b)
 	case list:
-		b = append(b, '[')
+		b = append(slices.Grow(b, v.size()), '[')
 		for i, o := range v {
 			if i > 0 {
 				b = append(b, ',')

@@ -25,13 +25,26 @@ func (a *API) listServers(x *exchange, detail bool) error {
 	if err != nil {
 		return err
 	}
+	view := x.newServerView(x.who.Project)
+	record := view.brief
+	if detail {
+		record = view.whole
+	}
+	// The records of servers that were foreseen while a cell was silent: when its time is over everybody who waited for it goes on at the same moment.
+	ready := map[*wire.Server]*object{}
 	var p page
 	if !l.nothing && l.limit > 0 {
-		if p, err = a.page(x, l); err != nil {
+		if p, err = a.page(x, l, func(rows []wire.Row) {
+			for i := range rows {
+				s := &rows[i].Server
+				if ready[s] == nil {
+					ready[s] = record(s)
+				}
+			}
+		}); err != nil {
 			return err
 		}
 	}
-	view := x.newServerView(x.who.Project)
 	records := make(list, 0, len(p.unknown)+len(p.servers))
 	for i := range p.unknown {
 		if detail {
@@ -41,13 +54,14 @@ func (a *API) listServers(x *exchange, detail bool) error {
 		}
 	}
 	for _, s := range p.servers {
-		if detail {
-			records = append(records, view.whole(s))
+		if o := ready[s]; o != nil {
+			records = append(records, o)
 		} else {
-			records = append(records, view.brief(s))
+			records = append(records, record(s))
 		}
 	}
-	body := new(object).add("servers", records)
+	const others = 1 << 10 // the link to the next page
+	body := (&object{text: make([]byte, 0, records.size()+others)}).add("servers", records)
 	// A page that is full has a link to the next, also if nothing is there; one that ends with an unknown server has none, because the next page
 	// could not begin after it.
 	if len(p.servers) > 0 && len(records) == l.limit {
@@ -66,8 +80,8 @@ type page struct {
 	servers []*wire.Server
 }
 
-// page finds the servers of a list.
-func (a *API) page(x *exchange, l *listRequest) (page, error) {
+// page finds the servers of a list. foreseen is told of those that it may have.
+func (a *API) page(x *exchange, l *listRequest, foreseen func([]wire.Row)) (page, error) {
 	building, after, err := a.building(x, l)
 	if err != nil {
 		return page{}, err
@@ -94,7 +108,7 @@ func (a *API) page(x *exchange, l *listRequest) (page, error) {
 			return page{}, err
 		}
 	}
-	result, err := a.cells.list(x.ctx(), cells, q)
+	result, err := a.cells.list(x.ctx(), cells, q, foreseen)
 	if err != nil {
 		return page{}, err
 	}
@@ -178,7 +192,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error
 		return nil, err
 	}
 	q := wire.ServerQuery{UUIDs: []string{marker}, Deleted: wire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
-	result, err := a.cells.list(x.ctx(), []apidb.Cell{cell}, q)
+	result, err := a.cells.list(x.ctx(), []apidb.Cell{cell}, q, nil)
 	switch {
 	case err != nil:
 		return nil, err

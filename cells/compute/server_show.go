@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
@@ -99,6 +101,9 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 	server, err := a.cells.show(x.ctx(), cell, m.InstanceUUID)
 	switch {
 	case errors.Is(err, errNoServer):
+		if !m.Queued() {
+			a.sayLost(x, cell, m.InstanceUUID)
+		}
 		return nil, noServer(m.InstanceUUID)
 	case errors.Is(err, gather.ErrDown) && x.since(vDownCells):
 		return a.shownUnknown(x, m)
@@ -111,6 +116,36 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 		return nil, err
 	}
 	return x.newServerView(m.ProjectID).whole(&server), nil
+}
+
+// sayLost logs that a cell does not know a server that is mapped to it and lives: its owner is told that there is none, which is Nova's answer, and an
+// operator has to know better. Once a minute for each cell, for owners ask again and again.
+func (a *API) sayLost(x *exchange, cell apidb.Cell, uuid string) {
+	if !a.lost.due(cell.UUID, a.now()) {
+		return
+	}
+	a.log.Warn().Str("request_id", x.id).Str("server", uuid).Str("cell", cell.Name).
+		Msg("A server is mapped to a cell that does not know it, and was answered with 404; its guest may run. The database of the cell may be a new one or an " +
+			"older copy: `compute-agent cells manage list` says so, and what to do. This is said once a minute for each cell.")
+}
+
+// sparing keeps what many requests lead to from being said more than once a minute for each key.
+type sparing struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (s *sparing) due(key string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, said := s.last[key]; said && now.Sub(last).Abs() < time.Minute {
+		return false
+	}
+	if s.last == nil {
+		s.last = map[string]time.Time{}
+	}
+	s.last[key] = now
+	return true
 }
 
 // shownUnknown is the minimal record of a server. Without a request specification there is nothing to show, as in Nova.

@@ -37,11 +37,15 @@ func (x *exchange) newServerView(project string) *serverView {
 
 // brief is a server as GET /servers shows it.
 func (v *serverView) brief(s *wire.Server) *object {
-	return new(object).add("id", s.UUID).add("name", s.Name).add("links", v.x.links("servers", s.UUID))
+	o := &object{text: make([]byte, 0, briefSize)}
+	return o.add("id", s.UUID).add("name", s.Name).add("links", v.x.links("servers", s.UUID))
 }
 
-// wholeSize is what most servers take as JSON, in bytes.
-const wholeSize = 2 << 10
+// briefSize and wholeSize are what most servers take as JSON, in bytes.
+const (
+	briefSize = 384
+	wholeSize = 2 << 10
+)
 
 // whole is a server as GET /servers/detail and GET /servers/{id} show it.
 func (v *serverView) whole(s *wire.Server) *object {

@@ -5,6 +5,7 @@ package compute
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -176,8 +177,10 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 	return nil, notFound("Could not find binary %s on host %s.", binary, host)
 }
 
-// deleteService answers DELETE /os-services/{id}, and refuses it for each service that there is: it would come back with the next word of its
-// host's agent.
+// deleteService answers DELETE /os-services/{id}: a host that is gone is forgotten, with its nodes, by its cell, and by the API database if it is mapped
+// to that cell. It is refused while the host has servers, as in Nova, and while its agent reports to the cell, for it would be back at once. The resource
+// provider of the host stays, where Nova removes it: the agent of the host may report it for another cell. Cost: one question to all cells, the deletion in
+// one of them, and the host mappings.
 func (a *API) deleteService(x *exchange) error {
 	if err := x.allowOwn(ruleServicesDelete); err != nil {
 		return err
@@ -195,15 +198,50 @@ func (a *API) deleteService(x *exchange) error {
 		is = func(s *service) bool { return s.ID == number }
 	}
 	all, err := a.services(x.ctx())
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case all.find(is) != nil:
-		return conflict("Unable to delete compute service: it comes and goes with the agent of its host. Disable it, or force it down.")
-	case len(all.down) > 0:
-		return unknownService(id)
 	}
-	return notFound("Service %s not found.", id)
+	s := all.find(is)
+	switch {
+	case s == nil && len(all.down) > 0, s != nil && !x.since(vServiceUUID) && len(all.down) > 0: // each cell counts from 1
+		return unknownService(id)
+	case s == nil:
+		return notFound("Service %s not found.", id)
+	case all.find(func(other *service) bool { return other != s && is(other) }) != nil:
+		return badRequest("Service id %s refers to multiple services.", id)
+	}
+	if err := a.forget(x, s); err != nil {
+		return err
+	}
+	return x.empty(http.StatusNoContent)
+}
+
+// forget removes a service from its cell, and its host from the API database, unless that has it in another cell.
+func (a *API) forget(x *exchange, s *service) error {
+	_, err := gather.One(x.ctx(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		return struct{}{}, c.DeleteService(ctx, s.UUID)
+	})
+	var refusal *wire.Error
+	switch {
+	case cellclient.IsNotFound(err):
+		return notFound("Service %s not found.", x.param("id"))
+	case errors.As(err, &refusal) && refusal.Code == wire.CodeInUse:
+		return conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
+	case cellclient.IsConflict(err):
+		return conflict("Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
+	case err != nil:
+		return serviceFault(err)
+	}
+	hosts, err := a.store.Hosts(x.ctx())
+	if err == nil && slices.Contains(hosts, apidb.HostMapping{Host: s.Host, CellUUID: s.cell.UUID}) {
+		if err = a.store.DeleteHost(x.ctx(), s.Host); errors.Is(err, apidb.ErrNotFound) {
+			err = nil // unmapped meanwhile
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("unmapping host %s, whose service is deleted (compute-agent cells manage delete-host does it, too): %w", s.Host, err)
+	}
+	return nil
 }
 
 func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePatch) (wire.Service, error) {

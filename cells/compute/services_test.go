@@ -48,7 +48,7 @@ func computeServices(_ string, body any) any {
 // TestServicesAsInNova lists and changes services as the recordings do.
 func TestServicesAsInNova(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.servicesOf(1, c1h1, c1h2)
+	c.servicesOf(1, c1h1, c1h2).refusal = wire.CodeInUse
 	c.servicesOf(2, c2h1, c2h2)
 	c.replay(recordedCalls(t, "nova_services.json"), map[string]ours{
 		"put-scheduler": {
@@ -58,10 +58,6 @@ func TestServicesAsInNova(t *testing.T) {
 		"show": {
 			why: "a method that a path does not have is said to be that", status: 405,
 			says: "badMethod: The method GET is not allowed for this resource.",
-		},
-		"delete-with-instances": {
-			why: "no service is deleted", status: 409,
-			says: "conflictingRequest: Unable to delete compute service: it comes and goes with the agent of its host. Disable it, or force it down.",
 		},
 	}, computeServices)
 }
@@ -159,6 +155,64 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 			got := c.do(admin, tt.version, tt.method, "/v2.1/os-services/"+tt.path, tt.body)
 			if got.status != tt.status || got.message() != tt.says {
 				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
+			}
+		})
+	}
+}
+
+// TestServicesAreDeleted: a host goes from its cell, and from the API database if it is mapped to that cell, or nothing changes.
+func TestServicesAreDeleted(t *testing.T) {
+	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
+	elsewhere := wire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: computeBinary} // its agent was once at cell 1
+	for _, tt := range []struct {
+		name, version, id string
+		refusal           wire.Code
+		gone              bool
+		down              int
+		status            int
+		says              string
+		mapped            []string
+	}{
+		{name: "gone", version: "2.69", id: c1h2.UUID, status: 204, mapped: []string{"c1h1", "c2h1", "c2h2"}},
+		{name: "mapped elsewhere", version: "2.69", id: elsewhere.UUID, status: 204},
+		{name: "by number", version: "2.52", id: "9", status: 204},
+		{name: "two of a number", version: "2.52", id: "7", status: 400, says: "badRequest: Service id 7 refers to multiple services."},
+		{name: "perhaps two of a number", version: "2.52", id: "9", down: 2, status: 500, says: "computeFault: NovaException: Service 9 is in no cell that is responding, and not all are. Try again when they are back."},
+		{name: "with servers", version: "2.69", id: c1h2.UUID, refusal: wire.CodeInUse, status: 409, says: busy},
+		{name: "alive", version: "2.69", id: c1h2.UUID, refusal: wire.CodeConflict, status: 409, says: alive},
+		{name: "gone meanwhile", version: "2.69", id: c1h2.UUID, gone: true, status: 404, says: "itemNotFound: Service " + c1h2.UUID + " not found."},
+		{name: "another cell down", version: "2.69", id: c1h2.UUID, down: 2, status: 204, mapped: []string{"c1h1", "c2h1", "c2h2"}},
+		{name: "its cell down", version: "2.69", id: c1h2.UUID, down: 1, status: 500, says: "computeFault: NovaException: Service " + c1h2.UUID + " is in no cell that is responding, and not all are. Try again when they are back."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			c.servicesOf(2, c2h1, c2h2)
+			first := c.servicesOf(1, c1h1, c1h2)
+			first.services, first.refusal = append(first.services, elsewhere), tt.refusal
+			if tt.gone {
+				first.gone = tt.id
+			}
+			if tt.down != 0 {
+				c.cell(tt.down).fail = refused
+			}
+			got := c.do(admin, tt.version, "DELETE", "/v2.1/os-services/"+tt.id, "")
+			if got.status != tt.status || tt.says != "" && got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.text, tt.status, tt.says)
+			}
+			if tt.mapped == nil {
+				tt.mapped = []string{"c1h1", "c1h2", "c2h1", "c2h2"}
+			}
+			mappings, err := c.store.Hosts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mapped []string
+			for _, m := range mappings {
+				mapped = append(mapped, m.Host)
+			}
+			if diff := gocmp.Diff(tt.mapped, mapped); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

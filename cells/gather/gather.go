@@ -15,64 +15,53 @@ import (
 // All asks all cells at once, each with its own clock. The answers are in the order of the cells, and all there after Timeout at the latest.
 // Ask has to keep to its context. It costs one goroutine for each cell.
 func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
-	return Each(ctx, g, g.NewBudget(), cells, func(ctx context.Context, _ int, c *cellclient.Client) (T, error) { return ask(ctx, c) })
-}
-
-// One asks one cell.
-func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
-	a := askOne(ctx, g, g.NewBudget(), cell, ask)
-	return a.Value, a.Err
-}
-
-// Each is All with something else to ask of each cell, by its index, and with a budget, for requests that ask cells more than once.
-func Each[T any](ctx context.Context, g *Gatherer, b *Budget, cells []apidb.Cell,
-	ask func(ctx context.Context, i int, c *cellclient.Client) (T, error),
-) []Answer[T] {
-	answers := make([]Answer[T], len(cells))
-	var panics sync.Map // a panic is the asking goroutine's, as it would be without the others
-	var all sync.WaitGroup
+	r := Begin[T](ctx, g, len(cells))
+	defer r.End()
 	for i, cell := range cells {
-		all.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panics.Store(i, p)
-				}
-			}()
-			answers[i] = askOne(ctx, g, b, cell, func(ctx context.Context, c *cellclient.Client) (T, error) { return ask(ctx, i, c) })
-		})
+		r.Ask(i, cell, ask)
 	}
-	all.Wait()
-	panics.Range(func(_, p any) bool { panic(p) })
+	answers := make([]Answer[T], len(cells))
+	for r.Asked() > 0 {
+		if i, answer, ok := r.Next(); ok {
+			answers[i] = answer
+		}
+	}
 	return answers
 }
 
-// Budget is the time that the cells have for one request, each for itself, however often they are asked.
-type Budget struct {
+// One asks one cell. It does not wait for its turn: it is soon over, or nobody's burden.
+func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
+	a := askOne(ctx, g, g.newBudget(0), g.options.Now(), cell, ask)
+	return a.Value, a.Err
+}
+
+// budget is the time that the cells have for one request, each for itself, however often they are asked.
+type budget struct {
 	whole time.Duration
 
 	mu    sync.Mutex
 	spent map[string]time.Duration // by uuid
 }
 
-// NewBudget gives every cell the gatherer's Timeout.
-func (g *Gatherer) NewBudget() *Budget {
-	return &Budget{whole: g.options.Timeout, spent: map[string]time.Duration{}}
+// newBudget gives every cell the gatherer's Timeout, but for what the request has waited.
+func (g *Gatherer) newBudget(waited time.Duration) *budget {
+	return &budget{whole: g.options.Timeout - waited, spent: map[string]time.Duration{}}
 }
 
-func (b *Budget) left(uuid string) time.Duration {
+func (b *budget) left(uuid string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.whole - b.spent[uuid]
 }
 
-func (b *Budget) spend(uuid string, d time.Duration) {
+func (b *budget) spend(uuid string, d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spent[uuid] += max(d, 0)
 }
 
-func askOne[T any](ctx context.Context, g *Gatherer, b *Budget, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
-	start := g.options.Now()
+// askOne asks a cell whose time runs since start: a goroutine may have to wait for a processor.
+func askOne[T any](ctx context.Context, g *Gatherer, b *budget, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
 	m, err := g.enter(cell)
 	if err != nil {
 		failure := &cellclient.Failure{Kind: cellclient.TimedOut, Err: err}
@@ -81,7 +70,7 @@ func askOne[T any](ctx context.Context, g *Gatherer, b *Budget, cell apidb.Cell,
 	var value T
 	client, err := g.clientOf(m, cell)
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, b.left(cell.UUID))
+		asking, cancel := context.WithTimeout(ctx, b.left(cell.UUID)-max(g.options.Now().Sub(start), 0))
 		defer cancel()
 		value, err = ask(asking, client)
 		err = ended(ctx, asking, err)

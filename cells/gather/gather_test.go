@@ -267,8 +267,9 @@ func TestAPanicIsTheCallers(t *testing.T) {
 			t.Errorf("recovered %v", p)
 		}
 	}()
-	gather.Each(t.Context(), g, g.NewBudget(), c.cells, func(_ context.Context, i int, _ *cellclient.Client) (int, error) {
-		if i == 1 {
+	var asked atomic.Int64
+	gather.All(t.Context(), g, c.cells, func(context.Context, *cellclient.Client) (int, error) {
+		if asked.Add(1) == 2 {
 			panic("oh")
 		}
 		return 0, nil
@@ -398,6 +399,25 @@ func TestFastFail(t *testing.T) {
 				}
 			}
 			check(t, int64(2), c.clients.Load())
+			if n := strings.Count(c.log.String(), "answers again"); n != 1 {
+				t.Errorf("told %d times that it answers again: %s", n, c.log.String())
+			}
+		})
+	})
+	t.Run("is told to have ended after a second wrong URL", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCloud(refused)
+			g := c.gatherer(fastFail)
+			for _, at := range []struct {
+				url    string
+				behave behaviour
+			}{{"cell0", refused}, {"wrong", refused}, {"right", up}, {"also-right", up}} {
+				c.cells[0].URL, c.behave[at.url] = "http://"+at.url, at.behave
+				_, _ = one(t, c, g)
+			}
+			if down, again := strings.Count(c.log.String(), "is down"), strings.Count(c.log.String(), "answers again"); down != 2 || again != 1 {
+				t.Errorf("told %d times that it is down, and %d that it answers again: %s", down, again, c.log.String())
+			}
 		})
 	})
 	t.Run("is not for the slow request of a cell that answered others meanwhile", func(t *testing.T) {
@@ -440,21 +460,6 @@ func TestFastFail(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
-	})
-}
-
-func TestABudgetIsForAllRequestsTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(slow(6*time.Second), slow(time.Second))
-		g := c.gatherer(0)
-		b := g.NewBudget()
-		ask := func(ctx context.Context, _ int, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) }
-		check(t, []string{isUp, isUp}, states(gather.Each(t.Context(), g, b, c.cells, ask)))
-		start := time.Now()
-		check(t, []string{isHung, isUp}, states(gather.Each(t.Context(), g, b, c.cells, ask)))
-		check(t, 4*time.Second, time.Since(start))
-		check(t, []string{isHung, isUp}, states(gather.Each(t.Context(), g, b, c.cells, ask)))
-		check(t, 5*time.Second, time.Since(start))
 	})
 }
 

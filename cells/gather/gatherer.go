@@ -38,6 +38,7 @@ type Options struct {
 type Gatherer struct {
 	options Options
 	hangs   chan struct{} // somebody found a cell that hangs
+	turns   chan struct{} // of requests to many cells
 
 	mu    sync.Mutex
 	known map[string]*member // by uuid
@@ -51,6 +52,7 @@ type member struct {
 	// The rest is the gatherer's to lock.
 	cell     apidb.Cell
 	state    CellState
+	moved    CellState // how it was under its URL of before, if it was down there
 	lastUsed time.Time
 	hangs    bool      // it timed out, and has neither answered nor failed otherwise since
 	until    time.Time // when it hangs: not to be asked before
@@ -81,7 +83,7 @@ func New(o Options) *Gatherer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Gatherer{options: o, hangs: make(chan struct{}, 1), known: map[string]*member{}}
+	return &Gatherer{options: o, hangs: make(chan struct{}, 1), turns: newTurns(), known: map[string]*member{}}
 }
 
 // States are the cells that were asked lately, by name.
@@ -138,13 +140,20 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 // member finds or makes what is known of a cell. One of another name or at another URL is another cell. The lock is held.
 func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
 	m := g.known[cell.UUID]
+	var moved CellState
 	if m != nil && (m.cell.URL != cell.URL || m.cell.Name != cell.Name) {
 		m.close()
+		switch {
+		case m.state.State == 0:
+			moved = m.moved
+		case m.state.State != OK:
+			moved = m.state
+		}
 		m = nil
 	}
 	if m == nil {
 		g.forget(now)
-		m = &member{}
+		m = &member{moved: moved}
 		g.known[cell.UUID] = m
 	}
 	m.cell, m.lastUsed = cell, now
@@ -207,6 +216,9 @@ func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdic
 	}
 	if wasUp, isUp := before.State == 0 || before.State == OK, v.state == OK; wasUp != isUp || before.State == 0 {
 		m.state.Since = now
+		if before.State == 0 {
+			before = m.moved
+		}
 		if g.known[m.cell.UUID] == m {
 			g.tell(m.cell, before, now, v)
 		}

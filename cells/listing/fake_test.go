@@ -61,6 +61,7 @@ type fakeCell struct {
 	batches int
 	failed  bool
 	limits  []int
+	at      []time.Time // of the batches
 }
 
 // RoundTrip answers a query.
@@ -72,7 +73,7 @@ func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	batch := f.batches
 	f.batches++
-	f.limits = append(f.limits, q.Limit)
+	f.limits, f.at = append(f.limits, q.Limit), append(f.at, time.Now())
 	failing := f.fault != nil && batch >= f.faultAt
 	f.failed = f.failed || failing
 	f.mu.Unlock()

@@ -4,15 +4,19 @@ package listing
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // merge puts rows into the result until there are enough, or until those of a source run out that has more: then it gives the sources to ask
-// before it can go on. Each row costs O(log cells).
+// before it can go on, or none if those are asked. It goes on without sources that have not answered yet. Each row costs O(log cells).
 func (l *list) merge() []*source {
 	if l.rewind || l.emitted == nil {
 		l.restart()
+	}
+	if slices.ContainsFunc(l.sources, (*source).blocks) {
+		return nil
 	}
 	h := l.heap()
 	for len(h.of) > 0 && len(l.merged) < l.query.Limit {
@@ -51,12 +55,15 @@ func (l *list) short() []*source {
 	missing := l.query.Limit - len(l.merged)
 	var short []*source
 	for _, s := range l.sources {
-		if left := len(s.rows) - s.next; s.more && (left == 0 || left <= l.batch/4 && left < missing) {
+		if left := len(s.rows) - s.next; s.more && !s.asked && (left == 0 || left <= l.batch/4 && left < missing) {
 			short = append(short, s)
 		}
 	}
 	return short
 }
+
+// blocks reports whether nothing can be merged before a source has answered, because its next row may be any.
+func (s *source) blocks() bool { return s.asked && s.seen != nil && s.next == len(s.rows) }
 
 // heap has the sources with rows to be merged, the one with the first row first.
 func (l *list) heap() *sources {

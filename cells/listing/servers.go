@@ -36,20 +36,45 @@ type Result struct {
 // Servers lists the servers of the cells. A query that means nothing is a *wire.Error; another error is the end of ctx. What cells
 // do wrong is in Down.
 //
-// Each cell has the gatherer's Timeout for all its batches together. Memory holds the result and about a batch of each cell.
+// Each cell has the gatherer's Timeout for all its batches together. While one is silent the list is made without it, with all that that needs of
+// the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
+// a batch of each cell.
 func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery) (Result, error) {
+	return Foreseen(ctx, g, cells, q, nil)
+}
+
+// Foreseen is Servers that tells of rows before the end: foreseen is called, while a cell is silent, with what the list will be if it does not answer, so
+// that something can be made of the rows while there is time. Those of them that are in the result are there at the same addresses.
+func Foreseen(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery, foreseen func([]wire.Row)) (Result, error) {
 	if err := q.Check(); err != nil {
 		return Result{}, err
 	}
-	l := &list{query: q, order: orderOf(q.Sort), gatherer: g, budget: g.NewBudget(), batch: batchSize(q.Limit, len(cells))}
+	l := &list{query: q, order: orderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
 	for i, cell := range cells {
 		l.sources = append(l.sources, &source{index: i, cell: cell, last: q.After, more: true})
 	}
-	for wanting := l.sources; len(wanting) > 0; {
-		if err := l.fetch(ctx, wanting); err != nil {
-			return Result{}, err
+	if len(cells) == 0 {
+		return l.result(), nil
+	}
+	l.request = gather.Begin[wire.ServerPage](ctx, g, len(cells))
+	defer l.request.End()
+	l.fetch(l.sources)
+	for l.request.Asked() > 0 {
+		i, answer, ok := l.request.Next()
+		if ok {
+			l.sources[i].answered(l, answer)
 		}
-		wanting = l.merge()
+		if err := ctx.Err(); err != nil {
+			return Result{}, fmt.Errorf("listing servers: %w", err)
+		}
+		if ok && l.request.Asked() > 0 {
+			continue
+		}
+		short := l.merge()
+		l.fetch(short)
+		if !ok && len(short) == 0 && foreseen != nil {
+			foreseen(l.merged)
+		}
 	}
 	return l.result(), nil
 }
@@ -68,16 +93,15 @@ func batchSize(limit, cells int) int {
 
 // list is one list being made.
 type list struct {
-	query    wire.ServerQuery
-	order    order
-	gatherer *gather.Gatherer
-	budget   *gather.Budget
-	batch    int // rows that a cell is asked for first
-	sources  []*source
+	query   wire.ServerQuery
+	order   order
+	request *gather.Request[wire.ServerPage]
+	batch   int // rows that a cell is asked for first
+	sources []*source
 
 	merged  []wire.Row
 	emitted map[string]struct{} // uuids of merged
-	rewind  bool                // merged has rows of a source that is down
+	rewind  bool                // merged has rows of a source that is down, or was made without a source that has rows
 }
 
 // source is what one cell gave.
@@ -89,42 +113,45 @@ type source struct {
 	next  int                 // row to be merged
 	last  wire.Key            // of the last row, after which to go on
 	more  bool                // the cell has more after these
+	asked bool                // and is asked for them
 	batch int                 // rows that it was asked for the last time
 	down  bool
 }
 
-// fetch asks cells for a batch each and keeps what counts.
-func (l *list) fetch(ctx context.Context, from []*source) error {
+// fetch asks cells for a batch each.
+func (l *list) fetch(from []*source) {
 	// No more than can be needed, but not row by row either, as servers that are in two cells would have it.
 	most := max(leastBatch, l.query.Limit-len(l.merged))
-	cells := make([]apidb.Cell, len(from))
-	for i, s := range from {
-		cells[i], s.batch = s.cell, min(most, max(l.batch, growth*s.batch))
-	}
-	answers := gather.Each(ctx, l.gatherer, l.budget, cells, func(ctx context.Context, i int, c *cellclient.Client) (wire.ServerPage, error) {
+	for _, s := range from {
+		s.asked, s.batch = true, min(most, max(l.batch, growth*s.batch))
 		q := l.query
-		q.Limit, q.After = from[i].batch, from[i].last
-		page, err := c.Servers(ctx, q)
-		if err != nil {
-			return wire.ServerPage{}, understood(err)
-		}
-		if err := l.order.check(page, from[i], from[i].batch); err != nil {
-			return wire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
-		}
-		return page, nil
-	})
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("listing servers: %w", err)
+		q.Limit, q.After = s.batch, s.last
+		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.ServerPage, error) {
+			page, err := c.Servers(ctx, q)
+			if err != nil {
+				return wire.ServerPage{}, understood(err)
+			}
+			// The source does not change while it is asked.
+			if err := l.order.check(page, s, q.Limit); err != nil {
+				return wire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
+			}
+			return page, nil
+		})
 	}
-	for i, a := range answers {
-		if a.Err != nil {
-			l.rewind = l.rewind || from[i].next > 0
-			*from[i] = source{index: from[i].index, cell: from[i].cell, down: true}
-			continue
-		}
-		from[i].take(a.Value)
+}
+
+// answered keeps what counts of an answer.
+func (s *source) answered(l *list, a gather.Answer[wire.ServerPage]) {
+	if a.Err != nil {
+		l.rewind = l.rewind || s.next > 0
+		*s = source{index: s.index, cell: s.cell, down: true}
+		return
 	}
-	return nil
+	if l.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
+		l.rewind = true // It was merged without.
+	}
+	s.asked = false
+	s.take(a.Value)
 }
 
 // understood makes a broken answer of a refusal: the query is right, so a cell that does not take it is none that can be listed. Whom the cell does

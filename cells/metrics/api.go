@@ -76,6 +76,8 @@ type APISources struct {
 	// Cells are those of the API database, States those that were asked, as they were found.
 	Cells  func(context.Context) ([]apidb.Cell, error)
 	States func() []gather.CellState
+	// Databases are what is known of the databases of cells, by the uuids of cells.
+	Databases func(context.Context) (map[string]apidb.CellDatabase, error)
 	// Pending are the servers that are not built to the end, and the claims that are open.
 	Pending    func(context.Context) (builds, claims int64, err error)
 	InFlight   func() int64
@@ -106,13 +108,14 @@ var (
 	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
 	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answered the last request of this process, 0 if it is down. Not before the first request.", "cell")
 	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if nothing new is placed in the cell because an administrator said so, 0 if not.", "cell")
+	descCellSuspect  = desc(prefixAPI+"cell_database_suspect", "1 if the cell has another database than before, or an older copy of it, and nobody has accepted that yet; 0 if not. Processes of one database show the same.", "cell")
 	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
 	descCellRequests = desc(prefixAPI+"cell_requests_total", "Requests to the cell, by how they ended: answered, timed_out, failed, or spared because the cell was hanging.", "cell", "outcome")
 )
 
 // Describe implements prometheus.Collector.
 func (w *watchedAPI) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSince, descCellRequests} {
+	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests} {
 		out <- d
 	}
 }
@@ -130,13 +133,17 @@ func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
 		e.gauge(descClaims, float64(claims))
 	}
 	cells, errCells := w.known(ctx)
-	e.gauge(descAPIDatabase, is(err == nil && errCells == nil))
+	databases, errDatabases := w.from.Databases(ctx)
+	e.gauge(descAPIDatabase, is(err == nil && errCells == nil && errDatabases == nil))
 	states := map[string]gather.CellState{}
 	for _, s := range w.from.States() {
 		states[s.Cell.UUID] = s
 	}
 	for _, c := range cells {
 		e.gauge(descCellDisabled, is(c.Disabled), c.Name)
+		if errDatabases == nil {
+			e.gauge(descCellSuspect, is(databases[c.UUID].Suspect != nil), c.Name)
+		}
 		s := states[c.UUID]
 		if s.State != 0 {
 			e.gauge(descCellUp, is(s.State == gather.OK), c.Name)

@@ -84,8 +84,11 @@ func newAPISources(c *clock) *apiSources {
 
 func (s *apiSources) sources() metrics.APISources {
 	return metrics.APISources{
-		Cells:      func(context.Context) ([]apidb.Cell, error) { return s.cells, s.err },
-		States:     func() []gather.CellState { return s.states },
+		Cells:  func(context.Context) ([]apidb.Cell, error) { return s.cells, s.err },
+		States: func() []gather.CellState { return s.states },
+		Databases: func(context.Context) (map[string]apidb.CellDatabase, error) {
+			return map[string]apidb.CellDatabase{"c1": {CellUUID: "c1", Suspect: &apidb.CellMark{Epoch: "e", Revision: 1}}, "c2": {CellUUID: "c2"}}, s.err
+		},
 		Pending:    func(context.Context) (int64, int64, error) { return 4, 2, s.err },
 		InFlight:   func() int64 { return 3 },
 		Scheduling: func() bool { return true },
@@ -206,12 +209,16 @@ func TestAPIDatabaseAway(t *testing.T) {
 	c := newClock()
 	m, s := metrics.NewAPI(c.now), newAPISources(c)
 	m.Watch(s.sources())
-	names := []string{"compute_agent_api_database_up", "compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
+	names := []string{"compute_agent_api_database_up", "compute_agent_api_cell_database_suspect", "compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
 	before := samples(t, m, names...)
 	s.err = apidb.ErrUnavailable
 	after := samples(t, m, names...)
 	cells := []string{`compute_agent_api_cell_up{cell="cell0"} 1`, `compute_agent_api_cell_up{cell="cell1"} 0`}
-	want := append([]string{"compute_agent_api_build_requests 4"}, cells...)
+	want := []string{"compute_agent_api_build_requests 4"}
+	for i, suspect := range []int{0, 1, 0} {
+		want = append(want, fmt.Sprintf(`compute_agent_api_cell_database_suspect{cell="cell%d"} %d`, i, suspect))
+	}
+	want = append(want, cells...)
 	want = append(want, "compute_agent_api_claims_open 2", "compute_agent_api_database_up 1")
 	if d := cmp.Diff(want, before); d != "" {
 		t.Errorf("with it (-want +got):\n%s", d)

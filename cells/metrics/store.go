@@ -68,6 +68,11 @@ func (t timed) PatchService(ctx context.Context, uuid string, p wire.ServicePatc
 	return t.Store.PatchService(ctx, uuid, p, m)
 }
 
+func (t timed) DeleteService(ctx context.Context, uuid string, m celldb.Moment) (_ wire.Service, err error) {
+	defer t.begin("service")(&err)
+	return t.Store.DeleteService(ctx, uuid, m)
+}
+
 func (t timed) Mapped(ctx context.Context, uuids []string) (err error) {
 	defer t.begin("mapped")(&err)
 	return t.Store.Mapped(ctx, uuids)

@@ -138,8 +138,8 @@ func (s *Service) fromCells(ctx context.Context, project string, before apidb.Co
 	if err != nil {
 		return c, fmt.Errorf("reading the build requests of project %s: %w", project, err)
 	}
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (wire.Survey, error) {
-		return client.Survey(ctx, project)
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (wire.Usage, error) {
+		return client.Usage(ctx, project)
 	})
 	down := map[string]bool{}
 	var downUUIDs []string
@@ -151,7 +151,7 @@ func (s *Service) fromCells(ctx context.Context, project string, before apidb.Co
 		case a.Err != nil:
 			return c, fmt.Errorf("counting what project %s has in cell %s: %w", project, a.Cell.Name, a.Err)
 		default:
-			add(&c.usage, a.Value.Usage.Instances, a.Value.Usage.Cores, a.Value.Usage.RAM)
+			add(&c.usage, a.Value.Instances, a.Value.Cores, a.Value.RAM)
 		}
 	}
 	moving := false

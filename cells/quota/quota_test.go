@@ -83,7 +83,7 @@ func (w *world) answer(r *http.Request) (*http.Response, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
 		return reply(w.placed), nil
-	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p":
+	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == wire.OnlyUsage:
 		w.asked.Add(1)
 		use := w.uses[r.URL.Host]
 		if use == nil {

@@ -32,6 +32,10 @@ type DeleteAnswer struct {
 
 // Unfinished is what the compute API has to see to the end.
 type Unfinished struct {
+	// Epoch and Revision are those of CellInfo, at the time of the answer: what is to be done is worth as much as the database that says so. They are
+	// nothing in the answer of a cell that does not tell them yet.
+	Epoch    string `json:"epoch,omitempty"`
+	Revision int64  `json:"revision,omitempty"`
 	// Hidden are inserted and not released, longer than a moment.
 	Hidden []UnfinishedServer `json:"hidden,omitempty"`
 	// Unfreed are deleted by the cell, with allocations that the compute API has to remove.
@@ -51,9 +55,12 @@ type UnfinishedServer struct {
 type CellInfo struct {
 	Name string `json:"name"`
 	// Epoch is made with the database: another epoch is another database, whose revisions mean nothing here.
-	Epoch   string    `json:"epoch"`
-	Version string    `json:"version"`
-	Now     time.Time `json:"now"`
+	Epoch string `json:"epoch"`
+	// Revision is that of the last change. It is in the database and never goes back, whatever becomes of the process: within an epoch, a lower one
+	// than before is that of an older copy.
+	Revision int64     `json:"revision,omitempty"`
+	Version  string    `json:"version"`
+	Now      time.Time `json:"now"`
 }
 
 // HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part of a path is.
@@ -65,6 +72,9 @@ type Survey struct {
 	Services []Service     `json:"services"` // of hosts
 	Nodes    []ComputeNode `json:"nodes"`
 }
+
+// OnlyUsage is the value of the query's "only" that leaves hosts out of a survey: what counts for quotas is a few bytes, and hosts may be thousands.
+const OnlyUsage = "usage"
 
 // Usage is what a project has in a cell: servers that are neither deleted nor softly deleted nor hidden.
 type Usage struct {

@@ -18,8 +18,10 @@
 //	             POST /v1/servers/states                what became of these servers, deleted ones among them
 //	             GET  /v1/servers/unfinished            what the compute API has to finish: see Unfinished
 //	             GET  /v1/survey?project_id=P           hosts and their services, and what a project uses: all that a boot asks
+//	                  /v1/survey?project_id=P&only=usage   without the hosts
 //	             GET  /v1/services
 //	             PATCH /v1/services/{uuid}              disable, enable, force down
+//	             DELETE /v1/services/{uuid}             forget a host that is gone, and its nodes
 //	             GET  /v1/compute-nodes?unmapped=true
 //	             POST /v1/compute-nodes/mapped
 //	agents       PUT  /v1/hosts/{host}                  register, and show life

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -95,9 +96,9 @@ func (w *Worker) heard(state wire.HostState, err error) {
 	}
 }
 
-// denied tells that the cell refuses who we are.
+// denied tells that the cell refuses who we are, or we who it is.
 func denied(err error) bool {
-	return refusedWith(err, http.StatusUnauthorized) || refusedWith(err, http.StatusForbidden)
+	return cellclient.IsCertificate(err) || refusedWith(err, http.StatusUnauthorized) || refusedWith(err, http.StatusForbidden)
 }
 
 // refusedWith tells a refusal with a status.

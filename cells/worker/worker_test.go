@@ -3,16 +3,21 @@
 package worker_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -498,14 +503,27 @@ func TestPlacementAway(t *testing.T) {
 
 // TestDenied: that the cell refuses who we are is told apart.
 func TestDenied(t *testing.T) {
-	inScene(t, func(s *scene) {
-		s.cell.away = fmt.Errorf("reporting: %w", &wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: "you are another host"})
-		s.start()
-		s.pass(time.Minute)
-		if st := s.w.Status(); st.Up || !st.Denied || st.Since.IsZero() {
-			s.Errorf("%+v", st)
-		}
-	})
+	for name, c := range map[string]struct {
+		err    error
+		denied bool
+	}{
+		"another host":       {&wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: "you are another host"}, true},
+		"its certificate":    {&cellclient.Failure{Kind: cellclient.Broken, Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, true},
+		"the host's":         {&cellclient.Failure{Kind: cellclient.Broken, Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}, true},
+		"it is not there":    {&cellclient.Failure{Kind: cellclient.Refused, Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, false},
+		"it has other cares": {&wire.Error{Status: http.StatusConflict, Code: wire.CodeConflict}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScene(t, func(s *scene) {
+				s.cell.away = fmt.Errorf("reporting: %w", c.err)
+				s.start()
+				s.pass(time.Minute)
+				if st := s.w.Status(); st.Up || st.Denied != c.denied || st.Since.IsZero() {
+					s.Errorf("%+v", st)
+				}
+			})
+		})
+	}
 }
 
 // TestDeletedWhileAllocationsAreRead: what was wanted when the question was asked does not count any more.

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -31,7 +32,7 @@ func newCellsManage() *cobra.Command {
 			"itself, on the machine of the compute API, whether or not that runs; it sees changes at once.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(),
+	cmd.AddCommand(newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newDiscoverHosts(), newListHosts(), newDeleteHost(), newCellsDB())
 	return cmd
 }
@@ -92,7 +93,7 @@ type cellView struct {
 	UUID     string `json:"uuid"`
 	URL      string `json:"url"`
 	Disabled bool   `json:"disabled"`
-	// State is up or down, and Cause why it is down; empty where nobody was asked.
+	// State is up, down or other database, and Cause why it is not up; empty where nobody was asked.
 	State string `json:"state,omitempty"`
 	Cause string `json:"cause,omitempty"`
 	Hosts int    `json:"hosts"`
@@ -167,14 +168,21 @@ func checkCellURL(url string) error {
 
 // askCell says how a cell is now.
 func askCell(ctx context.Context, cfg *config.Config, c apidb.Cell) (state, cause string) {
-	answers := askCells(ctx, cfg, []apidb.Cell{c})
+	answers := askCells(ctx, cfg, []apidb.Cell{c}, nil)
 	return answers[0].state, answers[0].cause
 }
 
 type cellAnswer struct{ state, cause string }
 
-// askCells asks all cells how they are, at the same time.
-func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell) []cellAnswer {
+// The states of a cell, for an operator.
+const (
+	cellUp            = "up"
+	cellDown          = "down"
+	cellOtherDatabase = "other database"
+)
+
+// askCells asks all cells how they are, at the same time. databases are what is known of theirs.
+func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, databases map[string]apidb.CellDatabase) []cellAnswer {
 	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) {
 		if _, err := c.ComputeNodes(ctx, true); err != nil { // who it is, the cell tells an agent too: this only the compute API
 			return wire.CellInfo{}, err
@@ -183,13 +191,20 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell) []cel
 	})
 	out := make([]cellAnswer, len(answers))
 	for i, a := range answers {
-		out[i] = cellAnswer{state: "up"}
+		out[i] = cellAnswer{state: cellUp}
+		seen := apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision}
+		if d := databases[a.Cell.UUID]; a.Err == nil && seen.Revision > 0 && !d.Fits(seen) {
+			if d.Suspect == nil { // the compute API has not seen it yet
+				d.Suspect, d.Since = &seen, a.Value.Now
+			}
+			out[i] = cellAnswer{cellOtherDatabase, boot.SuspectCause(d) + " " + boot.SuspectRemedy(a.Cell)}
+		}
 		if a.Err != nil {
 			cause := a.Err
 			if down := new(gather.DownError); errors.As(cause, &down) { // the cell is named beside it
 				cause = down.Err
 			}
-			out[i] = cellAnswer{"down", cause.Error()}
+			out[i] = cellAnswer{cellDown, cause.Error()}
 		}
 	}
 	return out
@@ -218,8 +233,12 @@ func newCellsList() *cobra.Command {
 				for _, h := range hosts {
 					count[h.CellUUID]++
 				}
+				databases, err := store.CellDatabases(cmd.Context()) // before the cells are asked: revisions go on
+				if err != nil {
+					return err
+				}
 				views := make([]cellView, len(known))
-				for i, a := range askCells(cmd.Context(), cfg, known) {
+				for i, a := range askCells(cmd.Context(), cfg, known, databases) {
 					c := known[i]
 					views[i] = cellView{Name: c.Name, UUID: c.UUID, URL: c.URL, Disabled: c.Disabled, State: a.state, Cause: a.cause, Hosts: count[c.UUID]}
 				}
@@ -256,7 +275,11 @@ func printCells(w io.Writer, views []cellView) error {
 	}
 	for _, v := range views {
 		if v.Cause != "" {
-			if _, err := fmt.Fprintf(w, "\n%s is down: %s\n", v.Name, v.Cause); err != nil {
+			said := "\n%s is down: %s\n"
+			if v.State == cellOtherDatabase {
+				said = "\n%s: %s\n"
+			}
+			if _, err := fmt.Fprintf(w, said, v.Name, v.Cause); err != nil {
 				return err
 			}
 		}

@@ -31,13 +31,17 @@ func newConfigCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
 		Long: "Check the configuration as the daemon would read it, the provider.yaml files too. Prints what differs from the defaults\n" +
-			"and where it was set, or everything that is wrong, with file and line. The exit code is 2 if something is.\n" +
+			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
+			"and keys that are not there. The exit code is 2 if something is.\n" +
 			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, and ended again. That the configuration\n" +
 			"fits to the machine is seen by `compute-agent plan --reshape`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if cfg == nil {
 				return err
+			}
+			if missing := cfg.MissingFiles(); missing != nil {
+				err = errors.Join(err, &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, missing)})
 			}
 			providers, err := checkProviders(cfg, err)
 			if err != nil {

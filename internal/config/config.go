@@ -41,6 +41,7 @@ type Config struct {
 	file    string
 	files   []string
 	sources map[string]Source
+	named   []namedFile
 }
 
 // Agent is the section [agent]: who and where the agent is.

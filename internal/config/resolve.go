@@ -109,7 +109,11 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 
 // resolveCredential turns the bare name of a credential into its path.
 func (l *loader) resolveCredential(key string, path *string) {
-	if *path == "" || filepath.IsAbs(*path) {
+	if *path == "" {
+		return
+	}
+	if filepath.IsAbs(*path) {
+		l.cfg.named = append(l.cfg.named, namedFile{key, *path})
 		return
 	}
 	found, err := systemd.CredentialPath(l.env["CREDENTIALS_DIRECTORY"], *path)
@@ -127,6 +131,7 @@ func (l *loader) resolveCredential(key string, path *string) {
 		return
 	}
 	*path = found
+	l.cfg.named = append(l.cfg.named, namedFile{key, found})
 }
 
 // orDefault is the source, or the default when there is none; a computed

@@ -33,7 +33,7 @@ func TestUpgrade(t *testing.T) {
 	} {
 		copied(t, w.database(), old, table)
 	}
-	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !containsAll(out, []string{"1 of 2", "db upgrade"}) {
+	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !containsAll(out, []string{"1 of 3", "db upgrade"}) {
 		t.Errorf("the compute API takes an old database with %d, and says:\n%s", code, out)
 	}
 	must(t, "cells", "manage", "db", "upgrade", "--config", config)

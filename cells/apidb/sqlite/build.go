@@ -96,13 +96,13 @@ func (s *Store) BuildRequests(ctx context.Context, projectID string, limit int) 
 	if projectID != "" {
 		where, args = "WHERE b.project_id = ? ", append(args, projectID)
 	}
-	out, err := all(ctx, s.asked, s.scanBuildRequest, buildRequests+where+"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
+	out, err := all(ctx, s.reader, s.scanBuildRequest, buildRequests+where+"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
 	return out, failed(ctx, "listing the build requests", s.path, err)
 }
 
 // PendingBuilds implements [apidb.Store], by created_at, then uuid. Cost: three look-ups for each, and no server is read.
 func (s *Store) PendingBuilds(ctx context.Context) ([]apidb.PendingBuild, error) {
-	out, err := all(ctx, s.asked, func(row scanner) (b apidb.PendingBuild, err error) {
+	out, err := all(ctx, s.reader, func(row scanner) (b apidb.PendingBuild, err error) {
 		err = row.Scan(&b.InstanceUUID, &b.CellUUID)
 		return b, err
 	}, pendingBuilds)
@@ -115,7 +115,7 @@ const pendingBuilds = `SELECT b.instance_uuid, COALESCE(c.uuid, '') FROM build_r
 
 // BuildRequest implements [apidb.Store]. Cost: three look-ups.
 func (s *Store) BuildRequest(ctx context.Context, uuid string) (apidb.BuildRequest, error) {
-	b, found, err := one(ctx, s.asked, s.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)
+	b, found, err := one(ctx, s.reader, s.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the build request of server %s", uuid)
 	}
@@ -169,7 +169,7 @@ func (s *Store) Claim(ctx context.Context, c apidb.Claim) error {
 
 // Claims implements [apidb.Store], oldest first. Cost: the table of claims, read: those of servers that are being built, and leftovers.
 func (s *Store) Claims(ctx context.Context, before time.Time) ([]apidb.Claim, error) {
-	out, err := all(ctx, s.asked, func(row scanner) (c apidb.Claim, err error) {
+	out, err := all(ctx, s.reader, func(row scanner) (c apidb.Claim, err error) {
 		var created int64
 		err = row.Scan(&c.InstanceUUID, &c.NodeUUID, &c.CellUUID, &created)
 		c.CreatedAt = timeOut(created)

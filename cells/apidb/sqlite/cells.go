@@ -22,7 +22,7 @@ func scanCell(row scanner) (c apidb.Cell, err error) {
 // Cells implements [apidb.Store]. Cost: the table of cells, read.
 func (s *Store) Cells(ctx context.Context) ([]apidb.Cell, error) {
 	const op = "listing the cells"
-	out, err := all(ctx, s.asked, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
+	out, err := all(ctx, s.reader, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
 	return out, failed(ctx, op, s.path, err)
 }
 
@@ -84,12 +84,20 @@ func refuseSame(ctx context.Context, tx *sql.Tx, c apidb.Cell, id int64) error {
 	}
 	what := "URL " + c.URL
 	switch {
+	case other.UUID == c.UUID && c.IsCell0():
+		return fmt.Errorf("%s, at %s: %w", other.Name, other.URL, apidb.ErrExists)
 	case other.UUID == c.UUID:
 		what = "uuid " + c.UUID
 	case other.Name == c.Name:
 		what = "name " + c.Name
 	}
 	return fmt.Errorf("a cell with the %s (%s, %s): %w", what, other.Name, other.UUID, apidb.ErrExists)
+}
+
+// cellName is what people call the cell with the id.
+func cellName(ctx context.Context, q querier, id int64) (string, error) {
+	name, _, err := one(ctx, q, value[string], "SELECT name FROM cell_mappings WHERE id = ?", id)
+	return name, err
 }
 
 func cellID(ctx context.Context, q querier, uuid string) (int64, error) {
@@ -108,6 +116,10 @@ func (s *Store) DeleteCell(ctx context.Context, uuid string, force bool) error {
 		if err != nil {
 			return err
 		}
+		name, err := cellName(ctx, tx, id)
+		if err != nil {
+			return err
+		}
 		var hosts, living, servers int64
 		for _, count := range []struct {
 			into  *int64
@@ -123,9 +135,9 @@ func (s *Store) DeleteCell(ctx context.Context, uuid string, force bool) error {
 		}
 		switch {
 		case force && living > 0:
-			return fmt.Errorf("cell %s has %d servers that are not deleted: %w", uuid, living, apidb.ErrInUse)
+			return fmt.Errorf("cell %s has %d servers that are not deleted: %w", name, living, apidb.ErrInUse)
 		case !force && hosts+servers > 0:
-			return fmt.Errorf("cell %s has %d hosts and %d servers, %d of them not deleted: %w", uuid, hosts, servers, living, apidb.ErrInUse)
+			return fmt.Errorf("cell %s has %d hosts and %d servers, %d of them not deleted: %w", name, hosts, servers, living, apidb.ErrInUse)
 		}
 		for _, statement := range []string{
 			"DELETE FROM instance_mappings WHERE cell_id = ?",
@@ -175,7 +187,7 @@ func (s *Store) mapNode(ctx context.Context, tx *sql.Tx, n apidb.Node) error {
 	case err != nil:
 		return err
 	case found && host.cell != cell:
-		return fmt.Errorf("host %s in another cell than %s: %w", n.Host, n.CellUUID, apidb.ErrExists)
+		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
 	case !found:
 		host.id, _, err = one(ctx, tx, value[int64], "INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?) RETURNING id", n.Host, cell, timeIn(s.now()))
 		if err != nil {
@@ -192,9 +204,22 @@ func (s *Store) mapNode(ctx context.Context, tx *sql.Tx, n apidb.Node) error {
 	return err
 }
 
+// hostElsewhere says where a host is mapped that was to be mapped to another cell.
+func hostElsewhere(ctx context.Context, q querier, host string, is, wanted int64) error {
+	there, err := cellName(ctx, q, is)
+	if err != nil {
+		return err
+	}
+	here, err := cellName(ctx, q, wanted)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("host %s in cell %s, not %s: %w", host, there, here, apidb.ErrExists)
+}
+
 // Nodes implements [apidb.Store], by host, name and uuid. Cost: the tables of nodes and hosts, read.
 func (s *Store) Nodes(ctx context.Context) ([]apidb.Node, error) {
-	out, err := all(ctx, s.asked, func(row scanner) (n apidb.Node, err error) {
+	out, err := all(ctx, s.reader, func(row scanner) (n apidb.Node, err error) {
 		err = row.Scan(&n.UUID, &n.Name, &n.Host, &n.CellUUID)
 		return n, err
 	}, `SELECT n.uuid, n.name, h.host, c.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id
@@ -204,7 +229,7 @@ func (s *Store) Nodes(ctx context.Context) ([]apidb.Node, error) {
 
 // Hosts implements [apidb.Store]. Cost: the table of hosts, read.
 func (s *Store) Hosts(ctx context.Context) ([]apidb.HostMapping, error) {
-	out, err := all(ctx, s.asked, func(row scanner) (h apidb.HostMapping, err error) {
+	out, err := all(ctx, s.reader, func(row scanner) (h apidb.HostMapping, err error) {
 		err = row.Scan(&h.Host, &h.CellUUID)
 		return h, err
 	}, "SELECT h.host, c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id ORDER BY h.host")

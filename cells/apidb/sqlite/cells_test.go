@@ -34,6 +34,9 @@ func TestCells(t *testing.T) {
 	one.Name, one.Disabled = "east", true
 	must(t, s.UpdateCell(ctx, one))
 	wants[[]apidb.Cell](t, "cells")(s.Cells(ctx))([]apidb.Cell{zero, one})
+	if _, err := s.CreateCell(ctx, apidb.Cell{UUID: apidb.Cell0UUID, Name: "zero", URL: "http://zero"}); err == nil || !strings.Contains(err.Error(), "cell0, at unix:///run/cell0: exists already") {
+		t.Errorf("a second cell0: %v", err)
+	}
 	taken := one
 	taken.URL = zero.URL
 	wantError(t, "the URL of another cell", s.UpdateCell(ctx, taken), apidb.ErrExists)
@@ -63,14 +66,18 @@ func TestDeleteCell(t *testing.T) {
 	withCells(t, s, 2)
 	wantError(t, "a cell that is not there", s.DeleteCell(ctx, "nowhere", true), apidb.ErrNotFound)
 	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: "n1", Name: "n1", Host: "h1", CellUUID: cellUUID(1)}}))
-	wantError(t, "a cell with a host", s.DeleteCell(ctx, cellUUID(1), false), apidb.ErrInUse)
+	err := s.DeleteCell(ctx, cellUUID(1), false)
+	wantError(t, "a cell with a host", err, apidb.ErrInUse)
+	if err != nil && !strings.Contains(err.Error(), "cell cell1 has 1 hosts") {
+		t.Errorf("it is not named: %v", err)
+	}
 	placed(t, s, server("s1", "p"), cellUUID(1))
 	wantError(t, "force, with a living server", s.DeleteCell(ctx, cellUUID(1), true), apidb.ErrInUse)
 	must(t, s.SetQueued(ctx, map[string]bool{"s1": true}))
 	wantError(t, "no force, with a deleted server", s.DeleteCell(ctx, cellUUID(1), false), apidb.ErrInUse)
 	must(t, s.DeleteCell(ctx, cellUUID(1), true))
 
-	_, err := s.Mapping(ctx, "s1")
+	_, err = s.Mapping(ctx, "s1")
 	wantError(t, "the mapping of a server in a cell that was deleted", err, apidb.ErrNotFound)
 	_, err = s.RequestSpec(ctx, "s1")
 	wantError(t, "its specification", err, apidb.ErrNotFound)
@@ -108,7 +115,7 @@ func TestNodes(t *testing.T) {
 		node       apidb.Node
 		want       error
 	}{
-		{"a host of another cell", "h1", apidb.Node{UUID: "ne", Name: "e", Host: "h1", CellUUID: cellUUID(2)}, apidb.ErrExists},
+		{"a host of another cell", "host h1 in cell cell1, not cell2", apidb.Node{UUID: "ne", Name: "e", Host: "h1", CellUUID: cellUUID(2)}, apidb.ErrExists},
 		{"a node of another host", "na", apidb.Node{UUID: "na", Name: "a", Host: "h2", CellUUID: cellUUID(2)}, apidb.ErrExists},
 		{"a cell that is not there", "nowhere", apidb.Node{UUID: "ne", Name: "e", Host: "h4", CellUUID: "nowhere"}, apidb.ErrNotFound},
 		{"cell0", "cell0", apidb.Node{UUID: "ne", Name: "e", Host: "h4", CellUUID: apidb.Cell0UUID}, apidb.ErrInvalid},

@@ -38,7 +38,7 @@ func scanMapping(row scanner) (m apidb.Mapping, err error) {
 
 // Mapping implements [apidb.Store]. Cost: two look-ups.
 func (s *Store) Mapping(ctx context.Context, uuid string) (apidb.Mapping, error) {
-	m, found, err := one(ctx, s.asked, scanMapping, mappings+"WHERE m.instance_uuid = ?", uuid)
+	m, found, err := one(ctx, s.reader, scanMapping, mappings+"WHERE m.instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the mapping of server %s", uuid)
 	}
@@ -47,7 +47,7 @@ func (s *Store) Mapping(ctx context.Context, uuid string) (apidb.Mapping, error)
 
 // MappingsOf implements [apidb.Store]. Cost: two look-ups for each server, in one question.
 func (s *Store) MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error) {
-	found, err := all(ctx, s.asked, scanMapping, mappings+"WHERE m.instance_uuid IN (SELECT value FROM json_each(?))", list(uuids))
+	found, err := all(ctx, s.reader, scanMapping, mappings+"WHERE m.instance_uuid IN (SELECT value FROM json_each(?))", list(uuids))
 	if err != nil {
 		return nil, failed(ctx, "reading mappings", s.path, err)
 	}
@@ -161,7 +161,7 @@ func (s *streams) Pop() any {
 
 // MappingsAfter implements [apidb.Store]. Cost: the answer, in the order of an index.
 func (s *Store) MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]apidb.Mapping, error) {
-	out, err := all(ctx, s.asked, scanMapping, mappingsAfter, cellUUID, afterID, limitOf(limit))
+	out, err := all(ctx, s.reader, scanMapping, mappingsAfter, cellUUID, afterID, limitOf(limit))
 	return out, failed(ctx, "paging through the mappings of cell "+cellUUID, s.path, err)
 }
 
@@ -198,19 +198,19 @@ func (s *Store) SetQueued(ctx context.Context, queued map[string]bool) error {
 
 // ProjectCells implements [apidb.Store]: those with mappings of deleted servers as well, in the order of Cells. Cost: one look-up for each cell.
 func (s *Store) ProjectCells(ctx context.Context, projectID string) ([]string, error) {
-	out, err := all(ctx, s.asked, value[string], projectCells, projectID)
+	out, err := all(ctx, s.reader, value[string], projectCells, projectID)
 	return out, failed(ctx, "listing the cells of project "+projectID, s.path, err)
 }
 
 // Unmigrated implements [apidb.Store], oldest first. Cost: the answer, in the order of an index.
 func (s *Store) Unmigrated(ctx context.Context, cellUUID string, limit int) ([]apidb.Mapping, error) {
-	out, err := all(ctx, s.asked, scanMapping, unmigrated, cellUUID, limitOf(limit))
+	out, err := all(ctx, s.reader, scanMapping, unmigrated, cellUUID, limitOf(limit))
 	return out, failed(ctx, "listing what is not migrated of cell "+cellUUID, s.path, err)
 }
 
 // UnmigratedCells implements [apidb.Store], in the order of Cells. Cost: one look-up for each cell.
 func (s *Store) UnmigratedCells(ctx context.Context) ([]string, error) {
-	out, err := all(ctx, s.asked, value[string], unmigratedCells)
+	out, err := all(ctx, s.reader, value[string], unmigratedCells)
 	return out, failed(ctx, "listing cells with mappings that are not migrated", s.path, err)
 }
 
@@ -232,7 +232,7 @@ func (s *Store) scanSpec(row scanner) (r specRow, err error) {
 
 // RequestSpec implements [apidb.Store]. Cost: one look-up.
 func (s *Store) RequestSpec(ctx context.Context, uuid string) (apidb.RequestSpec, error) {
-	r, found, err := one(ctx, s.asked, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid = ?", uuid)
+	r, found, err := one(ctx, s.reader, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the specification of server %s", uuid)
 	}
@@ -241,7 +241,7 @@ func (s *Store) RequestSpec(ctx context.Context, uuid string) (apidb.RequestSpec
 
 // RequestSpecs implements [apidb.Store]. Cost: one look-up for each server, in one question.
 func (s *Store) RequestSpecs(ctx context.Context, uuids []string) (map[string]apidb.RequestSpec, error) {
-	found, err := all(ctx, s.asked, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid IN (SELECT value FROM json_each(?))", list(uuids))
+	found, err := all(ctx, s.reader, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid IN (SELECT value FROM json_each(?))", list(uuids))
 	if err != nil {
 		return nil, failed(ctx, "reading specifications", s.path, err)
 	}

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver
-
-	"github.com/compute-agent/compute-agent/internal/prepared"
 )
 
 // Options changes how a database is opened; the zero value is right for a service.
@@ -30,9 +28,6 @@ type Options struct {
 
 // readers is how many questions are answered at the same time.
 const readers = 4
-
-// maxStatements is how many are kept prepared, on each of the readers: all that this package has.
-const maxStatements = 64
 
 // Open opens the database file for service. A file that is not there is made (mode 0600, its directory 0700), with the whole schema. One that
 // lacks steps of the schema is refused with apidb.ErrSchema and what to do. Errors are *[Error].
@@ -68,7 +63,7 @@ func openStore(ctx context.Context, path string, o Options, upgrade bool) (*Stor
 	}
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
-	return &Store{writer: writer, reader: reader, asked: prepared.New(reader, maxStatements), file: file, path: path, now: o.Now}, nil
+	return &Store{writer: writer, reader: reader, file: file, path: path, now: o.Now}, nil
 }
 
 // openWriter opens the one connection that writes, after a look at what the file is: one of another program is left as it was.

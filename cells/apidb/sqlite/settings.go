@@ -41,7 +41,7 @@ func (s *Store) Quotas(ctx context.Context, projectID string) (apidb.QuotaSet, e
 		resource string
 		value    int64
 	}
-	limits, err := all(ctx, s.asked, func(row scanner) (l limit, err error) {
+	limits, err := all(ctx, s.reader, func(row scanner) (l limit, err error) {
 		err = row.Scan(&l.resource, &l.value)
 		return l, err
 	}, "SELECT resource, hard_limit FROM quotas WHERE project_id = ?", projectID)
@@ -96,13 +96,13 @@ func (s *Store) scanFlavor(row scanner) (f apidb.Flavor, err error) {
 
 // Flavors implements [apidb.Store]. Cost: the table of flavors, read.
 func (s *Store) Flavors(ctx context.Context) ([]apidb.Flavor, error) {
-	out, err := all(ctx, s.asked, s.scanFlavor, flavors+"ORDER BY flavorid")
+	out, err := all(ctx, s.reader, s.scanFlavor, flavors+"ORDER BY flavorid")
 	return out, failed(ctx, "listing the flavors", s.path, err)
 }
 
 // Flavor implements [apidb.Store]. Cost: one look-up.
 func (s *Store) Flavor(ctx context.Context, id string) (apidb.Flavor, error) {
-	f, found, err := one(ctx, s.asked, s.scanFlavor, flavors+"WHERE flavorid = ?", id)
+	f, found, err := one(ctx, s.reader, s.scanFlavor, flavors+"WHERE flavorid = ?", id)
 	if err == nil && !found {
 		err = notFound("flavor %s", id)
 	}

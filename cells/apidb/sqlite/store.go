@@ -11,13 +11,11 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/internal/prepared"
 )
 
 // Store implements [apidb.Store]. A write costs one fsync; readers do not wait for it.
 type Store struct {
 	writer, reader *sql.DB
-	asked          *prepared.Statements // of reader
 	file           *file
 	path           string
 	now            func() time.Time
@@ -31,7 +29,6 @@ func (s *Store) Path() string { return s.path }
 // Close closes the file. Closing it again does nothing.
 func (s *Store) Close() error {
 	// The writer last: it brings the write-ahead log into the file and removes it.
-	_ = s.asked.Close() // so does its database
 	return s.file.close(s.reader, s.writer)
 }
 

@@ -75,8 +75,7 @@ const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_m
 // Survey is what a boot asks. The project's usage comes from an index of just that.
 func (s *Store) Survey(ctx context.Context, projectID string, m celldb.Moment) (answer wire.Survey, err error) {
 	err = s.read(ctx, "surveying", func(db querier) error {
-		row := db.QueryRowContext(ctx, usageOf, projectID)
-		if err := row.Scan(&answer.Usage.Instances, &answer.Usage.Cores, &answer.Usage.RAM); err != nil {
+		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
 			return err
 		}
 		if answer.Services, err = services(ctx, db, m); err != nil {
@@ -86,6 +85,17 @@ func (s *Store) Survey(ctx context.Context, projectID string, m celldb.Moment) (
 		return err
 	})
 	return answer, err
+}
+
+// Usage is what a project has, whatever hosts there are.
+func (s *Store) Usage(ctx context.Context, projectID string) (wire.Usage, error) {
+	u, err := usage(ctx, s.asked, projectID)
+	return u, explain(s.path, "reading a project's usage from", err)
+}
+
+func usage(ctx context.Context, db querier, projectID string) (u wire.Usage, err error) {
+	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
+	return u, err
 }
 
 // Mapped notes that nodes are in the API database.
@@ -144,6 +154,44 @@ func (s *Store) PatchService(ctx context.Context, id string, p wire.ServicePatch
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		return err
+	})
+	return service, err
+}
+
+// livingOf says whether a host has servers that are not deleted, hidden ones among them. The first is read from an index of the host's rows, the other
+// from that of the few hidden ones.
+const livingOf = "SELECT EXISTS (SELECT 1 FROM instances WHERE hidden = 0 AND host <> '' AND (gone < 2 OR cleanup_due = 1) AND host = ?1 AND +gone < 2) OR " +
+	"EXISTS (SELECT 1 FROM instances WHERE hidden = 1 AND inserted_at >= 0 AND +host = ?1)"
+
+// DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it ever comes back.
+func (s *Store) DeleteService(ctx context.Context, id string, m celldb.Moment) (service wire.Service, err error) {
+	err = s.write(ctx, "deleting a service from", func(tx *sql.Tx) (err error) {
+		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
+			return celldb.NotFound("service", id)
+		}
+		if err != nil {
+			return err
+		}
+		var living, stopped bool
+		if err := tx.QueryRowContext(ctx, livingOf, service.Host).Scan(&living); err != nil {
+			return err
+		}
+		if living {
+			return &wire.Error{Status: 409, Code: wire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+		}
+		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?", id).Scan(&stopped); err != nil {
+			return err
+		}
+		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
+			return &wire.Error{Status: 409, Code: wire.CodeConflict, Message: fmt.Sprintf("the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down", service.Host)}
+		}
+		for _, statement := range []string{"DELETE FROM compute_nodes WHERE host = ?", "DELETE FROM services WHERE host = ?"} {
+			if _, err := tx.ExecContext(ctx, statement, service.Host); err != nil {
+				return err
+			}
+		}
+		_, err = raise(ctx, tx)
 		return err
 	})
 	return service, err
@@ -270,9 +318,9 @@ func (s *Store) Work(ctx context.Context, host string, after int64, epoch string
 		if work.Complete {
 			condition, args = allOf, []any{host}
 		}
-		weight := 0
+		weight, reader := 0, newRecordReader()
 		err = each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row scanner) error {
-			r, err := scanRecord(row)
+			r, err := reader.read(row)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/internal/prepared"
+	"github.com/compute-agent/compute-agent/cells/celldb/sqlite/internal/prepared"
 )
 
 // steps are the schema steps, in the order of their names. One that was released never changes.

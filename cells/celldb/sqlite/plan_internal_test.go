@@ -71,6 +71,8 @@ func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct{ query, index string }{
 		"news":       {"SELECT * FROM instances i WHERE " + newsOf, "instances_host (host=? AND revision>?)"},
 		"everything": {"SELECT * FROM instances i WHERE " + allOf, "instances_host_present (host=?)"},
+		"living":     {livingOf, "instances_host_present (host=?)"},
+		"and hidden": {livingOf, "instances_hidden"},
 		"usage":      {usageOf, "COVERING INDEX instances_usage (project_id=? AND gone=?)"},
 		"hidden":     {"SELECT uuid FROM instances WHERE hidden = 1 AND inserted_at <= ? ORDER BY inserted_at LIMIT 9", "instances_hidden"},
 		"unfreed":    {"SELECT uuid FROM instances WHERE unfreed = 1 ORDER BY deleted_at LIMIT 9", "instances_unfreed"},

@@ -29,6 +29,9 @@ var sortExpressions = map[string]string{
 	"vm_state": "i.vm_state",
 }
 
+// mostRoom is for how many rows there is room at first: a list over many cells asks for no more.
+const mostRoom = 40
+
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and those before the page not at all; sorted by
 // something else it reads all rows that match and keeps the page's. Patterns, tags and metadata are looked at row by row as they come.
 func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment) (wire.ServerPage, error) {
@@ -39,26 +42,27 @@ func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment
 	if err != nil {
 		return wire.ServerPage{}, err
 	}
-	page, weight := wire.ServerPage{Rows: []wire.Row{}}, 0
+	page, weight := wire.ServerPage{Rows: make([]wire.Row, 0, min(q.Limit, mostRoom))}, 0
+	key := make(wire.Key, len(keys)) // of the row that is read
+	into := make([]any, len(keys))
+	for i := range key {
+		into[i] = &key[i]
+	}
+	var brief wire.Server
+	briefly, reader := append([]any{&brief.UUID, &brief.Name}, into...), newRecordReader(into...)
 	err = each(ctx, s.asked, query, args, func(row scanner) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true
 			return errEnough
 		}
-		key := make(wire.Key, len(keys))
-		into := make([]any, len(keys))
-		for i := range key {
-			into[i] = &key[i]
-		}
 		if q.Brief {
-			var one wire.Server
-			if err := row.Scan(append([]any{&one.UUID, &one.Name}, into...)...); err != nil {
+			if err := row.Scan(briefly...); err != nil {
 				return err
 			}
-			page.Rows = append(page.Rows, wire.Row{Server: one, Key: key})
+			page.Rows = append(page.Rows, wire.Row{Server: brief, Key: slices.Clone(key)})
 			return nil
 		}
-		r, err := scanRecord(row, into...)
+		r, err := reader.read(row)
 		if err != nil {
 			return err
 		}
@@ -66,7 +70,7 @@ func (s *Store) Servers(ctx context.Context, q wire.ServerQuery, m celldb.Moment
 			page.More = true
 			return errEnough
 		}
-		page.Rows = append(page.Rows, wire.Row{Server: r.server(m), Key: key})
+		page.Rows = append(page.Rows, wire.Row{Server: r.server(m), Key: slices.Clone(key)})
 		return nil
 	})
 	if err != nil {

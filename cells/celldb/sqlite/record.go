@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +24,19 @@ type rest struct {
 	Fault        *wire.Fault `json:"fault,omitempty"`
 }
 
-// recordColumns are the columns of a Record, in the order of recordValues and scanRecord; id comes before them.
-var recordColumns = []string{"uuid", "project_id", "user_id", "display_name", "display_description", "hostname", "image_ref", "flavor_id", "vcpus", "memory_mb",
-	"availability_zone", "config_drive", "disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node", "node_uuid",
-	"vm_state", "task_state", "power_state", "created_at", "updated_at", "changed_at", "launched_at", "terminated_at", "deleted_at", "inserted_at", "gone",
-	"hidden", "cleanup_due", "unfreed", "revision", "want_revision", "digest", "tags", "metadata", "rest"}
+// The columns of a Record, in the order of recordValues: those that are read, in the order of recordReader, for which id comes before them, and those
+// that are there for conditions, whose values are in others as well.
+var (
+	readColumns = []string{"uuid", "project_id", "user_id", "display_name", "display_description", "hostname", "image_ref", "availability_zone", "config_drive",
+		"disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node", "node_uuid", "vm_state", "task_state",
+		"power_state", "created_at", "updated_at", "launched_at", "terminated_at", "deleted_at", "inserted_at", "gone", "hidden", "cleanup_due", "unfreed",
+		"revision", "want_revision", "digest", "tags", "metadata", "rest"}
+	searchColumns = []string{"flavor_id", "vcpus", "memory_mb", "changed_at"}
+	recordColumns = slices.Concat(readColumns, searchColumns)
+)
 
 // selectRecords begins a query of rows, with what is known of their hosts. Conditions and orders name the columns i.COLUMN.
-var selectRecords = "SELECT i.id, i." + strings.Join(recordColumns, ", i.") + ", " + hostColumns + "%s FROM instances i LEFT JOIN services s ON s.host = i.host "
+var selectRecords = "SELECT i.id, i." + strings.Join(readColumns, ", i.") + ", " + hostColumns + "%s FROM instances i LEFT JOIN services s ON s.host = i.host "
 
 // hostColumns are those of hostState.
 const hostColumns = "s.last_seen_up, s.forced_down, s.stopped, s.disabled"
@@ -66,36 +72,59 @@ func (r *stored) server(m celldb.Moment) wire.Server {
 
 type scanner interface{ Scan(into ...any) error }
 
-// scanRecord reads a row of selectRecords; more are the columns that the query adds.
-func scanRecord(row scanner, more ...any) (*stored, error) {
-	var (
-		r                                                                                       stored
-		s                                                                                       = &r.Server
-		flavorID, tags, metadata, others                                                        string
-		vcpus, memory, created, updated, changed, launched, terminated, deleted, inserted, gone int64
-	)
-	err := row.Scan(append([]any{&s.ID, &s.UUID, &s.ProjectID, &s.UserID, &s.Name, &s.Description, &s.Hostname, &s.ImageRef, &flavorID, &vcpus, &memory,
-		&s.Zone, &s.ConfigDrive, &s.DiskConfig, &s.AccessIPv4, &s.AccessIPv6, &s.Locked, &s.Reservation, &s.LaunchIndex, &s.Host, &s.Node, &s.NodeUUID,
-		&s.VMState, &s.TaskState, &s.PowerState, &created, &updated, &changed, &launched, &terminated, &deleted, &inserted, &gone,
-		&s.Hidden, &r.CleanupDue, &r.Unfreed, &s.Revision, &r.WantRevision, &r.Digest, &tags, &metadata, &others,
-		&r.host.lastSeenUp, &r.host.forcedDown, &r.host.stopped, &r.host.disabled}, more...)...)
-	if err != nil {
+// recordReader reads rows of selectRecords, one after another.
+type recordReader struct {
+	into []any // where Scan puts what it finds
+	row  stored
+
+	created, updated, launched, terminated, deleted, inserted, gone int64
+	tags, metadata, others                                          string
+
+	// The rest of the row before: servers have mostly few flavors, and reading it is most of what a row costs.
+	before string
+	rest   rest
+}
+
+// newRecordReader makes a reader; more are for the columns that the query adds.
+func newRecordReader(more ...any) *recordReader {
+	r := &recordReader{}
+	s, h := &r.row.Server, &r.row.host
+	r.into = append([]any{&s.ID, &s.UUID, &s.ProjectID, &s.UserID, &s.Name, &s.Description, &s.Hostname, &s.ImageRef, &s.Zone, &s.ConfigDrive,
+		&s.DiskConfig, &s.AccessIPv4, &s.AccessIPv6, &s.Locked, &s.Reservation, &s.LaunchIndex, &s.Host, &s.Node, &s.NodeUUID, &s.VMState, &s.TaskState,
+		&s.PowerState, &r.created, &r.updated, &r.launched, &r.terminated, &r.deleted, &r.inserted, &r.gone, &s.Hidden, &r.row.CleanupDue, &r.row.Unfreed,
+		&s.Revision, &r.row.WantRevision, &r.row.Digest, &r.tags, &r.metadata, &r.others,
+		&h.lastSeenUp, &h.forcedDown, &h.stopped, &h.disabled}, more...)
+	return r
+}
+
+// read reads a row. What it returns is good until the next is read; of servers that are copied of it, the maps within the flavor are common to those
+// with the same one, and not to be changed.
+func (r *recordReader) read(row scanner) (*stored, error) {
+	if err := row.Scan(r.into...); err != nil {
 		return nil, err
 	}
-	s.CreatedAt, r.InsertedAt = fromMicros(created), fromMicros(inserted)
-	s.UpdatedAt, s.LaunchedAt, s.TerminatedAt, s.DeletedAt = optional(updated), optional(launched), optional(terminated), optional(deleted)
-	s.Deleted = gone == goneDeleted
-	var o rest
-	for text, into := range map[string]any{tags: &s.Tags, metadata: &s.Metadata} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
-			return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)
-		}
+	s := &r.row.Server
+	s.CreatedAt, r.row.InsertedAt = fromMicros(r.created), fromMicros(r.inserted)
+	s.UpdatedAt, s.LaunchedAt, s.TerminatedAt, s.DeletedAt = optional(r.updated), optional(r.launched), optional(r.terminated), optional(r.deleted)
+	s.Deleted, s.Tags, s.Metadata = r.gone == goneDeleted, nil, nil
+	err := errors.Join(fromText(r.tags, &s.Tags), fromText(r.metadata, &s.Metadata))
+	if err == nil && r.others != r.before {
+		r.before, r.rest = r.others, rest{}
+		err = fromText(r.others, &r.rest)
 	}
-	if err := json.Unmarshal([]byte(others), &o); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)
 	}
-	s.Flavor, s.UserData, s.TrustedCerts, s.Fault = o.Flavor, o.UserData, o.TrustedCerts, o.Fault
-	return &r, nil
+	s.Flavor, s.UserData, s.TrustedCerts, s.Fault = r.rest.Flavor, r.rest.UserData, r.rest.TrustedCerts, r.rest.Fault
+	return &r.row, nil
+}
+
+// fromText reads the JSON of a column into what is empty.
+func fromText(text string, into any) error {
+	if text == "null" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), into)
 }
 
 // The values of gone.
@@ -128,10 +157,11 @@ func recordValues(r *celldb.Record) ([]any, error) {
 		}
 		texts[i] = string(text)
 	}
-	return []any{s.UUID, s.ProjectID, s.UserID, s.Name, s.Description, s.Hostname, s.ImageRef, s.Flavor.ID, s.Flavor.VCPUs, s.Flavor.MemoryMB,
-		s.Zone, s.ConfigDrive, s.DiskConfig, s.AccessIPv4, s.AccessIPv6, s.Locked, s.Reservation, s.LaunchIndex, s.Host, s.Node, s.NodeUUID,
-		s.VMState, s.TaskState, s.PowerState, s.CreatedAt.UnixMicro(), updated, changed, micros(s.LaunchedAt), micros(s.TerminatedAt), micros(s.DeletedAt),
-		r.InsertedAt.UnixMicro(), gone, s.Hidden, r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2]}, nil
+	return []any{s.UUID, s.ProjectID, s.UserID, s.Name, s.Description, s.Hostname, s.ImageRef, s.Zone, s.ConfigDrive,
+		s.DiskConfig, s.AccessIPv4, s.AccessIPv6, s.Locked, s.Reservation, s.LaunchIndex, s.Host, s.Node, s.NodeUUID, s.VMState, s.TaskState,
+		s.PowerState, s.CreatedAt.UnixMicro(), updated, micros(s.LaunchedAt), micros(s.TerminatedAt), micros(s.DeletedAt), r.InsertedAt.UnixMicro(), gone, s.Hidden,
+		r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2],
+		s.Flavor.ID, s.Flavor.VCPUs, s.Flavor.MemoryMB, changed}, nil
 }
 
 func micros(t *time.Time) int64 {
@@ -159,7 +189,7 @@ type querier interface {
 
 // record reads one row; nil when it is not there.
 func record(ctx context.Context, db querier, uuid string) (*stored, error) {
-	r, err := scanRecord(db.QueryRowContext(ctx, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid = ?", uuid))
+	r, err := newRecordReader().read(db.QueryRowContext(ctx, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid = ?", uuid))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}

@@ -257,6 +257,10 @@ func (s *Store) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Ti
 			})
 			return list, err
 		}
+		u.Epoch = s.info.Epoch
+		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&u.Revision); err != nil {
+			return err
+		}
 		if u.Hidden, err = get("inserted_at", "hidden = 1 AND inserted_at <= ?", hiddenBefore.UnixMicro()); err != nil {
 			return err
 		}

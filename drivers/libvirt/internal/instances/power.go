@@ -80,7 +80,7 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 	err := j.start(ctx, g)
 	var back *setback
 	if errors.As(err, &back) {
-		j.log.Warn().Err(back.err).Msg("An instance could not be started.")
+		j.warn(back, "An instance could not be started.")
 		return j.fault("%s", back.reason)
 	}
 	return err

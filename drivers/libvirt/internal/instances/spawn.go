@@ -16,10 +16,15 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// noKVM is what helps where /dev/kvm is there and guests cannot run on it, which libvirt finds out by starting one.
+const noKVM = `see what the error and the guest's log in /var/log/libvirt/qemu say; if it is that KVM does not work on this machine, as in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, "Instances"): guests are emulated then, which is slow`
+
 // setback says that an instance cannot be made: what is there of it is to be removed.
 type setback struct {
 	reason string // for its owner
 	err    error  // for the operator
+	// accelerated says that it was to run on KVM, which may be why it does not.
+	accelerated bool
 }
 
 func (s *setback) Error() string { return s.reason + ": " + s.err.Error() }
@@ -133,7 +138,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	err = j.quick(ctx, "defining its domain", func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
 	if err != nil {
 		if definite(ctx, err) {
-			err = &setback{"the hypervisor does not take it", err}
+			err = &setback{reason: "the hypervisor does not take it", err: err}
 		}
 		return guest{}, err
 	}
@@ -160,7 +165,7 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 		if ctx.Err() != nil {
 			return err
 		}
-		return &setback{diskReason(err), err}
+		return &setback{reason: diskReason(err), err: err}
 	}
 	return j.start(ctx, g)
 }
@@ -169,7 +174,7 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 func (j *job) start(ctx context.Context, g guest) error {
 	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
 		if definite(ctx, err) {
-			return &setback{"a virtual device could not be made for it", err}
+			return &setback{reason: "a virtual device could not be made for it", err: err}
 		}
 		return err
 	}
@@ -184,7 +189,16 @@ func (j *job) start(ctx context.Context, g guest) error {
 	} else if now.ours() && now.active() {
 		return nil
 	}
-	return &setback{"the hypervisor could not start it", err}
+	return &setback{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
+}
+
+// warn logs a setback, with the remedy where there is a likely one.
+func (j *job) warn(s *setback, what string) {
+	log := j.log
+	if s.accelerated {
+		log = log.With().Str("remedy", noKVM).Logger()
+	}
+	log.Warn().Err(s.err).Msg(what)
 }
 
 // giveUp removes what there is of an instance that cannot be made. After other errors it stays, for the next Spawn or Destroy.
@@ -194,7 +208,7 @@ func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) 
 	switch {
 	case errors.As(err, &back):
 		fault = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}
-		j.log.Warn().Err(back.err).Msg("An instance could not be made. What there was of it is removed.")
+		j.warn(back, "An instance could not be made. What there was of it is removed.")
 	case errors.As(err, &fault):
 	default:
 		return err

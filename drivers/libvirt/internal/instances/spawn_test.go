@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
@@ -132,6 +134,27 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// That KVM may not work is said where a guest that was to run on it could not be started, and not of another.
+func TestWhatHelpsWithoutKVM(t *testing.T) {
+	for virt, told := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
+		t.Run(virt, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{VirtType: virt})
+				r.fail, r.how = 3, refuses // the start
+				var log strings.Builder
+				_, err := r.Spawn(zerolog.New(&log).WithContext(t.Context()), node, request(1), nil)
+				var fault *plugins.InstanceFault
+				if !errors.As(err, &fault) || fault.Reason != "the hypervisor could not start it" {
+					t.Errorf("its owner is told %v", err)
+				}
+				if strings.Count(log.String(), "An instance could not be made") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != told {
+					t.Errorf("the log is %s", log.String())
+				}
+			})
+		})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 	_ "modernc.org/sqlite" // a driver
 
-	"github.com/compute-agent/compute-agent/internal/prepared"
+	"github.com/compute-agent/compute-agent/cells/celldb/sqlite/internal/prepared"
 )
 
 // counting is a driver that counts what is prepared and closed. Every question has one row: its text.

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+func TestRequests(t *testing.T) {
+	server := fmt.Sprintf(`{"uuid":%q}`, uuid)
+	tests := []struct {
+		call   func(context.Context, *cellclient.Client) (any, error)
+		answer string
+		want   string // METHOD URI BODY
+	}{
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Cell(ctx) }, okInfo, "GET /v1/cell "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Servers(ctx, wire.ServerQuery{Limit: 5})
+		}, `{"rows":null,"more":true}`, `POST /v1/servers/query {"limit":5}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Server(ctx, uuid) }, server, "GET /v1/servers/" + uuid + " "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Release(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/release "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Discard(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/discard "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Delete(ctx, uuid, wire.DeleteSoft)
+		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/restore "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/freed "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)
+		}, `{}`, "GET /v1/servers/unfinished?hidden_for=2&reclaim_after=3600 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`, "GET /v1/servers/unfinished?hidden_for=0 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Survey(ctx, "a b&c") }, `{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Usage(ctx, "p") }, `{"usage":{"cores":1},"services":[],"nodes":[]}`, "GET /v1/survey?only=usage&project_id=p "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) }, `{"services":[]}`, "GET /v1/services "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.PatchService(ctx, uuid, wire.ServicePatch{DisabledReason: new(string)})
+		}, server, "PATCH /v1/services/" + uuid + ` {"disabled_reason":""}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.DeleteService(ctx, uuid) }, "", "DELETE /v1/services/" + uuid + " "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Report(ctx, "h/1", wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{}})
+		}, `{"epoch":"e"}`, `PUT /v1/hosts/h%2F1 {"version":"1","nodes":[]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Work(ctx, "h1", 7, "e", time.Second)
+		}, `{"epoch":"e"}`, "GET /v1/hosts/h1/work?after=7&epoch=e&wait=1 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Reports(ctx, "h1", []wire.Report{{UUID: uuid, Kind: wire.ReportGone}})
+		}, `{"refused":[""]}`, `POST /v1/hosts/h1/reports {"reports":[{"uuid":"` + uuid + `","kind":"gone","power_state":0}]}`},
+	}
+	for _, test := range tests {
+		t.Run(test.want, func(t *testing.T) {
+			var got string
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				got = r.Method + " " + r.RequestURI + " " + string(body)
+				if test.answer == "" {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				answer(200, test.answer)(w, r)
+			})
+			if _, err := test.call(t.Context(), client); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	t.Run("answers about something else", func(t *testing.T) {
+		for _, test := range tests {
+			var called bool
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) { called = true; answer(200, `{"a":1}`)(w, r) })
+			_, err := test.call(t.Context(), client)
+			var failure *cellclient.Failure
+			optional := test.answer == "" || test.answer == "{}" // nothing has to be in those
+			if !called || (!errors.As(err, &failure) || failure.Kind != cellclient.Broken) != optional {
+				t.Errorf("%s: %v", test.want, err)
+			}
+		}
+	})
+}
+
+// TestAnotherCell: the cell that is meant is named, and another one that answers there is no cell.
+func TestAnotherCell(t *testing.T) {
+	var named []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		named = append(named, r.Header.Get(wire.HeaderCell))
+		answer(421, `{"code":"another_cell","message":"this is the cell \"b\""}`)(w, r)
+	}))
+	defer web.Close()
+	for _, name := range []string{"", "a b\n/é"} {
+		client, err := cellclient.New(cellclient.Config{URL: web.URL, Cell: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Server(t.Context(), uuid)
+		var failure *cellclient.Failure
+		if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || !strings.Contains(err.Error(), `this is the cell "b"`) {
+			t.Errorf("meaning %q: %v", name, err)
+		}
+		client.CloseIdle()
+	}
+	if diff := cmp.Diff([]string{"", "a%20b%0A%2F%C3%A9"}, named); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	if err := serve(t, answer(404, `{"code":"not_found","message":"none"}`)).Discard(t.Context(), uuid); err != nil {
+		t.Errorf("of what is not there: %v", err)
+	}
+	if err := serve(t, answer(409, `{"code":"conflict","message":"released"}`)).Discard(t.Context(), uuid); !cellclient.IsConflict(err) {
+		t.Errorf("of what was released: %v", err)
+	}
+	if err := serve(t, http.NotFound).Discard(t.Context(), uuid); err == nil {
+		t.Error("a 404 of something that is no cell counts")
+	}
+}
+
+func TestManyStatesAreAskedForInParts(t *testing.T) {
+	var sizes []int
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var q wire.StatesRequest
+		_ = json.NewDecoder(r.Body).Decode(&q)
+		sizes = append(sizes, len(q.UUIDs))
+		answer(200, fmt.Sprintf(`{"states":[{"uuid":%q,"vm_state":"active"}]}`, q.UUIDs[0]))(w, r)
+	})
+	var uuids []string
+	for i := range 2500 {
+		uuids = append(uuids, fmt.Sprint(i))
+	}
+	states, err := client.States(t.Context(), uuids)
+	if err != nil || len(states) != 3 {
+		t.Errorf("%d states, %v", len(states), err)
+	}
+	if diff := cmp.Diff([]int{1000, 1000, 500}, sizes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNamesThatAreNone(t *testing.T) {
+	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
+	for _, name := range []string{"", ".", ".."} {
+		if _, err := client.Server(t.Context(), name); !cellclient.IsNotFound(err) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gather
+
+import (
+	"context"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+)
+
+// silence is how long no cell answers until [Request.Next] says so. In a list of cells that are well there is none as long as that.
+const silence = 100 * time.Millisecond
+
+// Request asks cells at once and gives their answers as they come. It belongs to one goroutine.
+type Request[T any] struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	g      *Gatherer
+	budget *budget
+	turn   *turn
+
+	replies chan reply[T] // with room for all that are asked
+	asked   int           // that have not answered
+	quiet   *time.Timer
+}
+
+type reply[T any] struct {
+	i      int
+	answer Answer[T]
+	panics any
+}
+
+// Begin begins a request to so many cells at most, each of which may be asked again when it has answered, but has Timeout for all of it. It waits for
+// the request's turn, at most for half of that, and takes what it waited from the time of the cells. Whoever begins a request ends it.
+func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
+	t, waited := g.wait(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(silence)}
+}
+
+// Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
+func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) {
+	r.asked++
+	start := r.g.options.Now()
+	go func() {
+		one := reply[T]{i: i, panics: "gather: what asks a cell ended its goroutine"}
+		defer func() {
+			if p := recover(); p != nil {
+				one.panics = p // it is the panic of who asks, as it would be without other cells
+			}
+			r.replies <- one
+		}()
+		one.answer = askOne(r.ctx, r.g, r.budget, start, cell, ask)
+		one.panics = nil
+	}()
+}
+
+// Asked is how many answers are still to come.
+func (r *Request[T]) Asked() int { return r.asked }
+
+// Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is, and so the turn
+// is another request's now. It comes back once for each silence.
+func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
+	var one reply[T]
+	select {
+	case one = <-r.replies: // first of all
+	default:
+		select {
+		case one = <-r.replies:
+		case <-r.quiet.C:
+			r.turn.over()
+			return 0, answer, false
+		}
+	}
+	r.asked--
+	if one.panics != nil {
+		panic(one.panics)
+	}
+	r.quiet.Reset(silence)
+	return one.i, one.answer, true
+}
+
+// End ends a request, and what of it is still under way.
+func (r *Request[T]) End() {
+	r.cancel()
+	for ; r.asked > 0; r.asked-- {
+		<-r.replies
+	}
+	r.quiet.Stop()
+	r.turn.over()
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gather_test
+
+import (
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// counted counts how many requests are at a cell at the same time.
+type counted struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (c *counted) of(b behaviour) behaviour {
+	return func(r *http.Request) (*http.Response, error) {
+		c.mu.Lock()
+		c.now++
+		c.most = max(c.most, c.now)
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.now--
+		}()
+		return b(r)
+	}
+}
+
+// turns are how many requests to many cells there are at once.
+func turns() int { return 8 * runtime.GOMAXPROCS(0) }
+
+// crowd makes so many requests to all cells and checks how each ends; it returns how long all took.
+func crowd(t *testing.T, c *cloud, requests int, want ...string) time.Duration {
+	t.Helper()
+	g, begin := c.gatherer(0), time.Now()
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() {
+			check(t, want, states(c.all(t.Context(), g)))
+			if took := time.Since(begin); took > timeout {
+				t.Errorf("an answer took %v", took)
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(begin)
+}
+
+// TestRequestsTakeTurns: no more are made at once than there are turns, and all are made.
+func TestRequestsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n counted
+		took := crowd(t, newCloud(n.of(slow(50*time.Millisecond)), up), 3*turns(), isUp, isUp)
+		check(t, turns(), n.most)
+		check(t, 150*time.Millisecond, took)
+	})
+}
+
+// TestAHangingCellTakesNobodysTurn: requests that wait for it are in nobody's way, and what the others waited for their turn comes off its time.
+func TestAHangingCellTakesNobodysTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n counted
+		took := crowd(t, newCloud(up, n.of(hangs)), 5*turns(), isUp, isHung)
+		check(t, 5*turns(), n.most)
+		check(t, timeout, took)
+	})
+}
+
+// TestATurnIsNotWaitedForForEver: when those before have theirs for very long, as each moment another of their cells answers, a request is made without.
+func TestATurnIsNotWaitedForForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := newCloud()
+		for d := time.Duration(0); d < timeout; d += 90 * time.Millisecond {
+			one := newCloud(slow(d))
+			one.cells[0].UUID, one.cells[0].Name = d.String(), d.String()
+			one.cells[0].URL = "http://" + d.String()
+			busy.cells = append(busy.cells, one.cells[0])
+			busy.behave[d.String()] = slow(d)
+		}
+		g := busy.gatherer(0)
+		var all sync.WaitGroup
+		for range turns() {
+			all.Go(func() { busy.all(t.Context(), g) })
+		}
+		synctest.Wait()
+		begin := time.Now()
+		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:12]} // the slowest takes 990 ms
+		got := states(few.all(t.Context(), g))
+		check(t, timeout/2+990*time.Millisecond, time.Since(begin))
+		for i, state := range got {
+			if state != isUp {
+				t.Errorf("cell %d is %s", i, state)
+			}
+		}
+		all.Wait()
+	})
+}
+
+func TestABudgetIsForAllRequestsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(slow(6*time.Second), slow(time.Second))
+		g := c.gatherer(0)
+		r := gather.Begin[[]wire.Service](t.Context(), g, len(c.cells))
+		defer r.End()
+		ask := func() []string {
+			answers := make([]gather.Answer[[]wire.Service], len(c.cells))
+			for i, cell := range c.cells {
+				r.Ask(i, cell, services)
+			}
+			for r.Asked() > 0 {
+				if i, answer, ok := r.Next(); ok {
+					answers[i] = answer
+				}
+			}
+			return states(answers)
+		}
+		check(t, []string{isUp, isUp}, ask())
+		start := time.Now()
+		check(t, []string{isHung, isUp}, ask())
+		check(t, 4*time.Second, time.Since(start))
+		check(t, []string{isHung, isUp}, ask())
+		check(t, 5*time.Second, time.Since(start))
+	})
+}

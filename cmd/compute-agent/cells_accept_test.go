@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// cellAt serves cell1 with a database at a socket, until stop is called.
+func cellAt(t *testing.T, database, socket string) (stop func()) {
+	t.Helper()
+	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := cells.Listen(t.Context(), "unix://"+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- one.Serve(ctx, l) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := one.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAcceptCell: the operator sees that a cell has another database and what that means, accepts it, and the cell is as any other.
+func TestAcceptCell(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "cell1.sock")
+	run := func(wantCode int, args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		if code := execute(t.Context(), append(append([]string{"cells", "manage"}, args...), "--state-dir", dir), &out, &out); code != wantCode {
+			t.Errorf("%v: exit code %d\n%s", args, code, &out)
+		}
+		return out.String()
+	}
+	says := func(what, text string, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: %q is not said:\n%s", what, part, text)
+			}
+		}
+	}
+	run(exitDone, "create", "--name", "cell1", "--url", "unix://"+socket)
+	says("no cell", run(exitFailed, "accept", "cell9"), `no cell "cell9"`)
+	says("a cell that is down", run(exitFailed, "accept", "cell1"), "is down", "nothing was accepted")
+
+	stop := cellAt(t, filepath.Join(dir, "one.db"), socket)
+	says("the first contact", run(exitDone, "accept", "cell1"), "The database of cell cell1 is accepted.")
+	says("the known database", run(exitDone, "accept", "cell1"), "nothing to accept")
+	says("the known database", run(exitDone, "list"), "up")
+	stop()
+	withServers(t, dir)
+
+	defer cellAt(t, filepath.Join(dir, "two.db"), socket)()
+	list := run(exitDone, "list")
+	says("another database", list, "other database", "another database than before", "put the latest copy of its database back", "cells manage accept cell1")
+	if strings.Contains(list, "is down") {
+		t.Errorf("it is said to be down:\n%s", list)
+	}
+	var views []cellView
+	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil || len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
+		t.Errorf("as JSON: %+v, %v", views, err)
+	}
+	says("accepting", run(exitDone, "accept", "cell1"), "living    2 servers, of which the cell does not know 2", "deleted   1 servers, of which 0 live in the cell",
+		"404 for their owners", "The database of cell cell1 is accepted.")
+	if list := run(exitDone, "list"); strings.Contains(list, "other database") {
+		t.Errorf("after it is accepted:\n%s", list)
+	}
+	var view acceptView
+	if err := json.Unmarshal([]byte(run(exitDone, "accept", "cell1", "--output", "json")), &view); err != nil || view.Accepted || view.Before == nil || view.Before.Epoch != view.Now.Epoch || view.Unknown != 2 {
+		t.Errorf("as JSON: %+v, %v", view, err)
+	}
+}
+
+// withServers puts two living servers and a deleted one into cell1, as far as the API database knows.
+func withServers(t *testing.T, dir string) {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	known, err := store.Cells(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000003"} {
+		made := apidb.NewServer{Server: wire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}, Spec: apidb.RequestSpec{InstanceUUID: uuid, ProjectID: "p", UserID: "u"}}
+		if err := store.CreateServers(t.Context(), []apidb.NewServer{made}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Place(t.Context(), uuid, known[0].UUID); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Built(t.Context(), uuid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.SetQueued(t.Context(), map[string]bool{"00000000-0000-4000-8000-000000000003": true}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMissingFiles: files that keys name are to be there, in whatever section, and nothing else of them is judged.
+func TestMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	main := filepath.Join(dir, "c.toml")
+	text := "[cell_client]\nca_file = \"THERE\"\ntoken_file = \"NONE\"\n[cell]\nauth = \"token\"\ntoken_file = \"DIR\"\n[compute_api]\ncell_token_file = \"THERE/below\"\n" +
+		"[placement_client]\nauth = \"token\"\ntoken_file = \"NONE\"\n"
+	for name, path := range map[string]string{"THERE": there, "NONE": filepath.Join(dir, "none"), "DIR": dir} {
+		text = strings.ReplaceAll(text, name, path)
+	}
+	if err := os.WriteFile(main, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := Load(Options{File: main})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problems Problems
+	if !errors.As(cfg.MissingFiles(), &problems) {
+		t.Fatalf("got %v", cfg.MissingFiles())
+	}
+	got := map[string]string{}
+	for _, p := range problems {
+		got[p.Key] = p.What
+		if p.Source.Name != main || p.Remedy == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	for key, what := range map[string]string{
+		"cell_client.token_file": "there is no file", "cell.token_file": "is a directory", "compute_api.cell_token_file": "there is no file", "placement_client.token_file": "there is no file",
+	} {
+		if !strings.Contains(got[key], what) {
+			t.Errorf("%s: %q, not %q", key, got[key], what)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+}
