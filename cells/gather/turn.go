@@ -9,7 +9,7 @@ import (
 )
 
 // turnsPerProcessor is how many requests to many cells are made at the same time, for each processor. Each is dozens of answers to be read. More at once
-// get none of them done earlier, but all of them late: with 50 lists at once the first answer of a cell was read when nearly all the others were.
+// get none of them done earlier, but all of them late. Fewer would leave processors idle when cells are far away.
 const turnsPerProcessor = 8
 
 func newTurns() chan struct{} { return make(chan struct{}, turnsPerProcessor*runtime.GOMAXPROCS(0)) }

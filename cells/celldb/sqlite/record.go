@@ -80,7 +80,7 @@ type recordReader struct {
 	created, updated, launched, terminated, deleted, inserted, gone int64
 	tags, metadata, others                                          string
 
-	// The rest of the row before: servers have mostly few flavors, and reading it is most of what a row costs.
+	// The rest of the row before: the servers of a page have few flavors, and it is read once for those that follow each other.
 	before string
 	rest   rest
 }

@@ -2,7 +2,6 @@
 
 // Package prepared keeps the statements of a database prepared that are asked often, by their text.
 //
-// Preparing is most of what a short question costs: SQLite takes ten times as long to understand the text of a list of ten servers as to find them.
-// A statement is prepared when it is asked for the first time, on each connection that it gets to, and closed when so many others were asked since
-// that there is no more room.
+// SQLite takes longer to understand the text of a list of ten servers than to find them. A statement is prepared when it is asked for the first time, on
+// each connection that it gets to, and closed when so many others were asked since that there is no more room.
 package prepared

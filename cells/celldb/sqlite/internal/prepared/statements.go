@@ -128,7 +128,7 @@ func (s *Statements) Close() error {
 	for _, st := range s.kept {
 		delete(s.kept, st.text)
 		if st.dropped = true; st.users == 0 {
-			errs = append(errs, st.Stmt.Close())
+			errs = append(errs, st.Close())
 		}
 	}
 	return errors.Join(errs...)
