@@ -238,7 +238,7 @@ func TestMisbehavingDrivers(t *testing.T) {
 				if code := agent.exit(); code != 3 {
 					t.Errorf("exit code %d, want 3", code)
 				}
-				if agent.count(0, append(tc.says, "what to do")...) != 1 {
+				if agent.count(0, append(tc.says, "The reshape is refused: nothing has moved", `"remedy":`)...) != 1 {
 					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.output(), "\n"))
 				}
 				if diff := cmp.Diff(before, w.look()); diff != "" {
