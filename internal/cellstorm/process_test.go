@@ -96,7 +96,7 @@ func (p *process) start() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.ending {
-			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v", p.name, err))
+			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; its last words: %s", p.name, err, lastWords(p.log)))
 		}
 	}()
 	return nil
@@ -115,6 +115,16 @@ func (p *process) end(sig syscall.Signal) {
 		_ = cmd.Process.Kill()
 		<-done
 	}
+}
+
+// lastWords is the end of a log.
+func lastWords(file string) string {
+	const enough = 600
+	log, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-enough):])
 }
 
 // kill ends it as a power cut does.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -246,11 +247,17 @@ func (w *world) logged(uuid string) string {
 	return strings.Join(lines, "")
 }
 
-// freePort is an address on which nobody listens.
+// freePort is an address on which nobody listens. It is none of those that the kernel gives to connections by itself: while its process is down, one of
+// them would keep it from coming back.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check(t, err)
-	defer func() { check(t, l.Close()) }()
-	return l.Addr().String()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
+		if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
+			check(t, l.Close())
+			return address
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
