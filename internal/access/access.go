@@ -4,13 +4,11 @@ package access
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -95,36 +93,20 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 
 // newTransport makes the HTTP transport: TLS with the given authorities and certificate, no proxy unless one is wanted.
 func newTransport(c config.PlacementClient) (*http.Transport, error) {
+	trust, err := clientTLS(func(names ...string) string { return "placement_client." + strings.Join(names, " and ") }, c.CAFile, c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, err
+	}
 	t := &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: c.ConnectTimeout,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     90 * time.Second,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSClientConfig:     trust,
 	}
 	if c.UseProxy {
 		t.Proxy = http.ProxyFromEnvironment
-	}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("placement_client.ca_file: %w", err)
-		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("placement_client.ca_file: %s holds no certificate in PEM form", c.CAFile)
-		}
-	}
-	if c.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-			return nil, fmt.Errorf("placement_client.cert_file and key_file: %w", err)
-		}
-		// Read again for each connection, so that a renewed certificate needs no restart.
-		t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-			return &pair, err
-		}
 	}
 	return t, nil
 }

@@ -3,11 +3,9 @@
 package access
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -38,7 +36,7 @@ func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
 		out.Authorize = func(h http.Header) error {
 			token, err := config.ReadSecret(c.TokenFile)
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.key("token_file"), err)
+				return fmt.Errorf("%s: %w", c.keys("token_file"), err)
 			}
 			h.Set("X-Auth-Token", token.Reveal())
 			return nil
@@ -47,27 +45,18 @@ func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
 	if c.CAFile == "" && c.CertFile == "" {
 		return out, nil
 	}
-	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return cellclient.Config{}, fmt.Errorf("%s: %w", c.key("ca_file"), err)
-		}
-		out.TLS.RootCAs = x509.NewCertPool()
-		if !out.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return cellclient.Config{}, fmt.Errorf("%s: %s holds no certificate in PEM form", c.key("ca_file"), c.CAFile)
-		}
-	}
-	if c.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-			return cellclient.Config{}, fmt.Errorf("%s and %s: %w", c.key("cert_file"), c.key("key_file"), err)
-		}
-		out.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-			return &pair, err
-		}
+	var err error
+	if out.TLS, err = clientTLS(c.keys, c.CAFile, c.CertFile, c.KeyFile); err != nil {
+		return cellclient.Config{}, err
 	}
 	return out, nil
 }
 
-func (c CellCredentials) key(name string) string { return c.Section + "." + c.Prefix + name }
+// keys are what the configuration calls them.
+func (c CellCredentials) keys(names ...string) string {
+	whole := make([]string, len(names))
+	for i, name := range names {
+		whole[i] = c.Section + "." + c.Prefix + name
+	}
+	return strings.Join(whole, " and ")
+}

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/internal/freeport"
 )
 
 // world is a deployment.
@@ -62,7 +61,7 @@ func newWorld(t *testing.T, p plan) *world {
 	check(t, build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, placementAddress: freePort(t)}
+	w := &world{dir: dir, placementAddress: freeport.Loopback(t)}
 	t.Cleanup(func() { w.close(t) })
 	w.placement = w.run(t, "placement", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
 	for i := range len(p.kinds) + 1 {
@@ -129,7 +128,7 @@ func (w *world) addAPI(t *testing.T, name string, p plan) {
 	if p.reclaim > 0 {
 		reclaim = fmt.Sprintf("reclaim_instance_interval = %q\n", p.reclaim)
 	}
-	a := &api{address: freePort(t)}
+	a := &api{address: freeport.Loopback(t)}
 	config := w.configure(t, name, fmt.Sprintf(`[compute_api]
 listen = %q
 database = %q
@@ -245,19 +244,4 @@ func (w *world) logged(uuid string) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
-}
-
-// freePort is an address on which nobody listens. It is none of those that the kernel gives to connections by itself: while its process is down, one of
-// them would keep it from coming back.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
-			check(t, l.Close())
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/freeport"
 )
 
 // microversion is the one with records of cells that are down.
@@ -53,7 +53,7 @@ func newCloud(t *testing.T) *cloud {
 	api := launch(t, []string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
-	}, "cells", "api", "--listen", freePort(t), "--state-dir", c.state)
+	}, "cells", "api", "--listen", freeport.Loopback(t), "--state-dir", c.state)
 	c.endpoint = api.endpoint + "/v2.1"
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
 		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state}
@@ -75,15 +75,6 @@ func newCloud(t *testing.T) *cloud {
 
 // cellURL is where a cell answers: a socket, whose name is free whoever else takes ports.
 func (c *cloud) cellURL(name string) string { return "unix://" + filepath.Join(c.state, name+".sock") }
-
-// freePort is an address that nobody listened on a moment ago: the compute API wants to be told one.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check(t, err)
-	defer func() { check(t, l.Close()) }()
-	return l.Addr().String()
-}
 
 // ask is a request to the compute API by curl's means: what clients are judged by.
 func (c *cloud) ask(method, path string, body, out any) int {

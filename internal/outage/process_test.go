@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,18 +206,4 @@ func eventually(t *testing.T, what string, holds func() error) {
 		}
 		<-tick.C
 	}
-}
-
-// freePort returns an address on which nobody listens, and none that the kernel gives to connections by itself while a process is down.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			check(t, l.Close())
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }

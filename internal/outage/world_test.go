@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/freeport"
 )
 
 // world is a deployment: Placement, an API database with one or more processes of the compute API on it, cells, and hosts.
@@ -76,13 +78,13 @@ func newWorld(t *testing.T, p plan) *world {
 	if p.cells == nil {
 		p.cells = []string{"cell1", "cell2"}
 	}
-	w.placementAddress = freePort(t)
+	w.placementAddress = freeport.Loopback(t)
 	w.startPlacement(t)
 	for _, name := range append([]string{"cell0"}, p.cells...) {
 		s := &site{name: name, dir: filepath.Join(dir, name), config: filepath.Join(dir, name+".toml"), url: "unix://" + filepath.Join(dir, name+".sock")}
 		listen := s.url
 		if p.tls {
-			listen = freePort(t)
+			listen = freeport.Loopback(t)
 			s.url = "https://" + listen
 		}
 		w.cells[name] = s
@@ -242,7 +244,7 @@ func (w *world) configureAPI(t *testing.T, name string, keys []string) string {
 	t.Helper()
 	file := filepath.Join(w.dir, name+".toml")
 	w.write(t, file, append([]string{
-		"compute_api.listen = " + quoted(freePort(t)), "compute_api.database = " + quoted("sqlite://"+w.database()), unhurried,
+		"compute_api.listen = " + quoted(freeport.Loopback(t)), "compute_api.database = " + quoted("sqlite://"+w.database()), unhurried,
 		`compute_api.cell_fast_fail = "0s"`, `compute_api.discover_hosts_interval = "0s"`,
 		"quota.instances = -1", "quota.cores = -1", "quota.ram = -1",
 		"placement_client.url = " + quoted("http://"+w.placementAddress),
