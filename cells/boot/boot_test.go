@@ -146,6 +146,12 @@ func TestNoValidHost(t *testing.T) {
 			c.Disabled = true
 			w.must(w.store.UpdateCell(ctx, c))
 		}},
+		"the cell has lost its database": {why: "cell_database_suspect", before: func(w *world) {
+			w.must(w.boot.Reconcile(ctx)) // it is known
+			w.again(w.sites[1], lose(w))
+			w.beat()
+			w.must(w.boot.Reconcile(ctx))
+		}, after: func(w *world) { w.accept(w.sites[1]) }},
 		"the host is silent": {why: "service_down", before: func(w *world) { w.pass(boot.Graceful * 5) }},
 		"the host is disabled": {why: "service_disabled", before: func(w *world) {
 			a := w.sites[1].agents[0]

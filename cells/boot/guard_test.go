@@ -217,8 +217,13 @@ func TestOlderCopy(t *testing.T) {
 	}
 
 	// It does not become the right one by going on.
+	m, err = w.store.Mapping(ctx, stays)
+	w.must(err)
 	for range 30 {
-		w.must(w.delete(w.built(), false))
+		w.must(w.delete(stays, true))
+		w.work()
+		_, err := w.boot.Restore(ctx, m)
+		w.must(err)
 		w.work()
 	}
 	w.round()

@@ -18,6 +18,7 @@ const (
 	notChosen
 	cellDisabled
 	cellDown
+	cellSuspect
 	serviceMissing
 	serviceDown
 	serviceDisabled
@@ -31,13 +32,14 @@ const (
 // refusalKeys and refusalTexts are the reasons as fields of the log, and as an administrator reads them behind a number of nodes.
 var (
 	refusalKeys = [refusals]string{
-		notChosen: "not_the_forced_host", cellDisabled: "cell_disabled", cellDown: "cell_down", serviceMissing: "service_missing", serviceDown: "service_down",
+		notChosen: "not_the_forced_host", cellDisabled: "cell_disabled", cellDown: "cell_down", cellSuspect: "cell_database_suspect", serviceMissing: "service_missing", serviceDown: "service_down",
 		serviceDisabled: "service_disabled", otherZone: "other_zone", notOffered: "not_offered", refusedMeanwhile: "refused_meanwhile", cellRefused: "cell_refused",
 	}
 	refusalTexts = [refusals]string{
 		notChosen:        "not the host that was asked for",
 		cellDisabled:     "in a cell that is disabled",
 		cellDown:         "in a cell that is down",
+		cellSuspect:      "in a cell that has another database than before, which nobody has accepted",
 		serviceMissing:   "without a service in their cell",
 		serviceDown:      "with a service that is down",
 		serviceDisabled:  "with a service that is disabled",
@@ -61,6 +63,8 @@ func (h *hosts) unfit(node apidb.Node, spec apidb.RequestSpec, defaultZone strin
 		return zone, cellDisabled
 	case h.down[node.CellUUID]:
 		return zone, cellDown
+	case h.suspect[node.CellUUID]: // what is put there may go with it
+		return zone, cellSuspect
 	case !known: // also of a cell that is gone
 		return zone, serviceMissing
 	case !service.Up:

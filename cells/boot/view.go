@@ -47,6 +47,7 @@ type hosts struct {
 	nodes    map[string]apidb.Node // by uuid
 	services map[hostKey]wire.Service
 	down     map[string]bool // cells, by uuid
+	suspect  map[string]bool // those with another database than before
 }
 
 type hostKey struct{ cell, host string }
@@ -66,7 +67,17 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the mapped nodes: %w", err)
 	}
-	h := &hosts{cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]wire.Service{}, down: map[string]bool{}}
+	databases, err := v.s.o.Store.CellDatabases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading what is known of the cells' databases: %w", err)
+	}
+	h := &hosts{
+		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]wire.Service{},
+		down: map[string]bool{}, suspect: map[string]bool{},
+	}
+	for uuid, d := range databases {
+		h.suspect[uuid] = d.Suspect != nil
+	}
 	var used []apidb.Cell
 	for _, c := range cells {
 		h.cells[c.UUID] = c

@@ -18,8 +18,8 @@ var errNoServer = errors.New("the cell has no such server")
 
 // cellReader is what the reads of servers need of the cells.
 type cellReader interface {
-	// list is one page of the servers of cells, asked all at once. foreseen may be nil: see listing.Foreseen.
-	list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, foreseen func([]wire.Row)) (listing.Result, error)
+	// list is one page of the servers of cells, asked all at once. use may be given several, of which the last counts: see listing.Foresee.
+	list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, use func(listing.Result) error) error
 	// show is one server. Errors wrap errNoServer or gather.ErrDown.
 	show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error)
 }
@@ -27,8 +27,8 @@ type cellReader interface {
 // gathered asks cells through a gatherer.
 type gathered struct{ g *gather.Gatherer }
 
-func (c gathered) list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, foreseen func([]wire.Row)) (listing.Result, error) {
-	return listing.Foreseen(ctx, c.g, cells, q, foreseen)
+func (c gathered) list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, use func(listing.Result) error) error {
+	return listing.Foresee(ctx, c.g, cells, q, use)
 }
 
 func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/listing"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -19,46 +20,35 @@ func (a *API) listDetail(x *exchange) error { return a.listServers(x, true) }
 
 // listServers answers both lists: first the servers of cells that are down, as far as they are known, then those that are being built, then
 // those of the cells, sorted. Cost: two or three reads of the API database, and one request to each cell, all at the same time (more when a cell's batch
-// is used up); a marker takes one more, to its cell alone.
+// is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is made without it, so that when the time of that cell is
+// over only the sending of it is left to do, for all requests that waited.
 func (a *API) listServers(x *exchange, detail bool) error {
 	l, err := x.readList(detail)
 	if err != nil {
 		return err
 	}
 	view := x.newServerView(x.who.Project)
-	record := view.brief
-	if detail {
-		record = view.whole
-	}
-	// The records of servers that were foreseen while a cell was silent: when its time is over everybody who waited for it goes on at the same moment.
-	ready := map[*wire.Server]*object{}
-	var p page
+	body := x.listBody(l, view, page{})
 	if !l.nothing && l.limit > 0 {
-		if p, err = a.page(x, l, func(rows []wire.Row) {
-			for i := range rows {
-				s := &rows[i].Server
-				if ready[s] == nil {
-					ready[s] = record(s)
-				}
-			}
-		}); err != nil {
+		if err := a.page(x, l, func(p page) { body = x.listBody(l, view, p) }); err != nil {
 			return err
 		}
 	}
+	return x.json(http.StatusOK, body)
+}
+
+// listBody is a page as JSON.
+func (x *exchange) listBody(l *listRequest, view *serverView, p page) *object {
+	known, unknown := view.brief, view.unknownBrief
+	if l.detail {
+		known, unknown = view.whole, view.unknown
+	}
 	records := make(list, 0, len(p.unknown)+len(p.servers))
 	for i := range p.unknown {
-		if detail {
-			records = append(records, view.unknown(&p.unknown[i]))
-		} else {
-			records = append(records, view.unknownBrief(&p.unknown[i]))
-		}
+		records = append(records, unknown(&p.unknown[i]))
 	}
 	for _, s := range p.servers {
-		if o := ready[s]; o != nil {
-			records = append(records, o)
-		} else {
-			records = append(records, record(s))
-		}
+		records = append(records, known(s))
 	}
 	const others = 1 << 10 // the link to the next page
 	body := (&object{text: make([]byte, 0, records.size()+others)}).add("servers", records)
@@ -66,12 +56,12 @@ func (a *API) listServers(x *exchange, detail bool) error {
 	// could not begin after it.
 	if len(p.servers) > 0 && len(records) == l.limit {
 		collection := "servers"
-		if detail {
+		if l.detail {
 			collection = "servers/detail"
 		}
 		body.add("servers_links", x.nextLink(collection, l.params, p.servers[len(p.servers)-1].UUID))
 	}
-	return x.json(http.StatusOK, body)
+	return body
 }
 
 // page is what a list shows.
@@ -80,56 +70,75 @@ type page struct {
 	servers []*wire.Server
 }
 
-// page finds the servers of a list. foreseen is told of those that it may have.
-func (a *API) page(x *exchange, l *listRequest, foreseen func([]wire.Row)) (page, error) {
+// page finds the servers of a list and gives them to use: several times it may be, and then the last counts.
+func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 	building, after, err := a.building(x, l)
 	if err != nil {
-		return page{}, err
+		return err
 	}
 	building = building[:min(len(building), l.limit)]
-	p, seen, twice := page{}, map[string]bool{}, 0
+	if len(building) == l.limit {
+		p, _ := l.begun(building, 0)
+		use(p)
+		return nil
+	}
+	cells, err := a.cellsOf(x, l)
+	if err != nil {
+		return err
+	}
+	twice := 0
 	for i := range building {
-		p.servers, seen[building[i].Server.UUID] = append(p.servers, &building[i].Server), true
 		if building[i].CellUUID != "" {
 			twice++ // its cell may show it already
 		}
 	}
-	if len(p.servers) == l.limit {
-		return p, nil
-	}
-	cells, err := a.cellsOf(x, l)
-	if err != nil {
-		return page{}, err
-	}
 	q := l.query
-	q.Brief, q.Limit = !l.detail, min(l.limit-len(p.servers)+twice, wire.MaxLimit)
+	q.Brief, q.Limit = !l.detail, min(l.limit-len(building)+twice, wire.MaxLimit)
 	if after != "" {
 		if q.After, err = a.keyOf(x, l, after); err != nil {
-			return page{}, err
+			return err
 		}
 	}
-	result, err := a.cells.list(x.ctx(), cells, q, foreseen)
-	if err != nil {
-		return page{}, err
+	return a.cells.list(x.ctx(), cells, q, func(r listing.Result) error {
+		p, err := a.filled(x, l, building, r)
+		if err == nil {
+			use(p)
+		}
+		return err
+	})
+}
+
+// begun is a page with those that are being built, with their uuids, and room for so many others.
+func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
+	p, seen := page{servers: make([]*wire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
+	for i := range building {
+		p.servers, seen[building[i].Server.UUID] = append(p.servers, &building[i].Server), true
 	}
-	for i := range result.Rows {
-		s := &result.Rows[i].Server
+	return p, seen
+}
+
+// filled is the page with what the cells gave, and what is known of those that are down.
+func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest, from listing.Result) (page, error) {
+	p, seen := l.begun(building, len(from.Rows))
+	for i := range from.Rows {
+		s := &from.Rows[i].Server
 		if !seen[s.UUID] && len(p.servers) < l.limit {
 			p.servers, seen[s.UUID] = append(p.servers, s), true
 		}
 	}
-	if len(result.Down) == 0 {
+	if len(from.Down) == 0 {
 		return p, nil
 	}
 	if !l.minimal {
 		if !a.options.ListSkipsDownCells {
 			return page{}, newFault(http.StatusInternalServerError,
 				"NovaException: A cell is not responding but configuration indicates that we should fail (list_records_by_skipping_down_cells).").
-				because(errors.New("cell " + result.Down[0].Name + " is down"))
+				because(errors.New("cell " + from.Down[0].Name + " is down"))
 		}
 		return p, nil
 	}
-	p.unknown, err = a.unknown(x, l, result.Down, seen, a.options.MaxLimit-len(p.servers))
+	var err error
+	p.unknown, err = a.unknown(x, l, from.Down, seen, a.options.MaxLimit-len(p.servers))
 	return p, err
 }
 
@@ -192,7 +201,11 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error
 		return nil, err
 	}
 	q := wire.ServerQuery{UUIDs: []string{marker}, Deleted: wire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
-	result, err := a.cells.list(x.ctx(), []apidb.Cell{cell}, q, nil)
+	var result listing.Result
+	err = a.cells.list(x.ctx(), []apidb.Cell{cell}, q, func(r listing.Result) error {
+		result = r
+		return nil
+	})
 	switch {
 	case err != nil:
 		return nil, err

@@ -38,7 +38,7 @@ type Options struct {
 type Gatherer struct {
 	options Options
 	hangs   chan struct{} // somebody found a cell that hangs
-	turns   chan struct{} // of requests to many cells
+	turns   *turns        // of requests to many cells
 
 	mu    sync.Mutex
 	known map[string]*member // by uuid

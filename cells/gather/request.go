@@ -42,7 +42,9 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 
 // Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
 func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) {
-	r.asked++
+	if r.asked++; r.turn.state == finishing {
+		r.turn.becomes(without)
+	}
 	start := r.g.options.Now()
 	go func() {
 		one := reply[T]{i: i, panics: "gather: what asks a cell ended its goroutine"}
@@ -61,7 +63,8 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 func (r *Request[T]) Asked() int { return r.asked }
 
 // Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is, and so the turn
-// is another request's now. It comes back once for each silence.
+// is another request's now. It comes back once for each silence. When the last answer is there after one, no other request begins before this one's End:
+// everybody who waited for the same cell goes on at the same moment, and late by what is done in between.
 func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 	var one reply[T]
 	select {
@@ -70,7 +73,7 @@ func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 		select {
 		case one = <-r.replies:
 		case <-r.quiet.C:
-			r.turn.over()
+			r.turn.becomes(without)
 			return 0, answer, false
 		}
 	}
@@ -79,6 +82,9 @@ func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 		panic(one.panics)
 	}
 	r.quiet.Reset(silence)
+	if r.asked == 0 && r.turn.state == without {
+		r.turn.becomes(finishing)
+	}
 	return one.i, one.answer, true
 }
 
@@ -89,5 +95,5 @@ func (r *Request[T]) End() {
 		<-r.replies
 	}
 	r.quiet.Stop()
-	r.turn.over()
+	r.turn.becomes(without)
 }

@@ -3,8 +3,10 @@
 package gather
 
 import (
+	"container/list"
 	"context"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -12,35 +14,85 @@ import (
 // get none of them done earlier, but all of them late. Fewer would leave processors idle when cells are far away.
 const turnsPerProcessor = 8
 
-func newTurns() chan struct{} { return make(chan struct{}, turnsPerProcessor*runtime.GOMAXPROCS(0)) }
+// turns are given to requests in the order in which they come, and none while one is being finished that had waited for a silent cell.
+type turns struct {
+	mu        sync.Mutex
+	free      int
+	finishing int
+	waiting   list.List // of chan struct{}: closed when the turn has come
+}
 
-// turn is a request's. It is over once.
-type turn struct{ turns chan struct{} }
+func newTurns() *turns { return &turns{free: turnsPerProcessor * runtime.GOMAXPROCS(0)} }
 
-// wait waits for a turn, for half of Timeout at most: then the request is made all the same.
-func (g *Gatherer) wait(ctx context.Context) (*turn, time.Duration) {
-	t := &turn{turns: g.turns}
-	select {
-	case g.turns <- struct{}{}:
-		return t, 0
-	default:
+// admit gives turns to those who wait. The lock is held.
+func (ts *turns) admit() {
+	for ts.free > 0 && ts.finishing == 0 && ts.waiting.Len() > 0 {
+		ts.free--
+		close(ts.waiting.Remove(ts.waiting.Front()).(chan struct{}))
 	}
-	begin := g.options.Now()
+}
+
+// queue begins to wait. Come is closed when the turn has come.
+func (ts *turns) queue() (come chan struct{}, place *list.Element) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	come = make(chan struct{})
+	place = ts.waiting.PushBack(come)
+	ts.admit()
+	return come, place
+}
+
+// turn is a request's.
+type turn struct {
+	of    *turns
+	state turnState
+}
+
+type turnState int
+
+const (
+	without   turnState = iota // it is over, or silent cells are waited for
+	taken                      // it is one of those that there are at the same time
+	finishing                  // silent cells were waited for, and all answers are there
+)
+
+// wait waits for a turn, for half of Timeout at most: then the request is made without.
+func (g *Gatherer) wait(ctx context.Context) (*turn, time.Duration) {
+	begin, t := g.options.Now(), &turn{of: g.turns}
+	come, place := t.of.queue()
 	enough := time.NewTimer(g.options.Timeout / 2)
 	defer enough.Stop()
 	select {
-	case g.turns <- struct{}{}:
+	case <-come:
 	case <-enough.C:
-		t.turns = nil
 	case <-ctx.Done():
-		t.turns = nil
+	}
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	select {
+	case <-come: // also at the last moment
+		t.state = taken
+	default:
+		t.of.waiting.Remove(place)
 	}
 	return t, min(max(g.options.Now().Sub(begin), 0), g.options.Timeout/2)
 }
 
-func (t *turn) over() {
-	if t.turns != nil {
-		<-t.turns
-		t.turns = nil
+// becomes gives back what the turn was, and makes it another.
+func (t *turn) becomes(state turnState) {
+	if t.state == state {
+		return
 	}
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	switch t.state {
+	case taken:
+		t.of.free++
+	case finishing:
+		t.of.finishing--
+	}
+	if t.state = state; state == finishing {
+		t.of.finishing++
+	}
+	t.of.admit()
 }

@@ -131,3 +131,43 @@ func TestABudgetIsForAllRequestsTogether(t *testing.T) {
 		check(t, 5*time.Second, time.Since(start))
 	})
 }
+
+// TestWhatWaitedGoesFirst: no request begins while one is finished that had waited for a silent cell; when it asks another cell or ends, they do.
+func TestWhatWaitedGoesFirst(t *testing.T) {
+	for name, then := range map[string]func(*cloud, *gather.Request[[]wire.Service]){
+		"ends":       func(_ *cloud, r *gather.Request[[]wire.Service]) { r.End() },
+		"asks again": func(c *cloud, r *gather.Request[[]wire.Service]) { r.Ask(0, c.cells[0], services) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud(up, hangs)
+				g := c.gatherer(0)
+				r := gather.Begin[[]wire.Service](t.Context(), g, len(c.cells))
+				defer r.End()
+				for i, cell := range c.cells {
+					r.Ask(i, cell, services)
+				}
+				for r.Asked() > 0 {
+					_, _, _ = r.Next()
+				}
+				begun := make(chan struct{})
+				var another sync.WaitGroup
+				another.Go(func() {
+					r := gather.Begin[[]wire.Service](t.Context(), g, 0)
+					close(begun)
+					r.End()
+				})
+				synctest.Wait()
+				select {
+				case <-begun:
+					t.Error("another began before the one that had waited was over")
+				default:
+				}
+				then(c, r)
+				start := time.Now()
+				another.Wait()
+				check(t, time.Duration(0), time.Since(start))
+			})
+		})
+	}
+}

@@ -39,44 +39,63 @@ type Result struct {
 // Each cell has the gatherer's Timeout for all its batches together. While one is silent the list is made without it, with all that that needs of
 // the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
 // a batch of each cell.
-func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery) (Result, error) {
-	return Foreseen(ctx, g, cells, q, nil)
+func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery) (last Result, err error) {
+	return last, Foresee(ctx, g, cells, q, func(r Result) error {
+		last = r
+		return nil
+	})
 }
 
-// Foreseen is Servers that tells of rows before the end: foreseen is called, while a cell is silent, with what the list will be if it does not answer, so
-// that something can be made of the rows while there is time. Those of them that are in the result are there at the same addresses.
-func Foreseen(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery, foreseen func([]wire.Row)) (Result, error) {
+// Foresee is Servers that gives the result to use, and while a cell is silent what the result will be if it does not answer: everybody who waits for
+// the same cell goes on at the same moment, and so what can be made of the result is better made before. The result is what use had last. It is not
+// given again if it is as foreseen, unless use had an error then; an error about the result itself is returned.
+func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery, use func(Result) error) error {
 	if err := q.Check(); err != nil {
-		return Result{}, err
+		return err
 	}
 	l := &list{query: q, order: orderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
 	for i, cell := range cells {
 		l.sources = append(l.sources, &source{index: i, cell: cell, last: q.After, more: true})
 	}
 	if len(cells) == 0 {
-		return l.result(), nil
+		return use(l.result())
 	}
 	l.request = gather.Begin[wire.ServerPage](ctx, g, len(cells))
 	defer l.request.End()
 	l.fetch(l.sources)
+	var foreseen *Result
 	for l.request.Asked() > 0 {
 		i, answer, ok := l.request.Next()
 		if ok {
 			l.sources[i].answered(l, answer)
 		}
 		if err := ctx.Err(); err != nil {
-			return Result{}, fmt.Errorf("listing servers: %w", err)
+			return fmt.Errorf("listing servers: %w", err)
 		}
 		if ok && l.request.Asked() > 0 {
 			continue
 		}
 		short := l.merge()
 		l.fetch(short)
-		if !ok && len(short) == 0 && foreseen != nil {
-			foreseen(l.merged)
+		if ok || len(short) > 0 || slices.ContainsFunc(l.sources, (*source).halfway) {
+			continue
+		}
+		if r := l.result(); foreseen == nil || !r.is(*foreseen) {
+			if foreseen = &r; use(r) != nil {
+				foreseen = nil
+			}
 		}
 	}
-	return l.result(), nil
+	r := l.result()
+	if foreseen != nil && r.is(*foreseen) {
+		return nil
+	}
+	return use(r)
+}
+
+// is reports whether two results of a list are the same. Rows that were merged stay as they are: those of another merge are at another place.
+func (r Result) is(other Result) bool {
+	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) && r.More == other.More && slices.Equal(r.Down, other.Down)
 }
 
 // batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as chance may give it when servers were spread
@@ -117,6 +136,9 @@ type source struct {
 	batch int                 // rows that it was asked for the last time
 	down  bool
 }
+
+// halfway reports whether the cell is asked for more after rows that count only if it answers.
+func (s *source) halfway() bool { return s.asked && s.seen != nil }
 
 // fetch asks cells for a batch each.
 func (l *list) fetch(from []*source) {
@@ -183,11 +205,11 @@ func (s *source) take(page wire.ServerPage) {
 	}
 }
 
-// result is what was merged.
+// result is what was merged. A cell that has not answered is down until it does.
 func (l *list) result() Result {
 	r := Result{Rows: l.merged}
 	for _, s := range l.sources {
-		if s.down {
+		if s.down || s.asked {
 			r.Down = append(r.Down, s.cell)
 			continue
 		}

@@ -3,6 +3,7 @@
 package listing_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -51,30 +52,47 @@ func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	})
 }
 
-// TestWhatIsForeseen: while a cell is silent, rows are told of that the result has at the same addresses if it stays silent; if it answers after all, the
-// result is another.
+// TestWhatIsForeseen: while a cell is silent the result without it is given, and not again if it stays silent; if it answers after all, another is given.
+// A cell that is silent after its first rows, which would go with it, lets nothing be foreseen.
 func TestWhatIsForeseen(t *testing.T) {
-	for name, late := range map[string]*fakeCell{"never": {fault: hang}, "late": {rows: rowsOf("b", 5, 0, 1), delay: time.Second}} {
+	rows := rowsOf("b", 30, 0, 1)
+	for name, tt := range map[string]struct {
+		late   *fakeCell
+		limit  int
+		errors int // of use
+		given  []time.Duration
+	}{
+		"never":             {late: &fakeCell{fault: hang}, given: []time.Duration{100 * time.Millisecond}},
+		"late":              {late: &fakeCell{rows: rows, delay: time.Second}, given: []time.Duration{100 * time.Millisecond, time.Second}},
+		"halfway":           {late: &fakeCell{rows: rowsOf("b", 90, -100, 1), fault: hang, faultAt: 1}, limit: 100, given: []time.Duration{timeout}},
+		"an error":          {late: &fakeCell{fault: hang}, errors: 1, given: []time.Duration{100 * time.Millisecond, timeout}},
+		"errors to the end": {late: &fakeCell{fault: hang}, errors: 2, given: []time.Duration{100 * time.Millisecond, timeout}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 50, 1, 1)}, late)
-				q := wire.ServerQuery{Limit: 20, Sort: byCreation}
-				var told []wire.Row
-				start := time.Now()
-				r, err := listing.Foreseen(t.Context(), g, cells, q, func(rows []wire.Row) {
-					if told = rows; time.Since(start) > 500*time.Millisecond {
-						t.Errorf("told after %v", time.Since(start))
+				g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 50, 1, 1)}, tt.late)
+				q := wire.ServerQuery{Limit: max(20, tt.limit), Sort: byCreation}
+				start, wrong := time.Now(), errors.New("wrong")
+				var last listing.Result
+				var given []time.Duration
+				err := listing.Foresee(t.Context(), g, cells, q, func(r listing.Result) error {
+					last, given = r, append(given, time.Since(start))
+					if len(given) <= tt.errors {
+						return wrong
 					}
+					return nil
 				})
-				if err != nil {
-					t.Fatal(err)
+				if isWrong := errors.Is(err, wrong); isWrong != (tt.errors == 2) || !isWrong && err != nil {
+					t.Error(err)
 				}
-				check(t, rowsOf("a", 20, 1, 1), told)
-				want := [][]wire.Row{rowsOf("a", 50, 1, 1), late.rows}
-				check(t, naive(want, q).Rows, r.Rows)
-				if same := &r.Rows[0] == &told[0]; same != (late.fault != nil) {
-					t.Errorf("the result is what was foreseen: %t", same)
+				check(t, tt.given, given)
+				want := [][]wire.Row{rowsOf("a", 50, 1, 1)}
+				if tt.late.fault == nil {
+					want = append(want, rows)
+				} else {
+					check(t, []string{"cell1"}, namesOf(last.Down))
 				}
+				check(t, naive(want, q).Rows, last.Rows)
 			})
 		})
 	}

@@ -3,11 +3,14 @@
 package cellsload
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,18 +19,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asker asks a world and judges the answers. It is for many goroutines.
+// asker asks a world and, when all have their answers, judges them: a client reads its answer in its own time, not in that of the service. It is for
+// many goroutines.
 type asker struct {
 	w    *world
 	down []int // the cells that are
 
-	mu    sync.Mutex
-	right map[string]map[[sha256.Size]byte]bool // bodies that were found right, by what was asked: the same again need not be read
-	took  map[string][]time.Duration            // by kind
+	mu      sync.Mutex
+	answers []answer
+	took    map[string][]time.Duration // by kind
+}
+
+// answer is one that came, to be judged.
+type answer struct {
+	path    string
+	project int
+	file    string // the body: together they may be large
+	judge   func(body []byte) error
 }
 
 func newAsker(w *world, down ...int) *asker {
-	return &asker{w: w, down: down, right: map[string]map[[sha256.Size]byte]bool{}, took: map[string][]time.Duration{}}
+	return &asker{w: w, down: down, took: map[string][]time.Duration{}}
 }
 
 // The kinds of requests.
@@ -45,24 +57,24 @@ var kinds = []string{plain, detail, page, everyone, paging, services}
 // pageSize is the limit of pages.
 const pageSize = 100
 
-// ask sends the n-th request of a kind, or the several that a walk through pages is, and says what is wrong with an answer.
+// ask sends the n-th request of a kind, or the several that a walk through pages is.
 func (a *asker) ask(kind string, n int) error {
 	m, project := a.w.model, n%a.w.model.projects
 	records := func(want func() []seen) func([]byte) error {
-		return func(body []byte) error { _, err := compare(body, want()); return err }
+		return func(body []byte) error { return compare(body, want()) }
 	}
 	path := strings.TrimPrefix(kind, "GET ")
 	switch kind {
 	case plain:
-		return a.get(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, false) }))
+		return a.send(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, false) }))
 	case detail:
-		return a.get(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, true) }))
+		return a.send(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, true) }))
 	case page:
-		return a.get(kind, path, project, records(func() []seen { return m.paged(project, a.down)[:pageSize] }))
+		return a.send(kind, path, project, records(func() []seen { return m.paged(project, a.down)[:pageSize] }))
 	case everyone:
-		return a.get(kind, path, everyProject, records(func() []seen { return m.paged(everyProject, a.down)[:pageSize] }))
+		return a.send(kind, path, everyProject, records(func() []seen { return m.paged(everyProject, a.down)[:pageSize] }))
 	case services:
-		return a.get(kind, path, everyProject, func(body []byte) error { return compareServices(body, m.services(a.down)) })
+		return a.send(kind, path, everyProject, func(body []byte) error { return compareServices(body, m.services(a.down)) })
 	case paging:
 		return a.walk(project)
 	}
@@ -84,12 +96,12 @@ func (a *asker) walk(project int) error {
 		}
 		expected := want[:min(len(want), pageSize)]
 		want = want[len(expected):]
-		next := ""
-		// The body is read each time: what comes next is in it.
-		if err := a.send(paging, path, project, func(body []byte) (err error) {
-			next, err = compare(body, expected)
+		body, err := a.get(paging, path, project, func(body []byte) error { return compare(body, expected) })
+		if err != nil {
 			return err
-		}); err != nil {
+		}
+		next, err := nextOf(body)
+		if err != nil {
 			return err
 		}
 		path = strings.TrimPrefix(next, a.w.url)
@@ -100,34 +112,17 @@ func (a *asker) walk(project int) error {
 	return nil
 }
 
-// get sends a request, and judges the answer unless the same one was found right before.
-func (a *asker) get(kind, path string, project int, judge func([]byte) error) error {
-	return a.send(kind, path, project, func(body []byte) error {
-		asked, sum := fmt.Sprint(path, project), sha256.Sum256(body)
-		a.mu.Lock()
-		known := a.right[asked][sum]
-		a.mu.Unlock()
-		if known {
-			return nil
-		}
-		if err := judge(body); err != nil {
-			return err
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.right[asked] == nil {
-			a.right[asked] = map[[sha256.Size]byte]bool{}
-		}
-		a.right[asked][sum] = true
-		return nil
-	})
+// send sends a request.
+func (a *asker) send(kind, path string, project int, judge func([]byte) error) error {
+	_, err := a.get(kind, path, project, judge)
+	return err
 }
 
-// send sends a request and times it, its answer included.
-func (a *asker) send(kind, path string, project int, judge func([]byte) error) error {
+// get sends a request and times it, its answer included, which is kept for [asker.judged].
+func (a *asker) get(kind, path string, project int, judge func([]byte) error) ([]byte, error) {
 	r, err := http.NewRequestWithContext(a.w.t.Context(), http.MethodGet, a.w.url+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	token := fmt.Sprintf("member:p%d", project)
 	if project == everyProject {
@@ -138,49 +133,88 @@ func (a *asker) send(kind, path string, project int, judge func([]byte) error) e
 	start := time.Now()
 	resp, err := a.w.client.Do(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	took := time.Since(start)
-	a.mu.Lock()
-	a.took[kind] = append(a.took[kind], took)
-	a.mu.Unlock()
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s of project %d: %d %.200s", path, project, resp.StatusCode, body)
+		return nil, fmt.Errorf("%s of project %d: %d %.200s", path, project, resp.StatusCode, body)
 	}
-	if err := judge(body); err != nil {
-		return fmt.Errorf("%s of project %d: %w", path, project, err)
+	file, err := os.CreateTemp(a.w.dir, "answer")
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	_, err = file.Write(body)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.took[kind] = append(a.took[kind], took)
+	a.answers = append(a.answers, answer{path: path, project: project, file: file.Name(), judge: judge})
+	return body, errors.Join(err, file.Close())
 }
 
-// compare compares a list with what it must be, and returns the link to the next page.
-func compare(body []byte, want []seen) (next string, err error) {
+// judged says what is wrong with the answers since the last time, at most a few.
+func (a *asker) judged() (wrong []error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	right := map[string]bool{} // the same answer to the same question need not be read again
+	for _, one := range a.answers {
+		body, err := os.ReadFile(one.file)
+		if asked := fmt.Sprint(one.path, one.project, sha256.Sum256(body)); err == nil && !right[asked] {
+			err = one.judge(body)
+			right[asked] = err == nil
+		}
+		if err = errors.Join(err, os.Remove(one.file)); err != nil && len(wrong) < few {
+			wrong = append(wrong, fmt.Errorf("%s of project %d: %w", one.path, one.project, err))
+		}
+	}
+	a.answers = nil
+	return wrong
+}
+
+// few are the errors that are told of many.
+const few = 5
+
+// nextOf is the link to the next page, which is the last member of a page.
+func nextOf(page []byte) (string, error) {
+	at := bytes.LastIndex(page, []byte(`,"servers_links":`))
+	if at < 0 {
+		return "", nil
+	}
+	var tail struct {
+		Links []struct{ Rel, Href string } `json:"servers_links"`
+	}
+	if err := json.Unmarshal(append([]byte("{"), page[at+1:]...), &tail); err != nil {
+		return "", err
+	}
+	for _, l := range tail.Links {
+		if l.Rel == "next" {
+			return l.Href, nil
+		}
+	}
+	return "", nil
+}
+
+// compare compares a list with what it must be.
+func compare(body []byte, want []seen) error {
 	var list struct {
 		Servers []struct{ ID, Name, Status string }
-		Links   []struct{ Rel, Href string } `json:"servers_links"`
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		return "", err
+		return err
 	}
 	for i, s := range list.Servers {
 		if i >= len(want) || (seen{s.ID, s.Name, s.Status}) != want[i] {
-			return "", fmt.Errorf("record %d of %d is %v; the list should have %d, and there %v", i, len(list.Servers), s, len(want), want[min(i, len(want)):min(i+1, len(want))])
+			return fmt.Errorf("record %d of %d is %v; the list should have %d, and there %v", i, len(list.Servers), s, len(want), want[min(i, len(want)):min(i+1, len(want))])
 		}
 	}
 	if len(list.Servers) != len(want) {
-		return "", fmt.Errorf("%d records, not %d", len(list.Servers), len(want))
+		return fmt.Errorf("%d records, not %d", len(list.Servers), len(want))
 	}
-	for _, l := range list.Links {
-		if l.Rel == "next" {
-			next = l.Href
-		}
-	}
-	return next, nil
+	return nil
 }
 
 func compareServices(body []byte, want map[string]string) error {
@@ -210,7 +244,7 @@ func (a *asker) crowd(clients, each int) []error {
 			for n := range each {
 				if err := a.ask(kinds[(c+n)%len(kinds)], c*each+n); err != nil {
 					mu.Lock()
-					if len(wrong) < 5 {
+					if len(wrong) < few {
 						wrong = append(wrong, err)
 					}
 					mu.Unlock()

@@ -68,13 +68,14 @@ func (w *world) phase(name string, fastFail time.Duration, each int, down ...int
 	defer w.startAPI(*cellTimeout, fastFail)()
 	a := newAsker(w, down...)
 	before, begin := w.usage(), time.Now()
-	for _, err := range a.crowd(*clientCount, each) {
-		w.t.Errorf("%s: %v", name, err)
-	}
+	wrong := a.crowd(*clientCount, each)
 	bound, q := *cellTimeout+slack, 1.0
 	if *figures {
 		w.t.Logf("%s", a.report(name, time.Since(begin), before, w.usage()))
 		bound, q = *cellTimeout+*allowance, 0.99
+	}
+	for _, err := range append(wrong, a.judged()...) {
+		w.t.Errorf("%s: %v", name, err)
 	}
 	if longest := a.quantile("", q); longest > bound {
 		w.t.Errorf("%s: an answer took %v, and the cells have %v", name, longest, *cellTimeout)
@@ -84,15 +85,21 @@ func (w *world) phase(name string, fastFail time.Duration, each int, down ...int
 // alone prints what a request costs when there is one at a time.
 func (w *world) alone(fastFail time.Duration) {
 	defer w.startAPI(*cellTimeout, fastFail)()
-	newAsker(w).crowd(1, len(kinds)) // connections are made and databases read
+	first := newAsker(w) // connections are made and databases read
+	wrong := first.crowd(1, len(kinds))
+	wrong = append(wrong, first.judged()...)
 	for _, kind := range kinds {
 		a := newAsker(w)
 		before, begin := w.usage(), time.Now()
 		for n := range 50 {
 			if err := a.ask(kind, n); err != nil {
-				w.t.Errorf("alone: %v", err)
+				wrong = append(wrong, err)
 			}
 		}
 		w.t.Logf("alone: %s", a.line(kind, time.Since(begin), before, w.usage()))
+		wrong = append(wrong, a.judged()...)
+	}
+	for _, err := range wrong {
+		w.t.Errorf("alone: %v", err)
 	}
 }
