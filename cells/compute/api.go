@@ -117,7 +117,7 @@ func New(cfg Config) *API {
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(a, w, r)
+	x := newExchange(a, w, r.WithContext(a.gatherer.Came(r.Context())))
 	defer x.finish()
 	defer a.inFlight.Add(-1)
 	if n := a.inFlight.Add(1); n > maxInFlight {

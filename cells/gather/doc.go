@@ -9,8 +9,10 @@
 //
 // Requests to many cells take turns, eight for each processor: if all are made at once when there is too little CPU time for them, no answer is read
 // before many are, and cells that are well are late and look down. A turn is over when all cells have answered, or none has for a moment: who waits for a
-// cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. What a request waits for its turn comes off the time that the cells have for it, half of that at most, so
-// that it has its answer after Timeout in any case; as a goroutine's wait for a processor does. One cell is asked without a turn.
+// cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. One cell is asked without a turn.
+//
+// What a request waits for its turn, and what else was done since it came in ([Gatherer.Came]), comes off the time that the cells have for it, half of
+// that at most, so that it has its answer after Timeout in any case; as a goroutine's wait for a processor does.
 //
 // A refusal (*wire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
 // let the compute API in.

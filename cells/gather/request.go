@@ -32,10 +32,24 @@ type reply[T any] struct {
 	panics any
 }
 
+type came struct{}
+
+// Came marks a context as that of what came in now, and is to have its answer after Timeout. What passes until the cells are asked comes off their time,
+// but half of it at most.
+func (g *Gatherer) Came(ctx context.Context) context.Context {
+	return context.WithValue(ctx, came{}, g.options.Now())
+}
+
 // Begin begins a request to so many cells at most, each of which may be asked again when it has answered, but has Timeout for all of it. It waits for
-// the request's turn, at most for half of that, and takes what it waited from the time of the cells. Whoever begins a request ends it.
+// the request's turn, at most for half of that. What was waited since [Gatherer.Came], or for the turn alone, comes off the time of the cells, but
+// half of it at most. Whoever begins a request ends it.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
-	t, waited := g.wait(ctx)
+	since, ok := ctx.Value(came{}).(time.Time)
+	if !ok {
+		since = g.options.Now()
+	}
+	t := g.wait(ctx, cells)
+	waited := min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2)
 	ctx, cancel := context.WithCancel(ctx)
 	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(silence)}
 }

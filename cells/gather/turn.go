@@ -12,7 +12,7 @@ import (
 
 // turnsPerProcessor is how many requests to many cells are made at the same time, for each processor. Each is dozens of answers to be read. More at once
 // get none of them done earlier, but all of them late. Fewer would leave processors idle when cells are far away.
-const turnsPerProcessor = 8
+const turnsPerProcessor = 2
 
 // turns are given to requests in the order in which they come, and none while one is being finished that had waited for a silent cell.
 type turns struct {
@@ -56,9 +56,12 @@ const (
 	finishing                  // silent cells were waited for, and all answers are there
 )
 
-// wait waits for a turn, for half of Timeout at most: then the request is made without.
-func (g *Gatherer) wait(ctx context.Context) (*turn, time.Duration) {
-	begin, t := g.options.Now(), &turn{of: g.turns}
+// wait waits for a turn, for half of Timeout at most: then the request is made without. One to a single cell needs none.
+func (g *Gatherer) wait(ctx context.Context, cells int) *turn {
+	t := &turn{of: g.turns}
+	if cells <= 1 {
+		return t
+	}
 	come, place := t.of.queue()
 	enough := time.NewTimer(g.options.Timeout / 2)
 	defer enough.Stop()
@@ -75,7 +78,7 @@ func (g *Gatherer) wait(ctx context.Context) (*turn, time.Duration) {
 	default:
 		t.of.waiting.Remove(place)
 	}
-	return t, min(max(g.options.Now().Sub(begin), 0), g.options.Timeout/2)
+	return t
 }
 
 // becomes gives back what the turn was, and makes it another.

@@ -105,6 +105,21 @@ func TestATurnIsNotWaitedForForEver(t *testing.T) {
 	})
 }
 
+// TestWhatPassedComesOffTheTime of the cells, but half of it at most.
+func TestWhatPassedComesOffTheTime(t *testing.T) {
+	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, time.Hour: timeout / 2} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCloud(hangs, up)
+			g := c.gatherer(0)
+			ctx := g.Came(t.Context())
+			time.Sleep(passed)
+			start := time.Now()
+			check(t, []string{isHung, isUp}, states(c.all(ctx, g)))
+			check(t, takes, time.Since(start))
+		})
+	}
+}
+
 func TestABudgetIsForAllRequestsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(6*time.Second), slow(time.Second))
@@ -153,7 +168,7 @@ func TestWhatWaitedGoesFirst(t *testing.T) {
 				begun := make(chan struct{})
 				var another sync.WaitGroup
 				another.Go(func() {
-					r := gather.Begin[[]wire.Service](t.Context(), g, 0)
+					r := gather.Begin[[]wire.Service](t.Context(), g, len(c.cells))
 					close(begun)
 					r.End()
 				})
