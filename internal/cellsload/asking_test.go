@@ -4,6 +4,7 @@ package cellsload
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -19,11 +20,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asker asks a world and, when all have their answers, judges them: a client reads its answer in its own time, not in that of the service. It is for
-// many goroutines.
+// asker asks a compute API and, when all have their answers, judges them: a client reads its answer in its own time, not in that of the service. It is
+// for many goroutines.
 type asker struct {
-	w    *world
-	down []int // the cells that are
+	model  model
+	down   []int // the cells that are
+	url    string
+	client *http.Client
+	dir    string // for answers
 
 	mu      sync.Mutex
 	answers []answer
@@ -38,8 +42,9 @@ type answer struct {
 	judge   func(body []byte) error
 }
 
-func newAsker(w *world, down ...int) *asker {
-	return &asker{w: w, down: down, took: map[string][]time.Duration{}}
+// newClient makes one that keeps connections for all that use it.
+func newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true}}
 }
 
 // The kinds of requests.
@@ -58,25 +63,25 @@ var kinds = []string{plain, detail, page, everyone, paging, services}
 const pageSize = 100
 
 // ask sends the n-th request of a kind, or the several that a walk through pages is.
-func (a *asker) ask(kind string, n int) error {
-	m, project := a.w.model, n%a.w.model.projects
+func (a *asker) ask(ctx context.Context, kind string, n int) error {
+	m, project := a.model, n%a.model.projects
 	records := func(want func() []seen) func([]byte) error {
 		return func(body []byte) error { return compare(body, want()) }
 	}
 	path := strings.TrimPrefix(kind, "GET ")
 	switch kind {
 	case plain:
-		return a.send(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, false) }))
+		return a.send(ctx, kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, false) }))
 	case detail:
-		return a.send(kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, true) }))
+		return a.send(ctx, kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, true) }))
 	case page:
-		return a.send(kind, path, project, records(func() []seen { return m.paged(project, a.down)[:pageSize] }))
+		return a.send(ctx, kind, path, project, records(func() []seen { return m.paged(project, a.down)[:pageSize] }))
 	case everyone:
-		return a.send(kind, path, everyProject, records(func() []seen { return m.paged(everyProject, a.down)[:pageSize] }))
+		return a.send(ctx, kind, path, everyProject, records(func() []seen { return m.paged(everyProject, a.down)[:pageSize] }))
 	case services:
-		return a.send(kind, path, everyProject, func(body []byte) error { return compareServices(body, m.services(a.down)) })
+		return a.send(ctx, kind, path, everyProject, func(body []byte) error { return compareServices(body, m.services(a.down)) })
 	case paging:
-		return a.walk(project)
+		return a.walk(ctx, project)
 	}
 	return fmt.Errorf("there is no kind %q", kind)
 }
@@ -87,8 +92,8 @@ func (m model) paged(project int, down []int) []seen {
 }
 
 // walk follows the links to next pages to the end: each server of a cell that is up is there once.
-func (a *asker) walk(project int) error {
-	want := a.w.model.paged(project, a.down)
+func (a *asker) walk(ctx context.Context, project int) error {
+	want := a.model.paged(project, a.down)
 	path, most := fmt.Sprintf("/servers/detail?limit=%d", pageSize), len(want)/pageSize+1 // the last may be empty
 	for pages := 0; path != ""; pages++ {
 		if pages == most {
@@ -96,7 +101,7 @@ func (a *asker) walk(project int) error {
 		}
 		expected := want[:min(len(want), pageSize)]
 		want = want[len(expected):]
-		body, err := a.get(paging, path, project, func(body []byte) error { return compare(body, expected) })
+		body, err := a.get(ctx, paging, path, project, func(body []byte) error { return compare(body, expected) })
 		if err != nil {
 			return err
 		}
@@ -104,7 +109,7 @@ func (a *asker) walk(project int) error {
 		if err != nil {
 			return err
 		}
-		path = strings.TrimPrefix(next, a.w.url)
+		path = strings.TrimPrefix(next, a.url)
 	}
 	if len(want) > 0 {
 		return fmt.Errorf("the pages of project %d ended %d servers too early", project, len(want))
@@ -113,14 +118,14 @@ func (a *asker) walk(project int) error {
 }
 
 // send sends a request.
-func (a *asker) send(kind, path string, project int, judge func([]byte) error) error {
-	_, err := a.get(kind, path, project, judge)
+func (a *asker) send(ctx context.Context, kind, path string, project int, judge func([]byte) error) error {
+	_, err := a.get(ctx, kind, path, project, judge)
 	return err
 }
 
 // get sends a request and times it, its answer included, which is kept for [asker.judged].
-func (a *asker) get(kind, path string, project int, judge func([]byte) error) ([]byte, error) {
-	r, err := http.NewRequestWithContext(a.w.t.Context(), http.MethodGet, a.w.url+path, nil)
+func (a *asker) get(ctx context.Context, kind, path string, project int, judge func([]byte) error) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +136,13 @@ func (a *asker) get(kind, path string, project int, judge func([]byte) error) ([
 	r.Header.Set("X-Auth-Token", token)
 	r.Header.Set("OpenStack-API-Version", "compute 2.69")
 	start := time.Now()
-	resp, err := a.w.client.Do(r)
+	resp, err := a.client.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
+	body := make([]byte, max(0, resp.ContentLength))
+	_, err = io.ReadFull(resp.Body, body)
 	took := time.Since(start)
 	switch {
 	case err != nil:
@@ -144,7 +150,7 @@ func (a *asker) get(kind, path string, project int, judge func([]byte) error) ([
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s of project %d: %d %.200s", path, project, resp.StatusCode, body)
 	}
-	file, err := os.CreateTemp(a.w.dir, "answer")
+	file, err := os.CreateTemp(a.dir, "answer")
 	if err != nil {
 		return nil, err
 	}
@@ -232,51 +238,4 @@ func compareServices(body []byte, want map[string]string) error {
 		return fmt.Errorf("%d services (-want +got):\n%s", len(list.Services), diff)
 	}
 	return nil
-}
-
-// crowd has clients send so many requests each, of all the kinds in turn, and returns what was wrong, at most a few.
-func (a *asker) crowd(clients, each int) []error {
-	var mu sync.Mutex
-	var wrong []error
-	var all sync.WaitGroup
-	for c := range clients {
-		all.Go(func() {
-			for n := range each {
-				if err := a.ask(kinds[(c+n)%len(kinds)], c*each+n); err != nil {
-					mu.Lock()
-					if len(wrong) < few {
-						wrong = append(wrong, err)
-					}
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	all.Wait()
-	return wrong
-}
-
-// quantile of the times of a kind; "" is all.
-func (a *asker) quantile(kind string, q float64) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var times []time.Duration
-	for k, took := range a.took {
-		if kind == "" || k == kind {
-			times = append(times, took...)
-		}
-	}
-	if len(times) == 0 {
-		return 0
-	}
-	slices.Sort(times)
-	return times[min(int(float64(len(times))*q), len(times)-1)]
-}
-
-// asked is how many requests were answered.
-func (a *asker) asked() (n int) {
-	for _, took := range a.took {
-		n += len(took)
-	}
-	return n
 }

@@ -58,10 +58,10 @@ func TestNothingIsLeftOfAnOutage(t *testing.T) {
 			// in them is not the question here.
 			stop := w.startAPI(250*time.Millisecond, fastFail)
 			defer stop()
-			full := newAsker(w)
+			full := w.asker()
 			again := func() (err error) {
 				for deadline := time.Now().Add(slack); time.Now().Before(deadline); {
-					if err = errors.Join(full.ask(plain, 0), errors.Join(full.judged()...)); err == nil {
+					if err = errors.Join(full.ask(t.Context(), plain, 0), errors.Join(full.judged()...)); err == nil {
 						return nil
 					}
 				}
@@ -75,7 +75,7 @@ func TestNothingIsLeftOfAnOutage(t *testing.T) {
 			for range clients {
 				go func() {
 					for range lists / clients {
-						answered <- newAsker(w).send(plain, "/servers", 0, func([]byte) error { return nil })
+						answered <- w.asker().send(t.Context(), plain, "/servers", 0, func([]byte) error { return nil })
 					}
 				}()
 			}

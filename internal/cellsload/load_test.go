@@ -3,6 +3,7 @@
 package cellsload
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -32,6 +33,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(clientsEnv) != "" {
+		if err := serveClients(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -44,6 +52,7 @@ func TestLoad(t *testing.T) {
 	m := model{cells: *cellCount, servers: *serverCount / *cellCount * *cellCount}
 	m.projects = max(1, m.perCell()/10)
 	w := newWorld(t, m)
+	w.startClients()
 	t.Logf("%d cells, %d servers of %d projects, %d clients; a cell has %v", m.cells, m.servers, m.projects, *clientCount, *cellTimeout)
 	const fast = 5 * time.Second
 	if *figures {
@@ -66,18 +75,17 @@ func TestLoad(t *testing.T) {
 func (w *world) phase(name string, fastFail time.Duration, each int, down ...int) {
 	w.t.Helper()
 	defer w.startAPI(*cellTimeout, fastFail)()
-	a := newAsker(w, down...)
-	before, begin := w.usage(), time.Now()
-	wrong := a.crowd(*clientCount, each)
+	before := w.usage()
+	o := w.crowd(*clientCount, each, kinds, down...)
 	bound, q := *cellTimeout+slack, 1.0
 	if *figures {
-		w.t.Logf("%s", a.report(name, time.Since(begin), before, w.usage()))
+		w.t.Logf("%s", o.report(name, before, w.usage()))
 		bound, q = *cellTimeout+*allowance, 0.99
 	}
-	for _, err := range append(wrong, a.judged()...) {
-		w.t.Errorf("%s: %v", name, err)
+	for _, wrong := range o.Wrong {
+		w.t.Errorf("%s: %s", name, wrong)
 	}
-	if longest := a.quantile("", q); longest > bound {
+	if longest := o.quantile("", q); longest > bound {
 		w.t.Errorf("%s: an answer took %v, and the cells have %v", name, longest, *cellTimeout)
 	}
 }
@@ -85,21 +93,14 @@ func (w *world) phase(name string, fastFail time.Duration, each int, down ...int
 // alone prints what a request costs when there is one at a time.
 func (w *world) alone(fastFail time.Duration) {
 	defer w.startAPI(*cellTimeout, fastFail)()
-	first := newAsker(w) // connections are made and databases read
-	wrong := first.crowd(1, len(kinds))
-	wrong = append(wrong, first.judged()...)
+	wrong := w.crowd(1, len(kinds), kinds).Wrong // connections are made and databases read
 	for _, kind := range kinds {
-		a := newAsker(w)
-		before, begin := w.usage(), time.Now()
-		for n := range 50 {
-			if err := a.ask(kind, n); err != nil {
-				wrong = append(wrong, err)
-			}
-		}
-		w.t.Logf("alone: %s", a.line(kind, time.Since(begin), before, w.usage()))
-		wrong = append(wrong, a.judged()...)
+		before := w.usage()
+		o := w.crowd(1, 50, []string{kind})
+		w.t.Logf("alone: %s", o.line(kind, before, w.usage()))
+		wrong = append(wrong, o.Wrong...)
 	}
 	for _, err := range wrong {
-		w.t.Errorf("alone: %v", err)
+		w.t.Errorf("alone: %s", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // usage is what the processes have used so far.
 type usage struct {
-	api, cells       time.Duration // CPU time; that of the API is with the clients and the two cells of this process
+	api, cells       time.Duration // CPU time; that of the API is with the two cells of this process
 	heap             uint64        // bytes that live, after a collection
 	apiRSS, cellsRSS string        // the most so far
 }
@@ -56,22 +56,22 @@ func (w *world) peakRSS(pid int) string {
 	return fmt.Sprintf("%d MiB", kib>>10)
 }
 
-// line is what the requests of an asker took and cost.
-func (a *asker) line(name string, took time.Duration, before, after usage) string {
-	n := a.asked()
+// line is what the requests of a crowd took and cost.
+func (o outcome) line(name string, before, after usage) string {
+	n := o.asked()
 	per := func(d time.Duration) float64 { return milliseconds(d) / float64(n) }
 	return fmt.Sprintf("%s: %d requests in %.1f s; fastest %.1f ms, p50 %.1f, p99 %.1f; CPU of one %.1f ms here and %.1f in the cells; heap %d MiB, peak RSS %s here, %s in the cells",
-		name, n, took.Seconds(), milliseconds(a.quantile("", 0)), milliseconds(a.quantile("", 0.5)), milliseconds(a.quantile("", 0.99)),
+		name, n, o.Elapsed.Seconds(), milliseconds(o.quantile("", 0)), milliseconds(o.quantile("", 0.5)), milliseconds(o.quantile("", 0.99)),
 		per(after.api-before.api), per(after.cells-before.cells), after.heap>>20, after.apiRSS, after.cellsRSS)
 }
 
 // report is the line, and a table of the kinds.
-func (a *asker) report(name string, took time.Duration, before, after usage) string {
+func (o outcome) report(name string, before, after usage) string {
 	var out strings.Builder
-	out.WriteString(a.line(name, took, before, after) + "\n")
+	out.WriteString(o.line(name, before, after) + "\n")
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, kind := range kinds {
-		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\t%d\n", kind, milliseconds(a.quantile(kind, 0.5)), milliseconds(a.quantile(kind, 0.99)), len(a.took[kind]))
+		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\t%d\n", kind, milliseconds(o.quantile(kind, 0.5)), milliseconds(o.quantile(kind, 0.99)), len(o.Took[kind]))
 	}
 	_ = table.Flush()
 	return out.String()

@@ -5,6 +5,7 @@ package cellsload
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,9 @@ type world struct {
 	dir       string
 	hangs     *here
 	refuses   *here
-	elsewhere *os.Process // of the other cells
+	elsewhere *os.Process   // of the other cells
+	orders    *json.Encoder // to the clients, which are in a process of their own
+	outcomes  *json.Decoder
 	client    *http.Client
 	url       string // of the compute API, while one serves
 
@@ -57,7 +60,7 @@ func newWorld(t *testing.T, m model) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "load") // short: it holds sockets
 	check(t, err)
-	w := &world{t: t, model: m, dir: dir, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true}}}
+	w := &world{t: t, model: m, dir: dir, client: newClient()}
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, seed(t.Context(), m, dir))
 	m.seedAPI(t, filepath.Join(dir, "api.db"), func(c int) string { return "unix://" + filepath.Join(dir, cellName(c)+".sock") })
@@ -237,6 +240,11 @@ func (w *world) closeIdle() {
 	for _, c := range slices.Clone(w.clients) {
 		c.CloseIdle()
 	}
+}
+
+// asker asks the API that serves now, from this process.
+func (w *world) asker() *asker {
+	return &asker{model: w.model, url: w.url, client: w.client, dir: w.dir, took: map[string][]time.Duration{}}
 }
 
 func check(t *testing.T, err error) {
