@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -32,24 +34,22 @@ func (s *Service) reconcile(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
-		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
-	})
-	for _, a := range answers {
+	unfinished := func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) { return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim) }
+	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[wire.Unfinished]) {
 		if a.Down() {
-			continue
+			return
 		}
 		if a.Err != nil {
 			errs = append(errs, fmt.Errorf("asking cell %s what is unfinished: %w", a.Cell.Name, a.Err))
-			continue
+			return
 		}
 		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID], apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
 		if err != nil || !trusted {
 			errs = append(errs, err)
-			continue
+			return
 		}
 		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.compare(ctx, a.Cell))
-	}
+	})
 	return errors.Join(errs...)
 }
 
@@ -224,11 +224,13 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 	for _, m := range mappings {
 		uuids = append(uuids, m.InstanceUUID)
 	}
-	// Twice, because a deletion writes in two places: what differs still is not under way.
-	for range 2 {
-		if uuids, err = s.differing(ctx, cell, uuids); err != nil || len(uuids) == 0 {
-			break
-		}
+	if len(uuids) > 0 {
+		states, statesErr := s.states(ctx, cell, uuids)
+		uuids, err = differing(cell, mappings, states), statesErr
+	}
+	// Once more, because a deletion writes in two places: what differs still is not under way.
+	if err == nil && len(uuids) > 0 {
+		uuids, err = s.stillDiffering(ctx, cell, uuids)
 	}
 	if err == nil && len(uuids) > 0 {
 		err = s.correct(ctx, cell, uuids)
@@ -244,11 +246,21 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 	return err
 }
 
-// differing are those of the servers whose flag is not what the cell says.
-func (s *Service) differing(ctx context.Context, cell apidb.Cell, uuids []string) ([]string, error) {
-	if len(uuids) == 0 {
-		return nil, nil
+// differing are the servers of mappings whose flag is not what the cell says.
+func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]wire.ServerState) []string {
+	var differ []string
+	for i := range mappings {
+		m := &mappings[i]
+		state, known := states[m.InstanceUUID]
+		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
+			differ = append(differ, m.InstanceUUID)
+		}
 	}
+	return differ
+}
+
+// stillDiffering are those of the servers whose flag, read after the cell was asked, is not what it says.
+func (s *Service) stillDiffering(ctx context.Context, cell apidb.Cell, uuids []string) ([]string, error) {
 	states, err := s.states(ctx, cell, uuids)
 	if err != nil {
 		return nil, err
@@ -257,15 +269,7 @@ func (s *Service) differing(ctx context.Context, cell apidb.Cell, uuids []string
 	if err != nil {
 		return nil, err
 	}
-	var differ []string
-	for _, uuid := range uuids {
-		state, known := states[uuid]
-		m := mappings[uuid]
-		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
-			differ = append(differ, uuid)
-		}
-	}
-	return differ, nil
+	return differing(cell, slices.Collect(maps.Values(mappings)), states), nil
 }
 
 // correct turns the flags of servers over, each while nobody here does anything to it.
@@ -273,7 +277,7 @@ func (s *Service) correct(ctx context.Context, cell apidb.Cell, uuids []string) 
 	var errs []error
 	for _, uuid := range uuids {
 		errs = append(errs, s.alone(uuid, func() error {
-			still, err := s.differing(ctx, cell, []string{uuid})
+			still, err := s.stillDiffering(ctx, cell, []string{uuid})
 			if err != nil || len(still) == 0 {
 				return err
 			}

@@ -29,6 +29,35 @@ func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(c
 	return answers
 }
 
+// Each asks all cells at once, as All does, and gives each answer to use when it is there: what takes time is done while other cells are waited for, and
+// takes none of theirs. Use is called by the caller's goroutine, for one answer after the other.
+func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T])) {
+	answers := make(chan Answer[T], len(cells)) // with room for all of them: use may be slow
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel() // if use panics
+		for range answers {
+			continue // until the goroutine is gone
+		}
+	}()
+	go func() {
+		defer close(answers)
+		r := Begin[T](ctx, g, len(cells))
+		defer r.End()
+		for i, cell := range cells {
+			r.Ask(i, cell, ask)
+		}
+		for r.Asked() > 0 {
+			if _, answer, ok := r.Next(); ok {
+				answers <- answer
+			}
+		}
+	}()
+	for a := range answers {
+		use(a)
+	}
+}
+
 // One asks one cell. It does not wait for its turn: it is soon over, or nobody's burden.
 func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
 	a := askOne(ctx, g, g.newBudget(0), g.options.Now(), cell, ask)

@@ -10,8 +10,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// silence is how long no cell answers until [Request.Next] says so. In a list of cells that are well there is none as long as that.
-const silence = 100 * time.Millisecond
+// silence is how long no cell answers until [Request.Next] says so: in a list of cells that are well there is none as long as that. After pause the
+// request's turn is another's: its cells may be far away.
+const (
+	pause   = 25 * time.Millisecond
+	silence = 100 * time.Millisecond
+)
 
 // Request asks cells at once and gives their answers as they come. It belongs to one goroutine.
 type Request[T any] struct {
@@ -23,7 +27,8 @@ type Request[T any] struct {
 
 	replies chan reply[T] // with room for all that are asked
 	asked   int           // that have not answered
-	quiet   *time.Timer
+	quiet   *time.Timer // since the last answer: pause, and then silence
+	paused  bool
 }
 
 type reply[T any] struct {
@@ -51,7 +56,7 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	t := g.wait(ctx, cells)
 	waited := min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2)
 	ctx, cancel := context.WithCancel(ctx)
-	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(silence)}
+	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(pause)}
 }
 
 // Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
@@ -76,30 +81,45 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 // Asked is how many answers are still to come.
 func (r *Request[T]) Asked() int { return r.asked }
 
-// Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is, and so the turn
-// is another request's now. It comes back once for each silence. When the last answer is there after one, no other request begins before this one's End:
-// everybody who waited for the same cell goes on at the same moment, and late by what is done in between.
+// Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is. It comes back
+// once for each silence. When the last answer is there after a pause, no other request begins before this one's End: everybody who waited for the same
+// cell goes on at the same moment, and late by what is done in between.
 func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
-	var one reply[T]
-	select {
-	case one = <-r.replies: // first of all
-	default:
-		select {
-		case one = <-r.replies:
-		case <-r.quiet.C:
-			r.turn.becomes(without)
-			return 0, answer, false
-		}
+	one, ok := r.reply()
+	if !ok {
+		return 0, answer, false
 	}
 	r.asked--
 	if one.panics != nil {
 		panic(one.panics)
 	}
-	r.quiet.Reset(silence)
+	r.paused = false
+	r.quiet.Reset(pause)
 	if r.asked == 0 && r.turn.state == without {
 		r.turn.becomes(finishing)
 	}
 	return one.i, one.answer, true
+}
+
+func (r *Request[T]) reply() (one reply[T], ok bool) {
+	select {
+	case one = <-r.replies: // first of all
+		return one, true
+	default:
+	}
+	for {
+		select {
+		case one = <-r.replies:
+			return one, true
+		case <-r.quiet.C:
+		}
+		if r.paused {
+			return one, false
+		}
+		r.paused = true
+		r.quiet.Reset(silence - pause)
+		r.turn.becomes(without)
+	}
 }
 
 // End ends a request, and what of it is still under way.

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// turnsPerProcessor is how many requests to many cells are made at the same time, for each processor. Each is dozens of answers to be read. More at once
-// get none of them done earlier, but all of them late. Fewer would leave processors idle when cells are far away.
-const turnsPerProcessor = 2
+// turnsPerProcessor is how many requests to many cells are made at the same time, for each processor. Each is dozens of answers to be read, and so keeps
+// one busy. More at once get none of them done earlier, but all of them late. While cells are waited for that are far away, others have the turn: see pause.
+const turnsPerProcessor = 1
 
 // turns are given to requests in the order in which they come, and none while one is being finished that had waited for a silent cell.
 type turns struct {
