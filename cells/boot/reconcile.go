@@ -34,7 +34,9 @@ func (s *Service) reconcile(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	unfinished := func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) { return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim) }
+	unfinished := func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
+		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
+	}
 	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[wire.Unfinished]) {
 		if a.Down() {
 			return

@@ -27,7 +27,7 @@ type Request[T any] struct {
 
 	replies chan reply[T] // with room for all that are asked
 	asked   int           // that have not answered
-	quiet   *time.Timer // since the last answer: pause, and then silence
+	quiet   *time.Timer   // since the last answer: pause, and then silence
 	paused  bool
 }
 
