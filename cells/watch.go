@@ -98,7 +98,7 @@ func (a *API) look(ctx context.Context) Readiness {
 	if err != nil {
 		databases = nil // a line says less
 	}
-	answers := gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+	answers := gather.AtOnce(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
 	var found Readiness
 	for _, c := range answers {
 		line := c.Cell.Name + ": " + c.State.String()

@@ -17,6 +17,9 @@ import (
 // server holds. Without one, as in cell0, the server is in error: nothing of it can be anywhere else, because its place is decided.
 func (s *Service) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
 	uuid, cell := request.Server.UUID, h.cells[request.CellUUID]
+	if h.suspect[cell.UUID] {
+		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: it is left until that is decided", uuid)
+	}
 	row := request.Server
 	row.VMState, row.TaskState, row.PowerState = wire.VMError, "", wire.PowerNoState
 	row.Fault = &wire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}

@@ -226,16 +226,17 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 	for _, m := range mappings {
 		uuids = append(uuids, m.InstanceUUID)
 	}
+	var differ []apidb.Mapping
 	if len(uuids) > 0 {
 		states, statesErr := s.states(ctx, cell, uuids)
-		uuids, err = differing(cell, mappings, states), statesErr
+		differ, err = differing(cell, mappings, states), statesErr
 	}
 	// Once more, because a deletion writes in two places: what differs still is not under way.
-	if err == nil && len(uuids) > 0 {
-		uuids, err = s.stillDiffering(ctx, cell, uuids)
+	if err == nil && len(differ) > 0 {
+		differ, err = s.stillDiffering(ctx, cell, differ)
 	}
-	if err == nil && len(uuids) > 0 {
-		err = s.correct(ctx, cell, uuids)
+	if err == nil && len(differ) > 0 {
+		err = s.correct(ctx, cell, differ)
 	}
 	if errors.Is(err, gather.ErrDown) {
 		return nil
@@ -248,21 +249,24 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 	return err
 }
 
-// differing are the servers of mappings whose flag is not what the cell says.
-func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]wire.ServerState) []string {
-	var differ []string
-	for i := range mappings {
-		m := &mappings[i]
+// differing are the mappings whose flag is not what the cell says.
+func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]wire.ServerState) []apidb.Mapping {
+	var differ []apidb.Mapping
+	for _, m := range mappings {
 		state, known := states[m.InstanceUUID]
 		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
-			differ = append(differ, m.InstanceUUID)
+			differ = append(differ, m)
 		}
 	}
 	return differ
 }
 
-// stillDiffering are those of the servers whose flag, read after the cell was asked, is not what it says.
-func (s *Service) stillDiffering(ctx context.Context, cell apidb.Cell, uuids []string) ([]string, error) {
+// stillDiffering are those whose flag, read anew after the cell was asked anew, is not what it says.
+func (s *Service) stillDiffering(ctx context.Context, cell apidb.Cell, before []apidb.Mapping) ([]apidb.Mapping, error) {
+	uuids := make([]string, 0, len(before))
+	for _, m := range before {
+		uuids = append(uuids, m.InstanceUUID)
+	}
 	states, err := s.states(ctx, cell, uuids)
 	if err != nil {
 		return nil, err
@@ -274,27 +278,24 @@ func (s *Service) stillDiffering(ctx context.Context, cell apidb.Cell, uuids []s
 	return differing(cell, slices.Collect(maps.Values(mappings)), states), nil
 }
 
-// correct turns the flags of servers over, each while nobody here does anything to it.
-func (s *Service) correct(ctx context.Context, cell apidb.Cell, uuids []string) error {
+// correct turns the flags of mappings over, each while nobody here does anything to the server.
+func (s *Service) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
 	var errs []error
-	for _, uuid := range uuids {
-		errs = append(errs, s.alone(uuid, func() error {
-			still, err := s.stillDiffering(ctx, cell, []string{uuid})
+	for _, m := range differ {
+		errs = append(errs, s.alone(m.InstanceUUID, func() error {
+			still, err := s.stillDiffering(ctx, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err
 			}
-			m, err := s.o.Store.Mapping(ctx, uuid)
-			if err != nil {
-				return err
-			}
-			if m.Queued() { // rare: after a restore whose process died. It may be another database that answers since this round began.
+			queued := !still[0].Queued() // the other of what was compared, whatever others have written since
+			if !queued {                 // rare: after a restore whose process died. It may be another database that answers since this round began.
 				if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
 					return err
 				}
 			}
-			s.o.Logger.Info().Str("server", uuid).Str("cell", cell.Name).Bool("queued_for_delete", !m.Queued()).
+			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
 				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")
-			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{uuid: !m.Queued()}))
+			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
 		}))
 	}
 	return errors.Join(errs...)

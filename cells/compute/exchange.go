@@ -93,6 +93,7 @@ func (x *exchange) body() ([]byte, error) {
 	case err != nil:
 		return nil, badRequest("The body of the request did not arrive: %s.", shortened(err.Error()))
 	}
+	x.r = x.r.WithContext(x.api.gatherer.Came(x.ctx())) // what the client took for its body is not what the cells are to make up for
 	return data, nil
 }
 

@@ -12,7 +12,8 @@
 // cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. One cell is asked without a turn.
 //
 // What a request waits for its turn, and what else was done since it came in ([Gatherer.Came]), comes off the time that the cells have for it, half of
-// that at most, so that it has its answer after Timeout in any case; as a goroutine's wait for a processor does.
+// that at most; as a goroutine's wait for a processor does. So it has its answer after Timeout, unless more than half of that was gone before. A cell that
+// had less than three quarters of Timeout is down for that request alone.
 //
 // A refusal (*wire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
 // let the compute API in.

@@ -15,24 +15,38 @@ import (
 // All asks all cells at once, each with its own clock. The answers are in the order of the cells, and all there after Timeout at the latest.
 // Ask has to keep to its context. It costs one goroutine for each cell.
 func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
-	r := Begin[T](ctx, g, len(cells))
+	return inOrder(Begin[T](ctx, g, len(cells)), cells, ask)
+}
+
+// AtOnce is All without a turn: for what is small and has to be known also when there is much to do.
+func AtOnce[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
+	return inOrder(begin[T](ctx, g, len(cells), &turn{}, 0), cells, ask)
+}
+
+func inOrder[T any](r *Request[T], cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
 	defer r.End()
+	answers := make([]Answer[T], len(cells))
+	r.each(cells, ask, func(i int, a Answer[T]) { answers[i] = a })
+	return answers
+}
+
+// each asks all cells and gives the answers as they come.
+func (r *Request[T]) each(cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(int, Answer[T])) {
 	for i, cell := range cells {
 		r.Ask(i, cell, ask)
 	}
-	answers := make([]Answer[T], len(cells))
 	for r.Asked() > 0 {
 		if i, answer, ok := r.Next(); ok {
-			answers[i] = answer
+			use(i, answer)
 		}
 	}
-	return answers
 }
 
 // Each asks all cells at once, as All does, and gives each answer to use when it is there: what takes time is done while other cells are waited for, and
 // takes none of theirs. Use is called by the caller's goroutine, for one answer after the other.
 func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T])) {
 	answers := make(chan Answer[T], len(cells)) // with room for all of them: use may be slow
+	var panics any
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel() // if use panics
@@ -42,19 +56,16 @@ func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(
 	}()
 	go func() {
 		defer close(answers)
+		defer func() { panics = recover() }() // it is the caller's
 		r := Begin[T](ctx, g, len(cells))
 		defer r.End()
-		for i, cell := range cells {
-			r.Ask(i, cell, ask)
-		}
-		for r.Asked() > 0 {
-			if _, answer, ok := r.Next(); ok {
-				answers <- answer
-			}
-		}
+		r.each(cells, ask, func(_ int, a Answer[T]) { answers <- a })
 	}()
 	for a := range answers {
 		use(a)
+	}
+	if panics != nil {
+		panic(panics)
 	}
 }
 
@@ -97,16 +108,19 @@ func askOne[T any](ctx context.Context, g *Gatherer, b *budget, start time.Time,
 		return Answer[T]{Cell: cell, State: TimedOut, Err: &DownError{Cell: cell, Err: failure}}
 	}
 	var value T
+	full := true
 	client, err := g.clientOf(m, cell)
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, b.left(cell.UUID)-max(g.options.Now().Sub(start), 0))
+		left := b.left(cell.UUID) - max(g.options.Now().Sub(start), 0)
+		asking, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
 		value, err = ask(asking, client)
 		err = ended(ctx, asking, err)
 		b.spend(cell.UUID, g.options.Now().Sub(start))
+		// Only a cell that had its time is slow, if the caller's did not end first.
+		full = ctx.Err() == nil && left >= g.options.Timeout/4*3
 	}
-	// The cell had all of its time only if the caller's did not end first.
-	v := g.note(m, start, err, ctx.Err() == nil)
+	v := g.note(m, start, err, full)
 	switch {
 	case err == nil:
 		return Answer[T]{Cell: cell, State: v.state, Value: value}

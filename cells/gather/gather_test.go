@@ -603,4 +603,10 @@ func TestEachWithAPanic(t *testing.T) {
 		defer func() { check(t, any("no"), recover()) }()
 		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(gather.Answer[[]wire.Service]) { panic("no") })
 	})
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(hangs, up)
+		defer func() { check(t, any("no"), recover()) }()
+		panics := func(context.Context, *cellclient.Client) (int, error) { panic("no") }
+		gather.Each(t.Context(), c.gatherer(0), c.cells, panics, func(gather.Answer[int]) {})
+	})
 }

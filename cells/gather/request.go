@@ -11,9 +11,9 @@ import (
 )
 
 // silence is how long no cell answers until [Request.Next] says so: in a list of cells that are well there is none as long as that. After pause the
-// request's turn is another's: its cells may be far away.
+// request's turn is another's: its cells may be far away, and processors are not to wait for them.
 const (
-	pause   = 25 * time.Millisecond
+	pause   = 10 * time.Millisecond
 	silence = 100 * time.Millisecond
 )
 
@@ -46,15 +46,21 @@ func (g *Gatherer) Came(ctx context.Context) context.Context {
 }
 
 // Begin begins a request to so many cells at most, each of which may be asked again when it has answered, but has Timeout for all of it. It waits for
-// the request's turn, at most for half of that. What was waited since [Gatherer.Came], or for the turn alone, comes off the time of the cells, but
-// half of it at most. Whoever begins a request ends it.
+// the request's turn, at most for half of that; one to a single cell needs none. What was waited since [Gatherer.Came], or for the turn alone, comes off the
+// time of the cells, but half of it at most. Whoever begins a request ends it.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	since, ok := ctx.Value(came{}).(time.Time)
 	if !ok {
 		since = g.options.Now()
 	}
-	t := g.wait(ctx, cells)
-	waited := min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2)
+	t := &turn{}
+	if cells > 1 {
+		t = g.wait(ctx)
+	}
+	return begin[T](ctx, g, cells, t, min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2))
+}
+
+func begin[T any](ctx context.Context, g *Gatherer, cells int, t *turn, waited time.Duration) *Request[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(pause)}
 }

@@ -14,7 +14,7 @@ import (
 // one busy. More at once get none of them done earlier, but all of them late. While cells are waited for that are far away, others have the turn: see pause.
 const turnsPerProcessor = 1
 
-// turns are given to requests in the order in which they come, and none while one is being finished that had waited for a silent cell.
+// turns are given to requests in the order in which they come, and for a moment none while one is being finished that had waited for a silent cell.
 type turns struct {
 	mu        sync.Mutex
 	free      int
@@ -25,11 +25,18 @@ type turns struct {
 func newTurns() *turns { return &turns{free: turnsPerProcessor * runtime.GOMAXPROCS(0)} }
 
 // admit gives turns to those who wait. The lock is held.
-func (ts *turns) admit() {
-	for ts.free > 0 && ts.finishing == 0 && ts.waiting.Len() > 0 {
+func (ts *turns) admit(finishing int) {
+	for ts.free > 0 && finishing == 0 && ts.waiting.Len() > 0 {
 		ts.free--
 		close(ts.waiting.Remove(ts.waiting.Front()).(chan struct{}))
 	}
+}
+
+// insist gives turns although others are being finished: it takes them long.
+func (ts *turns) insist() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.admit(0)
 }
 
 // queue begins to wait. Come is closed when the turn has come.
@@ -38,13 +45,13 @@ func (ts *turns) queue() (come chan struct{}, place *list.Element) {
 	defer ts.mu.Unlock()
 	come = make(chan struct{})
 	place = ts.waiting.PushBack(come)
-	ts.admit()
+	ts.admit(ts.finishing)
 	return come, place
 }
 
 // turn is a request's.
 type turn struct {
-	of    *turns
+	of    *turns // nil: it needs none
 	state turnState
 }
 
@@ -56,19 +63,25 @@ const (
 	finishing                  // silent cells were waited for, and all answers are there
 )
 
-// wait waits for a turn, for half of Timeout at most: then the request is made without. One to a single cell needs none.
-func (g *Gatherer) wait(ctx context.Context, cells int) *turn {
+// wait waits for a turn, for half of Timeout at most: then the request is made without.
+func (g *Gatherer) wait(ctx context.Context) *turn {
 	t := &turn{of: g.turns}
-	if cells <= 1 {
-		return t
-	}
 	come, place := t.of.queue()
 	enough := time.NewTimer(g.options.Timeout / 2)
 	defer enough.Stop()
-	select {
-	case <-come:
-	case <-enough.C:
-	case <-ctx.Done():
+	moment := time.NewTicker(silence)
+	defer moment.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-come:
+			waiting = false
+		case <-moment.C:
+			t.of.insist()
+		case <-enough.C:
+			waiting = false
+		case <-ctx.Done():
+			waiting = false
+		}
 	}
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -83,7 +96,7 @@ func (g *Gatherer) wait(ctx context.Context, cells int) *turn {
 
 // becomes gives back what the turn was, and makes it another.
 func (t *turn) becomes(state turnState) {
-	if t.state == state {
+	if t.of == nil || t.state == state {
 		return
 	}
 	t.of.mu.Lock()
@@ -97,5 +110,5 @@ func (t *turn) becomes(state turnState) {
 	if t.state = state; state == finishing {
 		t.of.finishing++
 	}
-	t.of.admit()
+	t.of.admit(t.of.finishing)
 }

@@ -59,9 +59,9 @@ func crowd(t *testing.T, c *cloud, requests int, want ...string) time.Duration {
 func TestRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n counted
-		took := crowd(t, newCloud(n.of(slow(20*time.Millisecond)), up), 3*turns(), isUp, isUp)
+		took := crowd(t, newCloud(n.of(slow(8*time.Millisecond)), up), 3*turns(), isUp, isUp)
 		check(t, turns(), n.most)
-		check(t, 60*time.Millisecond, took)
+		check(t, 24*time.Millisecond, took)
 	})
 }
 
@@ -71,7 +71,7 @@ func TestCellsThatAreFarAway(t *testing.T) {
 		took := crowd(t, newCloud(slow(90*time.Millisecond)), 3*turns(), isUp)
 		check(t, 90*time.Millisecond, took) // one cell needs none
 		took = crowd(t, newCloud(slow(90*time.Millisecond), up), 3*turns(), isUp, isUp)
-		check(t, 140*time.Millisecond, took)
+		check(t, 110*time.Millisecond, took)
 	})
 }
 
@@ -89,7 +89,7 @@ func TestAHangingCellTakesNobodysTurn(t *testing.T) {
 func TestATurnIsNotWaitedForForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := newCloud()
-		for d := time.Duration(0); d < timeout; d += 20 * time.Millisecond {
+		for d := time.Duration(0); d < timeout; d += 8 * time.Millisecond {
 			one := newCloud(slow(d))
 			one.cells[0].UUID, one.cells[0].Name = d.String(), d.String()
 			one.cells[0].URL = "http://" + d.String()
@@ -103,9 +103,9 @@ func TestATurnIsNotWaitedForForEver(t *testing.T) {
 		}
 		synctest.Wait()
 		begin := time.Now()
-		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:50]} // the slowest takes 980 ms
+		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:126]} // the slowest takes a second
 		got := states(few.all(t.Context(), g))
-		check(t, timeout/2+980*time.Millisecond, time.Since(begin))
+		check(t, timeout/2+time.Second, time.Since(begin))
 		for i, state := range got {
 			if state != isUp {
 				t.Errorf("cell %d is %s", i, state)
@@ -195,4 +195,54 @@ func TestWhatWaitedGoesFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhoFinishesForLong keeps the others for a moment only, and who needs no turn keeps nobody.
+func TestWhoFinishesForLong(t *testing.T) {
+	for cells, waits := range map[int]time.Duration{1: 0, 2: 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCloud(hangs, up)
+			g := c.gatherer(0)
+			r := gather.Begin[[]wire.Service](t.Context(), g, cells)
+			defer r.End()
+			for i, cell := range c.cells[:cells] {
+				r.Ask(i, cell, services)
+			}
+			for r.Asked() > 0 {
+				_, _, _ = r.Next()
+			}
+			start := time.Now()
+			gather.Begin[[]wire.Service](t.Context(), g, 2).End()
+			check(t, waits, time.Since(start))
+		})
+	}
+}
+
+// TestAtOnce: what is asked at once waits for nobody's turn.
+func TestAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(up, up)
+		g := c.gatherer(0)
+		for range turns() {
+			defer gather.Begin[[]wire.Service](t.Context(), g, 2).End()
+		}
+		start := time.Now()
+		check(t, []string{isUp, isUp}, states(gather.AtOnce(t.Context(), g, c.cells, services)))
+		check(t, time.Duration(0), time.Since(start))
+	})
+}
+
+// TestACellThatWasAskedLate is down for that request, and not for others.
+func TestACellThatWasAskedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(slow(timeout*6/10), up)
+		g := c.gatherer(time.Minute)
+		ctx := g.Came(t.Context())
+		time.Sleep(timeout / 2)
+		check(t, []string{isHung, isUp}, states(c.all(ctx, g)))
+		check(t, []string{isUp, isUp}, states(c.all(t.Context(), g)))
+		for _, s := range g.States() {
+			check(t, gather.OK, s.State)
+		}
+	})
 }

@@ -77,8 +77,8 @@ func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire
 		}
 		short := l.merge()
 		l.fetch(short)
-		if ok || len(short) > 0 || slices.ContainsFunc(l.sources, (*source).halfway) {
-			continue
+		if ok || len(short) > 0 || l.request.Asked() == len(cells) || slices.ContainsFunc(l.sources, (*source).halfway) {
+			continue // there is more to come, or nothing to go by
 		}
 		if r := l.result(); foreseen == nil || !r.is(*foreseen) {
 			if foreseen = &r; use(r) != nil {

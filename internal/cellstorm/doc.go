@@ -14,6 +14,6 @@
 // the guests on the hosts are the living rows of the cells are the mappings. What must never be so, not even during a storm, is watched for
 // all the time (watch_test.go): a guest of one server on two hosts.
 //
-// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7` goes on for longer, with libvirt in one of the cells. From a seed come the
+// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` goes on for longer, with libvirt in so many cells. From a seed come the
 // same faults in the same order, at the same times; how they meet with what owners ask for is up to the machine.
 package cellstorm

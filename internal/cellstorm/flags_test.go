@@ -10,7 +10,7 @@ import (
 var (
 	stormTime    = flag.Duration("storm.time", 20*time.Second, "how long a storm lasts")
 	stormSeed    = flag.Uint64("storm.seed", 0, "the seed of a storm; 0: a new one, which is printed")
-	stormLibvirt = flag.Bool("storm.libvirt", false, "have libvirt in one of the cells")
+	stormLibvirt = flag.Int("storm.libvirt", 0, "in how many of the three cells libvirt makes the guests")
 	keepFiles    = flag.Bool("storm.keep", false, "keep the files of a test that failed")
 	shownLog     = flag.Int("storm.log", 60, "how many lines of each log are shown when a test failed")
 )

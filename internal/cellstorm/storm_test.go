@@ -24,12 +24,12 @@ func TestStorm(t *testing.T) {
 	}
 	t.Logf("the seed is %d: run it again with -storm.seed=%d", seed, seed)
 	kinds := []kind{fake, fake, fake}
-	if *stormLibvirt {
-		kinds[0] = libvirt
+	for i := range min(*stormLibvirt, len(kinds)) {
+		kinds[i] = libvirt
 	}
 	w := newWorld(t, plan{kinds: kinds, apis: 2, downTime: 4 * time.Second, reclaim: 15 * time.Second})
 	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
-	if *stormLibvirt {
+	if kinds[0] == libvirt {
 		s.flavors = append(s.flavors, "gpu")
 	}
 	watch := w.watching(t.Context())
