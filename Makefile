@@ -65,8 +65,8 @@ soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled 
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
 
 .PHONY: storm-cells
-storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, while servers come and go.
-	go test ./internal/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
+storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go.
+	go test ./internal/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
 
 .PHONY: faults races fleet
 faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.

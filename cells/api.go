@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/loopback"
 	"github.com/compute-agent/compute-agent/internal/servertls"
 )
 
@@ -136,7 +137,7 @@ func (a *API) States() []gather.CellState { return a.gatherer.States() }
 
 // Serve answers requests on the listener, schedules and reconciles, until the context ends. It closes the listener in any case.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
-	if a.cfg.Open && !isPrivate(l.Addr()) {
+	if a.cfg.Open && !loopback.Addr(l.Addr()) {
 		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is none", ErrConfig, l.Addr()), l.Close())
 	}
 	// Those who write come to their end after those who may ask them to.

@@ -79,7 +79,7 @@ func (c *Cell) Handler() http.Handler { return c.handler }
 
 // Serve answers requests on the listener until the context ends. It closes the listener in any case.
 func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
-	if err := c.cfg.Auth.CheckListen(l.Addr().Network(), l.Addr().String()); err != nil {
+	if err := c.cfg.Auth.CheckListen(l.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())
 	}
 	return serveHTTP(ctx, l, c.handler, c.tls, 0, c.cfg.Logger)

@@ -84,17 +84,6 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// isPrivate reports whether only this machine can connect there.
-func isPrivate(a net.Addr) bool {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.IP.IsLoopback()
-	case *net.UnixAddr:
-		return true
-	}
-	return false
-}
-
 // serveHTTP answers requests until the context ends; it closes the listener in any case. longest is how long a handler may wait for others.
 func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, longest time.Duration, logger zerolog.Logger) error {
 	server := &http.Server{

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/loopback"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
@@ -143,7 +144,7 @@ func (a Auth) checkListen(address string) error {
 	if err != nil {
 		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !loopback.Host(host) {
 		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
 	}
 	return nil
@@ -151,7 +152,7 @@ func (a Auth) checkListen(address string) error {
 
 // checkListener is checkListen for a listener that is there already.
 func (a Auth) checkListener(l net.Listener) error {
-	if !a.open() || l.Addr().Network() == "unix" {
+	if loopback.Addr(l.Addr()) {
 		return nil
 	}
 	return a.checkListen(l.Addr().String())

@@ -65,7 +65,7 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 	if !errors.As(err, &failed) || failed.Unsent {
 		return ReshapeRefused, err
 	}
-	if failed.fromPlacement() {
+	if failed.ByPlacement() {
 		return ReshapeRefused, explainRefusal(failed)
 	}
 	if ctx.Err() != nil {
@@ -121,14 +121,6 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 		return ReshapeRefused, fmt.Errorf("%w: the answer to the reshape got lost, and comparing shows that it did not happen (%s)", ErrConflict, lost.Error())
 	}
 	return unknown(fmt.Errorf("%w: its providers and consumers are neither as they were nor as they should become", ErrConflict))
-}
-
-// fromPlacement reports whether Placement itself, and no proxy or broken server, has turned the request down: then nothing of it happened.
-func (e *RequestError) fromPlacement() bool {
-	if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
-		return true
-	}
-	return e.Status >= 400 && e.Status < 500 && e.Code != ""
 }
 
 // explainRefusal keeps a conflict a conflict, and a server with too much to do just that, and says of everything else what to

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/request"
 )
 
 // What went wrong with a request, in the terms in which a caller can act.
@@ -39,45 +41,8 @@ var (
 	ErrReshapeRefused = errors.New("placement refused the reshape")
 )
 
-// RequestError is one request that failed.
-type RequestError struct {
-	// Method and Path name the request, with the query but without the server.
-	Method, Path string
-	// Status is 0 when no answer came.
-	Status int
-	// Code is Placement's own error code ("placement.concurrent_update", ...), where it gave one.
-	Code string
-	// Detail is what Placement said, or what the transport did.
-	Detail string
-	// RequestID is ours, under which Placement logs the request; ServerRequestID is Placement's.
-	RequestID, ServerRequestID string
-	// Unsent: no connection came about, so Placement has not seen the request.
-	Unsent bool
-	// Kind is one of the sentinels of this package; Cause is the transport's error, if any.
-	Kind, Cause error
-}
-
-func (e *RequestError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %v", e.Method, e.Path, e.Kind)
-	if e.Status != 0 {
-		fmt.Fprintf(&b, " (status %d", e.Status)
-		if e.Code != "" {
-			b.WriteString(", " + e.Code)
-		}
-		b.WriteString(")")
-	}
-	if e.Detail != "" {
-		b.WriteString(": " + e.Detail)
-	}
-	switch {
-	case e.ServerRequestID != "":
-		b.WriteString(" [" + e.ServerRequestID + "]")
-	case e.RequestID != "":
-		b.WriteString(" [" + e.RequestID + "]")
-	}
-	return b.String()
-}
+// RequestError is one request that failed. Its Path is with the query, its Kind one of the sentinels of this package.
+type RequestError = request.Error
 
 // unproven is the kind of a request that could not be sent, or be sent once more, because there was nothing to prove who we
 // are, or no endpoint to send it to. It is [ErrUnavailable] if the cause says so or time ran out, and [ErrRefused] otherwise.
@@ -90,14 +55,6 @@ func (u *unproven) Is(target error) bool {
 		return target == ErrUnavailable
 	}
 	return target == ErrRefused
-}
-
-// Unwrap gives errors.Is both the kind and the transport's cause (context.DeadlineExceeded, ...).
-func (e *RequestError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{e.Kind}
-	}
-	return []error{e.Kind, e.Cause}
 }
 
 // OperationError is one operation of a plan that did not happen.

@@ -12,12 +12,12 @@ import (
 	"net/http"
 	"net/url"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/request"
 )
 
 // Microversion is what every request asks for: 1.37 is the newest whose allocations can be read and written back as they
@@ -122,7 +122,7 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 	if err != nil {
 		var urlErr *url.Error
 		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout() // a server that hangs hangs the next time too
-		return unsent(err) || read, nil
+		return request.Unsent(err) || read, nil
 	}
 	if resp.Request == nil || resp.Request.Method != http.MethodGet {
 		return false, nil
@@ -132,12 +132,6 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 		return true, nil
 	}
 	return false, nil
-}
-
-// unsent reports whether a request failed before any connection was there to send it on.
-func unsent(err error) bool {
-	var op *net.OpError
-	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 }
 
 // do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out (nil: ignored). One that is refused for
@@ -167,7 +161,7 @@ func (t *transport) do(ctx context.Context, method, path string, body, out any) 
 
 // send does it once, and returns the headers that went out.
 func (t *transport) send(ctx context.Context, method, path string, payload, out any) (http.Header, *RequestError) {
-	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
+	failed := request.New(method, path)
 	req, err := t.request(ctx, method, path, payload, failed.RequestID)
 	if err != nil {
 		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = &unproven{err}, err, err.Error(), true
@@ -225,7 +219,8 @@ func (t *transport) request(ctx context.Context, method, path string, payload an
 func (t *transport) exchange(req *retryablehttp.Request, out any, failed *RequestError) {
 	resp, err := t.client.Do(req)
 	if err != nil {
-		failed.Kind, failed.Cause, failed.Detail, failed.Unsent = ErrUnavailable, err, plain(err), unsent(err)
+		failed.Unanswered(err)
+		failed.Kind = ErrUnavailable
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -234,11 +229,12 @@ func (t *transport) exchange(req *retryablehttp.Request, out any, failed *Reques
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		failed.Kind, failed.Cause, failed.Detail = ErrUnavailable, err, "the answer broke off: "+plain(err)
+		failed.BrokeOff(err)
+		failed.Kind = ErrUnavailable
 	case len(content) > maxBody:
 		failed.Kind, failed.Detail = ErrUnexpected, fmt.Sprintf("the answer is longer than %d MiB", maxBody>>20)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		failed.refuse(content)
+		refuse(failed, content)
 	default:
 		if err := decode(resp.StatusCode, content, out); err != nil {
 			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, err.Error()

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/loopback"
 )
 
 // Roles of tokens.
@@ -73,17 +72,9 @@ func MutualTLS(apiNames []string) Auth {
 	}}
 }
 
-// CheckListen refuses to believe everybody where others than this machine can connect: noauth is for the loopback interface and for unix sockets. network is
-// tcp or unix, and address what is listened on.
-func (a Auth) CheckListen(network, address string) error {
-	if a.name != "noauth" || strings.HasPrefix(network, "unix") {
-		return nil
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("the cell's address %q: %w", address, err)
-	}
-	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
+// CheckListen refuses to believe everybody where others than this machine can connect: noauth is for the loopback interface and for unix sockets.
+func (a Auth) CheckListen(address net.Addr) error {
+	if a.name != "noauth" || loopback.Addr(address) {
 		return nil
 	}
 	return fmt.Errorf("a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls", address)

@@ -9,16 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/compute-agent/compute-agent/placement/request"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -108,7 +105,7 @@ type answer interface{ complete() bool }
 
 // send does it once, and returns the headers that went out.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, payload []byte, out any) (http.Header, *RequestError) {
-	failed := &RequestError{Method: method, Path: path, RequestID: "req-" + uuid.NewString()}
+	failed := request.New(method, path)
 	req, err := c.request(ctx, method, path, query, payload, failed.RequestID)
 	if err != nil {
 		failed.Kind, failed.Cause, failed.Detail = ErrRefused, err, err.Error()
@@ -120,8 +117,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	c.requests.Add(1)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		failed.Kind, failed.Cause, failed.Detail = failed.lost(), err, plain(err)
-		if unsent(err) {
+		failed.Unanswered(err)
+		failed.Kind = lost(method)
+		if failed.Unsent {
 			failed.Kind = ErrUnavailable
 		}
 		return req.Header, failed
@@ -131,21 +129,22 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		failed.refuse(content) // the status says it, also without the rest of the text
+		refuse(failed, content) // the status says it, also without the rest of the text
 	case err != nil:
-		failed.Kind, failed.Cause, failed.Detail = failed.lost(), err, "the answer broke off: "+plain(err)
+		failed.BrokeOff(err)
+		failed.Kind = lost(method)
 	case len(content) > maxBody:
 		failed.Kind, failed.Detail = ErrUnexpected, fmt.Sprintf("the answer is longer than %d MiB", maxBody>>20)
 		if method != http.MethodGet {
 			failed.Kind = ErrOutcomeUnknown
 		}
 	case out == nil && resp.StatusCode != http.StatusNoContent:
-		failed.Kind, failed.Detail = ErrOutcomeUnknown, "done is only 204, and it says: "+excerpt(content)
+		failed.Kind, failed.Detail = ErrOutcomeUnknown, "done is only 204, and it says: "+request.Excerpt(content)
 	case out != nil:
 		if err := json.Unmarshal(content, out); err != nil {
-			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, "the answer cannot be read: "+excerpt(content)
+			failed.Kind, failed.Cause, failed.Detail = ErrUnexpected, err, "the answer cannot be read: "+request.Excerpt(content)
 		} else if a, is := out.(answer); is && !a.complete() {
-			failed.Kind, failed.Detail = ErrUnexpected, "the answer is not Placement's: "+excerpt(content)
+			failed.Kind, failed.Detail = ErrUnexpected, "the answer is not Placement's: "+request.Excerpt(content)
 		}
 	}
 	if failed.Kind != nil {
@@ -186,19 +185,4 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 		req.Header.Set("Content-Type", wire.MediaType)
 	}
 	return req, nil
-}
-
-// unsent reports whether a request failed before any connection was there to send it on.
-func unsent(err error) bool {
-	var op *net.OpError
-	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
-}
-
-// plain takes the wrapping off a transport's error that repeats method and URL.
-func plain(err error) string {
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
-		return urlErr.Err.Error()
-	}
-	return err.Error()
 }

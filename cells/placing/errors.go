@@ -3,12 +3,10 @@
 package placing
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
+	"github.com/compute-agent/compute-agent/placement/request"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -37,54 +35,12 @@ func Down(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrRefused) || errors.Is(err, ErrUnexpected)
 }
 
-// RequestError is one request that failed.
-type RequestError struct {
-	// Method and Path name the request, without the server and the query.
-	Method, Path string
-	// Status is 0 when no answer came.
-	Status int
-	// Code is Placement's own error code ("placement.concurrent_update", ...), where it gave one.
-	Code string
-	// Detail is what Placement said, or what the transport did.
-	Detail string
-	// RequestID is ours, under which Placement logs the request.
-	RequestID string
-	// Kind is one of the sentinels of this package; Cause is the transport's error, if any.
-	Kind, Cause error
-}
-
-func (e *RequestError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %v", e.Method, e.Path, e.Kind)
-	if e.Status != 0 {
-		fmt.Fprintf(&b, " (status %d", e.Status)
-		if e.Code != "" {
-			b.WriteString(", " + e.Code)
-		}
-		b.WriteString(")")
-	}
-	if e.Detail != "" {
-		b.WriteString(": " + e.Detail)
-	}
-	return b.String() + " [" + e.RequestID + "]"
-}
-
-// Unwrap gives errors.Is both the kind and the transport's cause.
-func (e *RequestError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{e.Kind}
-	}
-	return []error{e.Kind, e.Cause}
-}
+// RequestError is one request that failed. Its Path is without the query, its Kind one of the sentinels of this package.
+type RequestError = request.Error
 
 // refuse sorts an answer that is not 2xx.
-func (e *RequestError) refuse(content []byte) {
-	var answer wire.ErrorBody
-	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
-		e.Code, e.Detail = string(answer.Errors[0].Code), excerpt([]byte(answer.Errors[0].Detail))
-	} else {
-		e.Detail = excerpt(content)
-	}
+func refuse(e *RequestError, content []byte) {
+	e.Refused(content)
 	switch e.Status {
 	case http.StatusBadRequest:
 		e.Kind = ErrInvalid
@@ -99,28 +55,15 @@ func (e *RequestError) refuse(content []byte) {
 		e.Kind = ErrUnexpected
 		if e.Status >= http.StatusInternalServerError || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout {
 			// A gateway says 502 and 504 of requests that arrived, and a server 500 of some that it carried out.
-			e.Kind = e.lost()
+			e.Kind = lost(e.Method)
 		}
 	}
 }
 
 // lost is the kind of a request that may have arrived, and has no answer.
-func (e *RequestError) lost() error {
-	if e.Method == http.MethodGet {
+func lost(method string) error {
+	if method == http.MethodGet {
 		return ErrUnavailable
 	}
 	return ErrOutcomeUnknown
-}
-
-// excerpt makes a line of log from whatever came instead of an answer.
-func excerpt(content []byte) string {
-	const most = 300
-	if len(content) > 8*most {
-		content = content[:8*most]
-	}
-	text := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "?")), " "))
-	if len(text) > most {
-		return string(text[:most]) + "..."
-	}
-	return string(text)
 }

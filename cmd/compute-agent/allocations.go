@@ -28,12 +28,7 @@ const auditTimeout = 10 * time.Minute
 const defaultMinAge = time.Hour
 
 func newAllocations() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "allocations", Short: "Compare the allocations on this host with its guests, and mend them", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newAllocationsAudit(), newAllocationsHeal())
-	return cmd
+	return group("allocations", "Compare the allocations on this host with its guests, and mend them", newAllocationsAudit(), newAllocationsHeal())
 }
 
 func newAllocationsAudit() *cobra.Command {
@@ -136,14 +131,10 @@ func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) e
 	if err != nil {
 		return err
 	}
-	if o.json() {
-		err = printJSON(cmd.OutOrStdout(), report)
-	} else {
-		err = show(cmd.OutOrStdout(), report)
+	if err := printed(cmd, o, report, show); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return err
 	case report.Refused != "":
 		return &exitError{code: exitProtect}
 	case !good(report):

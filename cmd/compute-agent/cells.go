@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -21,17 +20,12 @@ import (
 	"github.com/compute-agent/compute-agent/internal/servertls"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement/keystone"
-	"github.com/compute-agent/compute-agent/systemd"
 )
 
 func newCells() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "cells", Short: "Serve a Nova-compatible compute API over cells", Args: cobra.NoArgs,
-		Long: "Serve a Nova-compatible compute API over cells: `cells api` is the API, `cells serve` the process of one cell, and\n" +
-			"`cells manage` tells the API which cells there are. Agents are told their cell by [cell_client].",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCellsAPI(), newCellsServe(), newCellsManage())
+	cmd := group("cells", "Serve a Nova-compatible compute API over cells", newCellsAPI(), newCellsServe(), newCellsManage())
+	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` is the API, `cells serve` the process of one cell, and\n" +
+		"`cells manage` tells the API which cells there are. Agents are told their cell by [cell_client]."
 	return cmd
 }
 
@@ -70,10 +64,7 @@ func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 }
 
 func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
-	notify, err := systemd.New()
-	if err != nil {
-		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
-	}
+	notify := notifier(log)
 	made, err := computeAPIConfig(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -89,30 +80,18 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	}
 	defer func() { _ = api.Close() }()
 	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.ComputeAPI.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The compute API serves.")
-	warnOfPlainText(log, l, cfg.ComputeAPI.CertFile)
 	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
 		log.Warn().Msg("No cell is known yet, so no server can be made: run `compute-agent cells manage create` for cell0 and for each cell.")
 	}
-	stopWatched, err := serveWatched(ctx, watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, api), log)
-	if err != nil {
-		_ = l.Close()
-		return err
+	service := served{
+		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",
+		watched: watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, api), serve: api.Serve,
 	}
-	defer stopWatched()
-	tell(log, notify.Ready("serving the compute API on "+l.Addr().String()))
-	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
-	if err := api.Serve(ctx, l); err != nil {
+	if err := service.run(ctx, l, notify, log); err != nil {
 		return err
 	}
 	log.Info().Msg("The compute API has stopped. What was begun goes on when it is started again.")
 	return nil
-}
-
-// warnOfPlainText says so when tokens cross a network readably.
-func warnOfPlainText(log zerolog.Logger, l net.Listener, cert string) {
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && cert == "" {
-		log.Warn().Str("address", l.Addr().String()).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set cert_file and key_file, or let only a proxy that speaks TLS reach the address.")
-	}
 }
 
 // computeAPIConfig makes of the configuration what a compute API is made of.

@@ -72,10 +72,7 @@ func newCellsAccept() *cobra.Command {
 						return err
 					}
 				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), view)
-				}
-				return printAccepted(cmd.OutOrStdout(), view)
+				return printed(cmd, &opts.options, view, printAccepted)
 			})
 		},
 	}

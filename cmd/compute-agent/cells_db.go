@@ -16,12 +16,7 @@ import (
 )
 
 func newCellsDB() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "db", Short: "Look after the API database", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations())
-	return cmd
+	return group("db", "Look after the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations())
 }
 
 // apiDatabaseView is the API database as JSON.

@@ -26,14 +26,11 @@ import (
 )
 
 func newCellsManage() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "manage", Short: "Tell the compute API which cells there are, and look after its database", Args: cobra.NoArgs,
-		Long: "Tell the compute API which cells and hosts there are, and look after its database. The commands work on the database\n" +
-			"itself, on the machine of the compute API, whether or not that runs; it sees changes at once.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
+	cmd := group("manage", "Tell the compute API which cells there are, and look after its database",
+		newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newDiscoverHosts(), newListHosts(), newDeleteHost(), newCellsDB())
+	cmd.Long = "Tell the compute API which cells and hosts there are, and look after its database. The commands work on the database\n" +
+		"itself, on the machine of the compute API, whether or not that runs; it sees changes at once."
 	return cmd
 }
 
@@ -242,10 +239,7 @@ func newCellsList() *cobra.Command {
 					c := known[i]
 					views[i] = cellView{Name: c.Name, UUID: c.UUID, URL: c.URL, Disabled: c.Disabled, State: a.state, Cause: a.cause, Hosts: count[c.UUID]}
 				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), views)
-				}
-				return printCells(cmd.OutOrStdout(), views)
+				return printed(cmd, &opts.options, views, printCells)
 			})
 		},
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/servertls"
 	"github.com/compute-agent/compute-agent/internal/version"
-	"github.com/compute-agent/compute-agent/systemd"
 )
 
 func newCellsServe() *cobra.Command {
@@ -51,10 +50,7 @@ func newCellsServe() *cobra.Command {
 }
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
-	notify, err := systemd.New()
-	if err != nil {
-		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
-	}
+	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
 	made, err := cellConfig(cfg, name, filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), log)
 	if err != nil {
@@ -62,11 +58,11 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	}
 	_, err = os.Stat(made.Database)
 	anew := errors.Is(err, fs.ErrNotExist)
-	served, err := cells.NewCell(ctx, made) // first: who has the database locked has the socket, too
+	process, err := cells.NewCell(ctx, made) // first: who has the database locked has the socket, too
 	if err != nil {
 		return err
 	}
-	defer func() { _ = served.Close() }()
+	defer func() { _ = process.Close() }()
 	l, err := cells.Listen(ctx, cfg.Cell.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
@@ -75,16 +71,11 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		log.Warn().Str("database", made.Database).Msg("The cell had no database yet: a new one was made, without servers. If the cell had servers before, stop it and restore its database.")
 	}
 	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
-	warnOfPlainText(log, l, cfg.Cell.CertFile)
-	stopWatched, err := serveWatched(ctx, watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, served), log)
-	if err != nil {
-		_ = l.Close()
-		return err
+	service := served{
+		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
+		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: process.Serve,
 	}
-	defer stopWatched()
-	tell(log, notify.Ready("serving cell "+name+" on "+l.Addr().String()))
-	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
-	if err := served.Serve(ctx, l); err != nil {
+	if err := service.run(ctx, l, notify, log); err != nil {
 		return err
 	}
 	log.Info().Msg("The cell has stopped. Guests are not affected.")

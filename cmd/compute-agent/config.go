@@ -16,12 +16,7 @@ import (
 )
 
 func newConfig() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "config", Short: "Check the configuration, or print the defaults", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newConfigCheck(), newConfigDefaults())
-	return cmd
+	return group("config", "Check the configuration, or print the defaults", newConfigCheck(), newConfigDefaults())
 }
 
 // newConfigCheck reads the configuration as the daemon would, and says what is wrong or where each value comes from.

@@ -138,6 +138,16 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// group is a command that is nothing but what is below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
 func allCommands(c *cobra.Command) []*cobra.Command {
 	out := []*cobra.Command{c}
 	for _, sub := range c.Commands() {

@@ -16,12 +16,7 @@ import (
 )
 
 func newNode() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "node", Short: "List the compute nodes of this agent, or remove one that is gone", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newNodeList(), newNodeRemove())
-	return cmd
+	return group("node", "List the compute nodes of this agent, or remove one that is gone", newNodeList(), newNodeRemove())
 }
 
 func newNodeList() *cobra.Command {
@@ -45,10 +40,7 @@ func newNodeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), nodes)
-			}
-			return render.Nodes(cmd.OutOrStdout(), nodes)
+			return printed(cmd, &opts, nodes, render.Nodes)
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -76,12 +68,7 @@ func newNodeRemove() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			show := func() error {
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), out)
-				}
-				return render.Removal(cmd.OutOrStdout(), out)
-			}
+			show := func() error { return printed(cmd, &opts, out, render.Removal) }
 			if len(out.Objections) == 0 && !ok.dryRun {
 				if !ok.yes && !opts.json() {
 					if err := show(); err != nil {

@@ -123,6 +123,14 @@ func setLogLevel(cfg *config.Config) {
 	}
 }
 
+// printed prints what a command found, as JSON if that was asked for, and as text otherwise.
+func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
+	if o.json() {
+		return printJSON(cmd.OutOrStdout(), found)
+	}
+	return text(cmd.OutOrStdout(), found)
+}
+
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -23,12 +23,7 @@ import (
 )
 
 func newPlacement() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "placement", Short: "Serve the OpenStack Placement API", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newPlacementServe(), newPlacementDB(), newPlacementExplain(), newPlacementMigrate())
-	return cmd
+	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(), newPlacementExplain(), newPlacementMigrate())
 }
 
 // placementFlags are those of a Placement service.
@@ -65,10 +60,7 @@ func newPlacementServe() *cobra.Command {
 }
 
 func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlags, log zerolog.Logger) error {
-	notify, err := systemd.New()
-	if err != nil {
-		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
-	}
+	notify := notifier(log)
 	listener, passed, err := placementListener(ctx, flags.listen, log)
 	if err != nil {
 		return err
@@ -86,20 +78,9 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	stopBeside, err := serveBeside(ctx, cfg, server, log)
-	if err != nil {
-		_ = listener.Close()
-		return err
-	}
-	defer stopBeside()
-	address := listener.Addr().String()
-	log.Info().Str("address", address).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement serves.")
-	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && cfg.PlacementTLS.CertFile == "" {
-		log.Warn().Str("address", address).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set [placement_tls], or let only a proxy that speaks TLS reach the address.")
-	}
-	tell(log, notify.Ready("serving Placement on "+address))
-	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
-	if err := server.Serve(ctx, listener); err != nil {
+	log.Info().Str("address", listener.Addr().String()).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement serves.")
+	service := served{what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]", watched: watchPlacement(cfg, server), serve: server.Serve}
+	if err := service.run(ctx, listener, notify, log); err != nil {
 		return err
 	}
 	log.Info().Msg("Placement has stopped. All that it acknowledged is on the disk.")
@@ -198,11 +179,4 @@ func keystoneConfig(k config.Keystone) keystone.Config {
 		}
 	}
 	return c
-}
-
-// tell logs what systemd could not be told; the service goes on.
-func tell(log zerolog.Logger, err error) {
-	if err != nil {
-		log.Warn().Err(err).Msg("systemd could not be told how the service is.")
-	}
 }

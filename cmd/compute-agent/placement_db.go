@@ -22,12 +22,7 @@ const (
 )
 
 func newPlacementDB() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "db", Short: "Look after the database of Placement", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newDBUpgrade(), newDBVersion(), newDBOnlineMigrations())
-	return cmd
+	return group("db", "Look after the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations())
 }
 
 // databaseOptions say which database a command is about.

@@ -163,12 +163,7 @@ func planned(view control.PlanView, err error) error {
 }
 
 func newReshape() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "reshape", Short: "Look at this host's reshapes, or take one back", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newReshapeHistory(), newReshapeShow(), newReshapeUndo())
-	return cmd
+	return group("reshape", "Look at this host's reshapes, or take one back", newReshapeHistory(), newReshapeShow(), newReshapeUndo())
 }
 
 // newReshapeHistory lists the journal, with or without an agent that runs.
@@ -213,10 +208,7 @@ func newReshapeShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), entry)
-			}
-			return render.Reshape(cmd.OutOrStdout(), entry)
+			return printed(cmd, &opts, entry, render.Reshape)
 		},
 	}
 	opts.addConfigFlags(cmd)

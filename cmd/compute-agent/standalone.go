@@ -107,7 +107,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	// Placement ends after the agent, so that the last pass can be finished.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
-	stopBeside, err := serveBeside(serving, cfg, server, log.Level(zerolog.WarnLevel))
+	stopBeside, err := serveWatched(serving, watchPlacement(cfg, server), log.Level(zerolog.WarnLevel))
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ backoff_min = "100ms"
 backoff_max = "2s"
 crash_limit = 1000
 crash_window = "1s"
-%s`, "http://"+w.placementAddress, placementTimeout, c.url, binaries, driver))
+%s`, "http://"+w.placementAddress, placementTimeout, c.url, binaries.Dir(), driver))
 	if k == fake {
 		w.hosts = append(w.hosts, h)
 	}
@@ -108,7 +108,7 @@ func simulated(t *testing.T) *sim.Sim {
 			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
-	s, err := sim.Start(t.Context(), testhost.Sample(), sim.Options{Passthrough: true, Cache: filepath.Join(binaries, "cache")})
+	s, err := sim.Start(t.Context(), testhost.Sample(), sim.Options{Passthrough: true, Cache: filepath.Join(binaries.Dir(), "cache")})
 	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		notTested(t, err.Error())
 	}

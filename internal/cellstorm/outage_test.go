@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // settleTime is when it is given up that all agree in the end: an agent waits up to two minutes between tries.
@@ -118,7 +120,7 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	// Then the cell takes servers again, and deletes them.
-	eventually(t, patience, "project one may boot again", func() error {
+	testproc.Eventually(t, patience, "project one may boot again", func() error {
 		got, err := api.ask(t.Context(), one, "POST", "/servers", bootBody("after", "shared", nil))
 		if err == nil && got.code != 202 {
 			err = errors.New(got.String())
@@ -159,7 +161,7 @@ func show(t *testing.T, api *api, who caller, uuid string) shown {
 // allActive waits until servers are active.
 func allActive(t *testing.T, api *api, uuids []string) {
 	t.Helper()
-	eventually(t, 2*patience, fmt.Sprintf("%d servers are active", len(uuids)), func() error {
+	testproc.Eventually(t, 2*patience, fmt.Sprintf("%d servers are active", len(uuids)), func() error {
 		list := api.list(t, admin, "?all_tenants=1")
 		for _, uuid := range uuids {
 			switch s := list[uuid]; {
@@ -176,7 +178,7 @@ func allActive(t *testing.T, api *api, uuids []string) {
 // gone waits until a server is not there any more.
 func gone(t *testing.T, api *api, uuid string) {
 	t.Helper()
-	eventually(t, patience, uuid+" is gone", func() error {
+	testproc.Eventually(t, patience, uuid+" is gone", func() error {
 		got, err := api.ask(t.Context(), admin, "GET", "/servers/"+uuid, nil)
 		if err == nil && got.code != 404 {
 			err = errors.New(got.String())

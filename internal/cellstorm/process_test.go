@@ -18,45 +18,19 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
-// binaries is the directory with the binaries, built once.
-var binaries string
+var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-libvirt")
 
 func TestMain(m *testing.M) {
 	sim.Main()
 	flag.Parse()
-	os.Exit(run(m))
+	os.Exit(binaries.Main(m))
 }
 
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "storm")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binaries = dir
-	return m.Run()
-}
-
-// build builds what runs, when it is needed first.
-var build = sync.OnceValue(func() error {
-	for _, b := range []struct {
-		cgo  string
-		args []string
-	}{{"0", []string{"./cmd/compute-agent", "./cmd/compute-driver-fake"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
-		cmd := exec.Command("go", append([]string{"build", "-o", binaries + "/"}, b.args...)...)
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building: %w\n%s", err, out)
-		}
-	}
-	return nil
-})
-
-// process is a compute-agent that can be ended and started again with the same arguments. Its log goes on where it was.
+// process is a compute-agent that can be ended and started again with the same arguments. Its log is a file, which is long, goes on where it was and
+// can be kept; that it ends by itself is remembered.
 type process struct {
 	name string
 	args []string
@@ -71,9 +45,6 @@ type process struct {
 
 // start starts it; it does not run.
 func (p *process) start() error {
-	if err := build(); err != nil {
-		return err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -81,9 +52,7 @@ func (p *process) start() error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(filepath.Join(binaries, "compute-agent"), p.args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COMPUTE_AGENT_") })
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd := binaries.Command("compute-agent", p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -166,13 +135,13 @@ func (p *process) troubles() []string {
 func (p *process) said(t *testing.T, parts ...string) string {
 	t.Helper()
 	var found string
-	eventually(t, patience, fmt.Sprintf("%s says %q", p.name, parts), func() error {
+	testproc.Eventually(t, patience, fmt.Sprintf("%s says %q", p.name, parts), func() error {
 		text, err := os.ReadFile(p.log)
 		if err != nil {
 			return err
 		}
 		for line := range strings.Lines(string(text)) {
-			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			if testproc.ContainsAll(line, parts) {
 				found = line
 				return nil
 			}
@@ -206,38 +175,18 @@ func (p *process) children() []int {
 }
 
 // command runs compute-agent to its end.
-func command(t *testing.T, args ...string) string {
+func command(t *testing.T, args ...string) {
 	t.Helper()
-	check(t, build())
-	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries, "compute-agent"), args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("compute-agent %v: %v\n%s", args, err, out)
+	if out, code := binaries.Run(t, "compute-agent", args...); code != 0 {
+		t.Fatalf("compute-agent %v ended with %d:\n%s", args, code, out)
 	}
-	return string(out)
 }
 
-// patience bounds every wait: it is when a test that hangs is given up, and nothing is measured by it.
-const patience = 90 * time.Second
+const patience = testproc.Patience
 
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, within time.Duration, what string, holds func() error) {
-	t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(within); ; <-tick.C {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, within, err)
-		}
 	}
 }

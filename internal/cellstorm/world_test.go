@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // world is a deployment.
@@ -58,7 +59,7 @@ const (
 // newWorld starts a deployment that ends with the test, with the flavors of flavors.
 func newWorld(t *testing.T, p plan) *world {
 	t.Helper()
-	check(t, build())
+	check(t, binaries.Build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
 	w := &world{dir: dir, placementAddress: freeport.Loopback(t)}
@@ -165,7 +166,7 @@ func (w *world) mapped(t *testing.T) {
 	for _, h := range w.hosts {
 		h.said(t, "The cell has this host.")
 	}
-	eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
+	testproc.Eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
 		nodes, err := w.db.Nodes(t.Context())
 		if err != nil || len(nodes) < len(w.hosts) {
 			return fmt.Errorf("%d of %d nodes are mapped: %w", len(nodes), len(w.hosts), err)

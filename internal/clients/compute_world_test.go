@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -60,10 +58,8 @@ func newCloud(t *testing.T) *cloud {
 		if name == "cell0" {
 			words = append(words, "--cell0")
 		}
-		cmd := exec.Command(binary, words...)
-		cmd.Env = os.Environ()
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("compute-agent %v: %v\n%s", words, err, said)
+		if said, code := binaries.Run(t, "compute-agent", words...); code != 0 {
+			t.Fatalf("compute-agent %v ended with %d:\n%s", words, code, said)
 		}
 	}
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
@@ -147,7 +143,7 @@ func (c *cloud) boot(name, on string) string {
 }
 
 // kill ends the process of a cell.
-func (c *cloud) kill(name string) { c.cells[name].kill(c.t) }
+func (c *cloud) kill(name string) { c.cells[name].kill() }
 
 // host is one that makes whatever guests it shall, at once.
 type host struct {

@@ -107,6 +107,38 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// Who believes everybody is told at once that it will not start where others can connect. What a name leads to is known when it starts.
+func TestNoauthIsForThisMachine(t *testing.T) {
+	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
+	for listen, refused := range map[string]bool{
+		"127.0.0.1:8780": false, "127.0.0.2:8780": false, "[::1]:8780": false, "[::ffff:127.0.0.1]:8780": false, "localhost:8780": false, "host.example:8780": false,
+		"0.0.0.0:8780": true, "[::]:8780": true, ":8780": true, "192.0.2.1:8780": true, "[fe80::1%eth0]:8780": true,
+		"unix:///run/cell.sock": false,
+	} {
+		for _, auth := range []string{AuthNoauth, AuthToken} {
+			changed := *c
+			changed.Cell.Listen, changed.Cell.Auth, changed.ComputeAPI.Listen, changed.ComputeAPI.Auth = listen, auth, listen, auth
+			if auth == AuthToken {
+				changed.Cell.TokenFile, changed.ComputeAPI.TokenFile = "/t", "/t"
+			}
+			var all Problems
+			if err := changed.Validate(); err != nil && !errors.As(err, &all) {
+				t.Fatal(err)
+			}
+			var keys, want []string
+			for _, p := range all {
+				keys = append(keys, p.Key)
+			}
+			if refused && auth == AuthNoauth {
+				want = []string{"cell.listen", "compute_api.listen"}
+			}
+			if diff := cmp.Diff(want, keys); diff != "" {
+				t.Errorf("%s on %s: keys (-want +got):\n%s", auth, listen, diff)
+			}
+		}
+	}
+}
+
 // Whatever a file holds, Load ends, does not panic, and either finds nothing
 // wrong or explains itself; what it accepts can be printed and compared.
 func FuzzLoad(f *testing.F) {

@@ -5,9 +5,10 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"path/filepath"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/loopback"
 )
 
 // unixURL begins the address of a unix socket.
@@ -104,10 +105,8 @@ func (v *validator) openNoauth(section, auth, listen, remedy string) {
 	if auth != AuthNoauth {
 		return
 	}
-	if host, _, err := net.SplitHostPort(listen); err == nil {
-		if ip, err := netip.ParseAddr(host); err == nil && !ip.IsLoopback() {
-			v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" believes whoever asks", remedy)
-		}
+	if host, _, err := net.SplitHostPort(listen); err == nil && loopback.Exposed(host) {
+		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" believes whoever asks", remedy)
 	}
 }
 

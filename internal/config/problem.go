@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/excerpt"
 )
 
 // ErrInvalid is wrapped by every error that Load and Validate return: the
@@ -90,26 +93,19 @@ func (p *Problem) Unwrap() []error {
 	return []error{ErrInvalid, p.cause}
 }
 
-// maxExcerpt bounds how much of a line is shown, in bytes.
-const maxExcerpt = 160
-
 // excerpt is the line with its number and the offending part underlined; of a
 // line that may hold a secret only what stands before the value is shown.
 func (s Source) excerpt(secret bool) string {
-	text := strings.ReplaceAll(s.text, "\t", " ")
+	text := s.text
 	if key, _, assigned := strings.Cut(text, "="); secret && assigned {
 		text = key + "= (not shown)"
 	}
-	if len(text) > maxExcerpt {
-		text = strings.ToValidUTF8(text[:maxExcerpt], "") + "…"
+	if s.column < 1 || s.column > len(s.text) {
+		return excerpt.Line(s.Line, text, 0, 0)
 	}
-	number := fmt.Sprintf("%5d", s.Line)
-	out := fmt.Sprintf("%s| %s", number, text)
-	if s.column < 1 || s.column > len(text) {
-		return out
-	}
-	width := max(1, min(s.width, len(text)-s.column+1))
-	return fmt.Sprintf("%s\n     | %s%s", out, strings.Repeat(" ", s.column-1), strings.Repeat("~", width))
+	before, part := s.text[:s.column-1], s.text[s.column-1:]
+	part = part[:min(max(s.width, 0), len(part))]
+	return excerpt.Line(s.Line, text, utf8.RuneCountInString(before)+1, utf8.RuneCountInString(part))
 }
 
 // Problems is every Problem found, in the order of the sources. It is the error
@@ -121,26 +117,10 @@ type Problems []*Problem
 const maxShown = 25
 
 // Error lists the problems, one after the other.
-func (ps Problems) Error() string {
-	parts := make([]string, 0, len(ps)+1)
-	for i, p := range ps {
-		if i == maxShown {
-			parts = append(parts, fmt.Sprintf("and %d more", len(ps)-maxShown))
-			break
-		}
-		parts = append(parts, p.Error())
-	}
-	return strings.Join(parts, "\n")
-}
+func (ps Problems) Error() string { return excerpt.List(ps, maxShown) }
 
 // Unwrap gives each problem to errors.Is and errors.As.
-func (ps Problems) Unwrap() []error {
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = p
-	}
-	return errs
-}
+func (ps Problems) Unwrap() []error { return excerpt.Errors(ps) }
 
 // err is the list as an error: nil when it is empty.
 func (ps Problems) err() error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/compute-agent/compute-agent/internal/spelling"
 )
 
 // wrongType is the fault of a value whose TOML type is not the key's.
@@ -146,37 +148,7 @@ func alternatives(words []string) string {
 
 // nearest is the candidate most like word, or "" when none is like it.
 func nearest(word string, candidates []string) string {
-	best, bestDistance := "", 1+max(2, len(word)/3)
-	if len(word) > 128 {
-		return ""
-	}
-	for _, c := range candidates {
-		if d := distance(word, c); d < bestDistance {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diagonal = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
+	return spelling.Nearest(word, candidates, max(2, len(word)/3))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

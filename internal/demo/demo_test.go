@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 var update = flag.Bool("update", false, "write the transcript anew")
@@ -31,45 +30,19 @@ var update = flag.Bool("update", false, "write the transcript anew")
 // patient is when a test that hangs is given up; nothing is measured by it.
 const patient = 3 * time.Minute
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "demo")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	binaries = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
+var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-libvirt", "internal/demo")
 
-// binaries is the directory of what build builds.
-var binaries string
-
-var binariesBuilt = sync.OnceValue(func() error {
-	for _, b := range []struct {
-		cgo  string
-		args []string
-	}{{"0", []string{"./cmd/compute-agent", "./internal/demo"}}, {"1", []string{"-tags", "libvirt_dlopen", "./cmd/compute-driver-libvirt"}}} {
-		cmd := exec.Command("go", append([]string{"build", "-o", binaries + "/"}, b.args...)...)
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building: %w\n%s", err, out)
-		}
-	}
-	return nil
-})
+func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
 // demo is the command, not yet started. Its standard error goes to the first buffer.
 func demo(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	if err := binariesBuilt(); err != nil {
+	if err := binaries.Build(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "demo"), append([]string{"-bin", binaries}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir(), "demo"), append([]string{"-bin", binaries.Dir()}, args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	return cmd, &errs

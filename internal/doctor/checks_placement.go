@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/loopback"
 	"github.com/compute-agent/compute-agent/reportclient/keystone"
 )
 
@@ -133,7 +134,7 @@ func (e *Env) unreachable(address string, err error, why, look string, start fun
 		return bad(fmt.Sprintf("the name %s cannot be resolved", u.Hostname()), why, "getent hosts "+u.Hostname())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		mend := look
-		if ip := net.ParseIP(u.Hostname()); start != nil && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+		if start != nil && loopback.Host(u.Hostname()) {
 			mend = start(u)
 		}
 		return bad("nobody listens at "+hostPort(u), why, mend)

@@ -50,7 +50,7 @@ func TestAdoption(t *testing.T) {
 			agent := p.run() // the fake driver does not know from one start to the next what it said
 			agent.awaitAny(passDone)
 			p.write(otherThanNova, "")
-			mark := agent.mark()
+			mark := agent.Mark()
 			agent.signal(syscall.SIGHUP)
 			agent.await(mark, told, "set the traits of cn1: -HW_CPU_X86_AVX2")
 			agent.await(mark, passDone)

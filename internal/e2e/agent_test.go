@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // site is a host: a configuration with the fake driver, and directories.
@@ -60,7 +61,7 @@ format = "json"
 nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX", "CUSTOM_FAST"],
   inventories = {VCPU = {total = %d, allocation_ratio = 4.0}, MEMORY_MB = {total = 16000, reserved = 512}},
   children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 4}}}]}]
-`, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "run"), s.url, binaries, vcpus)), 0o600))
+`, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "run"), s.url, binaries.Dir(), vcpus)), 0o600))
 }
 
 func (s *site) run(env ...string) *process {
@@ -97,7 +98,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 	agent.await(0, told, "set the traits of cn1")
 
 	t.Log("a changed ratio and SIGHUP: one PUT and nothing else")
-	mark, before := agent.mark(), s.status().Placement
+	mark, before := agent.Mark(), s.status().Placement
 	s.configure(12)
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, told, "VCPU total 8→12")
@@ -106,7 +107,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 	}
 
 	t.Log("kill -9 of the plugin: it comes back, Placement is not asked")
-	mark, before = agent.mark(), s.status().Placement
+	mark, before = agent.Mark(), s.status().Placement
 	driver := s.status().Drivers[0].Plugin
 	check(t, syscall.Kill(driver.PID, syscall.SIGKILL))
 	agent.await(mark, isHealthy)
@@ -117,7 +118,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 	}
 
 	t.Log("Placement stops, the machine changes, Placement comes back: the agent catches up")
-	mark = agent.mark()
+	mark = agent.Mark()
 	server.signal(syscall.SIGTERM)
 	if code := server.exit(); code != 0 {
 		t.Errorf("placement serve ended with %d", code)
@@ -166,7 +167,7 @@ func (s *site) awaitPasses(agent *process, n int64) {
 		if s.status().Drivers[0].Report.Nodes[0].Passes >= n {
 			return
 		}
-		mark := agent.mark()
+		mark := agent.Mark()
 		agent.signal(syscall.SIGHUP)
 		agent.await(mark, "Reload")
 	}
@@ -223,7 +224,7 @@ func TestAgainstOpenStack(t *testing.T) {
 	}
 	var traits struct{ Traits []string }
 	get(t, server.URL+"/resource_providers/"+uuid+"/traits", &traits)
-	if got := strings.Join(traits.Traits, " "); len(traits.Traits) != 4 || !containsAll(got, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_CPU_X86_AVX", "CUSTOM_FAST"}) {
+	if got := strings.Join(traits.Traits, " "); len(traits.Traits) != 4 || !testproc.ContainsAll(got, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_CPU_X86_AVX", "CUSTOM_FAST"}) {
 		t.Errorf("traits: %v", traits.Traits)
 	}
 
@@ -260,7 +261,7 @@ func TestSystemdIsTold(t *testing.T) {
 	hear := func(parts ...string) {
 		t.Helper()
 		for message := range heard {
-			if containsAll(message, parts) {
+			if testproc.ContainsAll(message, parts) {
 				t.Logf("%q", message)
 				return
 			}
@@ -352,14 +353,14 @@ func TestCommands(t *testing.T) {
 		{[]string{"tree"}, []string{"cn1  ", "└─ cn1_gpu0  ", "CUSTOM_GPU", "VCPU", "COMPUTE_NODE"}},
 		{[]string{"tree", "--output", "json"}, []string{`"resource_class": "CUSTOM_GPU"`, `"used": 0`}},
 		{[]string{"status"}, []string{"reporting 1 node, all is well", "driver fake", "in step with Placement"}},
-		{[]string{"status", "-o", "json"}, []string{`"state": "reporting"`, `"pid": ` + strconv.Itoa(agent.cmd.Process.Pid)}},
+		{[]string{"status", "-o", "json"}, []string{`"state": "reporting"`, `"pid": ` + strconv.Itoa(agent.Pid())}},
 		{[]string{"plan"}, []string{"nothing to write"}},
 		{[]string{"plan", "-o", "json"}, []string{`"operations": `}},
 		{[]string{"config", "check"}, []string{"The configuration is valid", "agent.host = \"cn1\""}},
 		{[]string{"doctor"}, []string{"Placement"}},
 	} {
 		out, code := command(t, append(c.args, "--config", s.config)...)
-		if !containsAll(out, c.want) || (code != 0 && c.args[0] != "doctor") {
+		if !testproc.ContainsAll(out, c.want) || (code != 0 && c.args[0] != "doctor") {
 			t.Errorf("%v: exit code %d, want %q in\n%s", c.args, code, c.want, out)
 		}
 	}

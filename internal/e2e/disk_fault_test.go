@@ -112,9 +112,9 @@ func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
 		t.Fatalf("the agent made %d calls only", n)
 	}
 	select {
-	case <-agent.done:
-		if (what.before || what.after) && agent.code != -1 {
-			t.Errorf("the agent ended with %d", agent.code)
+	case <-agent.Done():
+		if (what.before || what.after) && agent.Code() != -1 {
+			t.Errorf("the agent ended with %d", agent.Code())
 		}
 	default:
 		agent.stop()
@@ -178,8 +178,7 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 				if n := len(watch.seen()); n < k {
 					t.Fatalf("the agent made %d calls only", n)
 				}
-				_ = agent.cmd.Process.Kill()
-				agent.exit()
+				agent.Kill()
 				if what.power {
 					check(t, watch.platter.cut())
 				}

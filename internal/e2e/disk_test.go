@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -84,7 +83,7 @@ type diskVerdict struct {
 type diskWatch struct {
 	dir    string
 	judge  func(n int, e diskEvent) diskVerdict // n counts from 1
-	target *os.Process
+	target *process
 
 	mu      sync.Mutex
 	events  []diskEvent
@@ -110,14 +109,14 @@ func watched(t *testing.T, w *diskWatch, name string, args ...string) *process {
 	w.platter, err = newPlatter(w.dir)
 	check(t, err)
 	ours, theirs := socketPair(t)
-	p := spawnBy(t, func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{name, cmd.Path}, args...)
-		cmd.Path = "/proc/self/exe"
-		cmd.Env = append(cmd.Env, underWatch+"=1")
-		cmd.ExtraFiles = []*os.File{theirs}
-	}, name, args...)
+	cmd := binaries.Command(name, args...)
+	cmd.Args = append([]string{name, cmd.Path}, args...)
+	cmd.Path = "/proc/self/exe"
+	cmd.Env = append(cmd.Env, underWatch+"=1")
+	cmd.ExtraFiles = []*os.File{theirs}
+	p := launch(t, name, cmd)
 	check(t, theirs.Close())
-	w.target = p.cmd.Process
+	w.target = p
 	listener, err := receiveDescriptor(ours)
 	if err != nil {
 		t.Fatalf("a filter over the system calls of %s cannot be set up (seccomp user notification, Linux 5.5): %v", name, err)
@@ -125,8 +124,7 @@ func watched(t *testing.T, w *diskWatch, name string, args ...string) *process {
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.serve(listener) }()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		p.Kill()
 		<-ended
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -247,7 +245,7 @@ func (w *diskWatch) serve(listener int) {
 		}
 		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if errno, kill := w.decide(n); kill {
-			_ = w.target.Kill() // and no answer
+			_ = w.target.Signal(syscall.SIGKILL) // and no answer
 			continue
 		} else if errno != 0 {
 			r.errno, r.flags = -int32(errno), 0

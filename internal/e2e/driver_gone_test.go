@@ -43,7 +43,7 @@ func TestDriverGone(t *testing.T) {
 				t.Run(fault, func(t *testing.T) {
 					defer g.within(t)()
 					g.goes(fault, 1)
-					g.agent.await(g.agent.mark(), `"driver":"chaos"`) // it is tried again and again
+					g.agent.await(g.agent.Mark(), `"driver":"chaos"`) // it is tried again and again
 					g.returns(1, false)
 				})
 			}
@@ -99,13 +99,13 @@ update = %q
 unavailable_grace = "1s"
 [drivers.fake.config]
 nodes = [{name = "cn2", uuid = "22222222-0000-4000-8000-000000000002", inventories = {VCPU = {total = 8}}}]
-`, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries, update)), 0o600))
+`, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries.Dir(), update)), 0o600))
 }
 
 // goes has the driver fail, and checks what becomes of its node by so many writes.
 func (g *goneWorld) goes(fault string, writes int64) {
 	g.t.Helper()
-	mark := g.agent.mark()
+	mark := g.agent.Mark()
 	g.writes = g.status().Placement.Writes
 	g.orders(fault)
 	g.agent.signal(syscall.SIGHUP)
@@ -131,7 +131,7 @@ func (g *goneWorld) goes(fault string, writes int64) {
 func (g *goneWorld) returns(writes int64, stays bool) {
 	g.t.Helper()
 	g.checkWrites(writes) // the failed passes since have cost none
-	mark := g.agent.mark()
+	mark := g.agent.Mark()
 	g.writes = g.status().Placement.Writes
 	g.orders("")
 	g.agent.signal(syscall.SIGHUP)

@@ -70,7 +70,7 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	got := map[string][]string{}
 	told := false
 	var rest []string
-	for _, line := range agent.output() {
+	for _, line := range agent.Lines() {
 		if told = told || strings.HasPrefix(line, "refused: "); !told { // what comes before is the log
 			continue
 		}
@@ -93,7 +93,7 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("offenders (-want +got):\n%s\n%s", diff, strings.Join(agent.output(), "\n"))
+		r.t.Errorf("offenders (-want +got):\n%s\n%s", diff, strings.Join(agent.Lines(), "\n"))
 	}
 }
 
@@ -106,7 +106,7 @@ func goneAndBack(r *residence, _ func() *residence) {
 	agent := r.run()
 	agent.awaitAny(passDone)
 
-	mark := agent.mark()
+	mark := agent.Mark()
 	check(r.t, r.host.Unplug(r.t.Context(), gpu1))
 	plug := func() {
 		host := machineOfGuests()
@@ -130,7 +130,7 @@ func goneAndBack(r *residence, _ func() *residence) {
 
 	agent = r.run()
 	agent.awaitAny(passDone)
-	mark = agent.mark()
+	mark = agent.Mark()
 	plug()
 	plug = nil
 	agent.await(mark, told, "cn1_pci_0000_82_00_0", "reserved")

@@ -254,8 +254,7 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 	started := make(chan *process, 1)
 	proxy.arm(k, what, func() {
 		p := <-started
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		p.Kill()
 	})
 	agent := w.run()
 	started <- agent
@@ -270,8 +269,8 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 		}
 	default:
 		select {
-		case <-agent.done:
-			if agent.code == -1 {
+		case <-agent.Done():
+			if agent.Code() == -1 {
 				t.Error("the agent was killed, and not by this test")
 			}
 		default:

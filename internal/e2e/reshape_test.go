@@ -12,8 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const stopSignal = syscall.SIGTERM
-
 // timeout is when a wait is given up.
 func timeout() <-chan time.Time { return time.After(patience) }
 
@@ -238,8 +236,8 @@ func TestMisbehavingDrivers(t *testing.T) {
 				if code := agent.exit(); code != 3 {
 					t.Errorf("exit code %d, want 3", code)
 				}
-				if agent.count(0, append(tc.says, "The reshape is refused: nothing has moved", `"remedy":`)...) != 1 {
-					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.output(), "\n"))
+				if agent.Count(0, append(tc.says, "The reshape is refused: nothing has moved", `"remedy":`)...) != 1 {
+					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.Lines(), "\n"))
 				}
 				if diff := cmp.Diff(before, w.look()); diff != "" {
 					t.Errorf("something was written: %s", diff)
@@ -276,7 +274,7 @@ func TestHold(t *testing.T) {
 		t.Errorf("something was written: %s", diff)
 	}
 	w.write(machine("vgpu-children"), hold)
-	mark := agent.mark()
+	mark := agent.Mark()
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, passDone)
 	after := w.look()
@@ -300,7 +298,7 @@ func TestNoReshapeWhileRunning(t *testing.T) {
 	w.claim(busy("VGPU"))
 	before := w.look()
 	w.write(machine("numa"), "")
-	mark := agent.mark()
+	mark := agent.Mark()
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, "reshape needed")
 	agent.stop()

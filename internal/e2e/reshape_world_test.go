@@ -86,7 +86,7 @@ backoff_min = "50ms"
 [log]
 format = "json"
 level = "debug"
-`, filepath.Join(dir, "state"), filepath.Join(dir, "run"), placement, binaries)
+`, filepath.Join(dir, "state"), filepath.Join(dir, "run"), placement, binaries.Dir())
 }
 
 // write writes the agent's configuration: driver is what stands in the table of the fake driver, more are other tables.
@@ -106,41 +106,6 @@ func (w *world) settle() int64 {
 	writes := w.status().Placement.Writes
 	agent.stop()
 	return writes
-}
-
-// stop ends an agent that is up.
-func (p *process) stop() {
-	p.t.Helper()
-	p.signal(stopSignal)
-	if code := p.exit(); code != 0 {
-		p.t.Errorf("%s ended with %d", p.name, code)
-	}
-}
-
-// awaitAny waits for a line with one of the texts, or for the end of the process, and returns the line, or "".
-func (p *process) awaitAny(texts ...string) string {
-	p.t.Helper()
-	for {
-		p.mu.Lock()
-		more, ended := p.more, p.ended
-		for _, line := range p.lines {
-			for _, text := range texts {
-				if containsAll(line, []string{text}) {
-					p.mu.Unlock()
-					return line
-				}
-			}
-		}
-		p.mu.Unlock()
-		if ended {
-			return ""
-		}
-		select {
-		case <-more:
-		case <-timeout():
-			p.t.Fatalf("%s said none of %q within %v", p.name, texts, patience)
-		}
-	}
 }
 
 // observer is the header that tells the test's own requests from the agent's.

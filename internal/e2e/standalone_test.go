@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // TestStandalone is the main job on the real machine: one command, and Placement says what the machine is. Libvirt's own
@@ -36,7 +37,7 @@ func TestStandalone(t *testing.T) {
 	file := filepath.Join(dir, "compute-agent.toml")
 	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
 	start := func() *process {
-		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--plugin-dir", binaries, "--config", file,
+		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--plugin-dir", binaries.Dir(), "--config", file,
 			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
 	}
 	agent := start()
@@ -72,12 +73,12 @@ func TestStandalone(t *testing.T) {
 	}
 	var traits struct{ Traits []string }
 	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/traits", &traits)
-	if all := strings.Join(traits.Traits, " "); !containsAll(all, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_ARCH_"}) {
+	if all := strings.Join(traits.Traits, " "); !testproc.ContainsAll(all, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_ARCH_"}) {
 		t.Errorf("traits: %s", all)
 	}
 
 	t.Log("the private libvirtd is killed: it comes back, and the driver with it")
-	mark := agent.mark()
+	mark := agent.Mark()
 	if daemons := processesNaming(t, filepath.Join(dir, "run", "libvirt")); len(daemons) > 0 {
 		for _, pid := range daemons {
 			check(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -105,7 +106,7 @@ func TestStandalone(t *testing.T) {
 	again.signal(syscall.SIGINT)
 	again.exit()
 	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.
-	if n := again.count(0, told) - again.count(0, told, ": MEMORY_MB total "); n != 0 {
+	if n := again.Count(0, told) - again.Count(0, told, ": MEMORY_MB total "); n != 0 {
 		t.Errorf("%d writes at the second start", n)
 	}
 }

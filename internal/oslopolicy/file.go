@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/compute-agent/compute-agent/internal/spelling"
 )
 
 // Bounds of a file.
@@ -65,41 +68,9 @@ func ReadFile(data []byte) (map[string]string, error) {
 
 // DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none is like it.
 func DidYouMean(word string, candidates []string) string {
-	best, least := "", max(2, len(word)/4)+1
-	if len(word) > maxName {
-		return ""
+	others := slices.DeleteFunc(slices.Clone(candidates), func(c string) bool { return c == word })
+	if near := spelling.Nearest(word, others, max(2, len(word)/4)); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	for _, c := range candidates {
-		if c == word {
-			continue
-		}
-		if d := distance(word, c); d < least {
-			best, least = c, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// distance is Levenshtein's, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // api is a process of the compute API.
 type api struct {
 	world   *world
-	process *process
+	process *testproc.Process
 	config  string
 	url     string
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // files are those of a database that nobody has open.
@@ -40,7 +42,7 @@ func TestOlderCopyOfACell(t *testing.T) {
 	w.settled(t, "ACTIVE", "web2")
 	round := func() {
 		t.Helper()
-		w.api.process.kill()
+		w.api.process.Kill()
 		w.api = w.serveAPI(t, "api", w.api.config)
 	}
 	round()
@@ -62,17 +64,17 @@ func TestOlderCopyOfACell(t *testing.T) {
 	}
 	w.up(t)
 	round()
-	w.api.process.await(t, 0, `"level":"error"`, "is an older copy", "cells manage accept cell1")
+	w.api.process.Await(t, 0, `"level":"error"`, "is an older copy", "cells manage accept cell1")
 	if q := w.queued(t, gone1); q != "true" {
 		t.Errorf("the deleted server is queued: %s", q)
 	}
-	if out, code := w.manage(t, "list"); code != 0 || !containsAll(out, []string{"other database", "cells manage accept cell1"}) {
+	if out, code := w.manage(t, "list"); code != 0 || !testproc.ContainsAll(out, []string{"other database", "cells manage accept cell1"}) {
 		t.Errorf("the list of cells ended with %d:\n%s", code, out)
 	}
 	w.show(t, of("p1"), "2.69", "web2").fault(t, "itemNotFound", 404)
-	w.api.process.await(t, 0, `"level":"warn"`, "does not know it", web2)
+	w.api.process.Await(t, 0, `"level":"warn"`, "does not know it", web2)
 
-	if out, code := w.manage(t, "accept", "cell1"); code != 0 || !containsAll(out, []string{"living    2 servers, of which the cell does not know 1", "deleted   1 servers, of which 1 live"}) {
+	if out, code := w.manage(t, "accept", "cell1"); code != 0 || !testproc.ContainsAll(out, []string{"living    2 servers, of which the cell does not know 1", "deleted   1 servers, of which 1 live"}) {
 		t.Errorf("accepting ended with %d:\n%s", code, out)
 	}
 	round()

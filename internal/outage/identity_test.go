@@ -205,8 +205,8 @@ func testIdentities(t *testing.T, p proofs) {
 	t.Run("agent_with_the_proof_of_another", func(t *testing.T) {
 		mistaken := w.addAgent(t, "c1h2", append(p.agent("c1h1"), "cell_client.url = "+quoted(url))...)
 		mistaken.run(t, w)
-		mistaken.process.await(t, 0, "This call is for the agent of that host.", "403")
-		mistaken.process.kill()
+		mistaken.process.Await(t, 0, "This call is for the agent of that host.", "403")
+		mistaken.process.Kill()
 	})
 	t.Run("compute_api_is_no_host", func(t *testing.T) {
 		api := as("compute-api")
@@ -227,7 +227,7 @@ func testIdentities(t *testing.T, p proofs) {
 	t.Run("compute_api_with_wrong_proof", func(t *testing.T) {
 		wrong := w.another(t, "wrong", append(p.api, p.wrong...)...)
 		w.lists(t, wrong.get(t, of("p1"), "2.69", "/servers"), "web1?")
-		wrong.process.await(t, 0, `"level":"warn"`, "A cell is down", `"cell":"cell1"`, p.reason, "remedy")
+		wrong.process.Await(t, 0, `"level":"warn"`, "A cell is down", `"cell":"cell1"`, p.reason, "remedy")
 	})
 	if s := w.show(t, admin, "2.69", "web1").server(t); s["status"] != "ACTIVE" || s["OS-EXT-STS:power_state"] != 1.0 {
 		t.Errorf("after all, web1 is %v, power state %v", s["status"], s["OS-EXT-STS:power_state"])

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // agentLane is an outage as a host sees it, whose agent is a real one with the driver that needs no hypervisor. Its guests are files.
@@ -19,14 +21,14 @@ var agentLane = lane{build: agentWorld, cases: []aCase{
 		if len(before) != 2 {
 			t.Fatalf("the guests are %v", before)
 		}
-		mark := agent.process.mark()
+		mark := agent.process.Mark()
 		w.down(t, "cell1")
 		// It notices, and the guests stay; also when the agent is killed and started meanwhile.
-		agent.process.await(t, mark, `"level":"warn"`, "cell")
+		agent.process.Await(t, mark, `"level":"warn"`, "cell")
 		agent.unchanged(t, before)
-		agent.process.kill()
+		agent.process.Kill()
 		agent.run(t, w)
-		agent.process.await(t, 0, `"level":"warn"`, "cell")
+		agent.process.Await(t, 0, `"level":"warn"`, "cell")
 		agent.unchanged(t, before)
 
 		// As after ten minutes: its service is down when the cell is back, until the agent is heard of.
@@ -57,8 +59,8 @@ var agentLane = lane{build: agentWorld, cases: []aCase{
 		agent := w.agents["c1h1"]
 		before := agent.guests(t)
 		w.frozen(t, "cell1")
-		mark := agent.process.mark()
-		agent.process.await(t, mark, `"level":"warn"`, "cell")
+		mark := agent.process.Mark()
+		agent.process.Await(t, mark, `"level":"warn"`, "cell")
 		agent.unchanged(t, before)
 		w.thawed(t, "cell1")
 		w.up(t)
@@ -87,8 +89,8 @@ func agentWorld(t *testing.T) *world {
 // agent is a host with a real agent.
 type agent struct {
 	host, dir, config string
-	process           *process
-	former            []*process
+	process           *testproc.Process
+	former            []*testproc.Process
 }
 
 // addAgent configures an agent with more keys; it does not run yet.
@@ -99,7 +101,7 @@ func (w *world) addAgent(t *testing.T, host string, keys ...string) *agent {
 		"agent.host = " + quoted(host), "agent.state_dir = " + quoted(a.dir), "agent.runtime_dir = " + quoted(filepath.Join(w.dir, host+".run")),
 		"placement_client.url = " + quoted("http://"+w.placementAddress), "placement_client.retries = 0",
 		`tracker.update_resources_interval = "200ms"`, `tracker.retry_backoff_min = "20ms"`, `tracker.retry_backoff_max = "100ms"`,
-		"plugins.dir = " + quoted(binaries), `cell_client.timeout = "2s"`,
+		"plugins.dir = " + quoted(binaries.Dir()), `cell_client.timeout = "2s"`,
 	}, keys...))
 	file, err := os.OpenFile(a.config, os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
@@ -173,7 +175,7 @@ func (a *agent) spawned(t *testing.T) map[string]int {
 	t.Helper()
 	out := map[string]int{}
 	for _, p := range append(a.former, a.process) {
-		for _, line := range p.output() {
+		for _, line := range p.Lines() {
 			var said struct{ Message, Instance string }
 			if json.Unmarshal([]byte(line), &said) == nil && said.Message == "made an instance" {
 				out[said.Instance]++

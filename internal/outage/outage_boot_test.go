@@ -35,7 +35,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 			w.golden(t, "43-boot-blocked", w.api.ask(t, of("p1"), version, "POST", "/servers", body).status(t, 403))
 		}
 		w.unwritten(t, before)
-		w.api.process.await(t, 0, `"project":"p1"`, "living servers in a cell that is down", "cell1")
+		w.api.process.Await(t, 0, `"project":"p1"`, "living servers in a cell that is down", "cell1")
 	}},
 	{44, "the_same_as_administrator", func(t *testing.T, w *world) {
 		w.down(t, "cell1")
@@ -175,7 +175,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 			w.accepted(t, w.api.post(t, of("p2"), name, nil), name)
 			names = append(names, name)
 		}
-		w.api.process.kill() // wherever it was with them
+		w.api.process.Kill() // wherever it was with them
 		w.api = w.serveAPI(t, "api", w.api.config)
 		w.settled(t, "ACTIVE", names...)
 		for _, name := range names {

@@ -53,7 +53,7 @@ var cellsLane = lane{build: cellsWorld, cases: []aCase{
 	}},
 	{37, "cell1_and_cell2_down", func(t *testing.T, w *world) {
 		w.down(t, "cell1", "cell2")
-		w.placement.kill() // so that what is asked for stays a build request
+		w.placement.Kill() // so that what is asked for stays a build request
 		w.accepted(t, w.api.post(t, of("p2"), "coming", nil), "coming")
 		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web2?", "web1?", "lost")
 		w.lists(t, w.api.get(t, of("p1"), "2.68", "/servers"), "lost")
@@ -68,7 +68,7 @@ var cellsLane = lane{build: cellsWorld, cases: []aCase{
 		w.lists(t, w.api.get(t, admin, "2.69", "/servers?all_tenants=1"), "web2?", "web1?", "coming", "lost")
 		w.golden(t, "37-services", w.api.get(t, admin, "2.69", "/os-services").status(t, 200))
 		w.startPlacement(t)
-		w.placement.await(t, 0, "Placement serves")
+		w.placement.Await(t, 0, "Placement serves")
 		w.up(t)
 	}},
 	{38, "all_cells_down_and_more_than_max_limit", func(t *testing.T, w *world) {

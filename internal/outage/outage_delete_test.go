@@ -31,7 +31,7 @@ var deleteLane = lane{build: deleteWorld, cases: []aCase{
 		})
 	}},
 	{54, "before_it_is_built", func(t *testing.T, w *world) {
-		w.placement.kill()
+		w.placement.Kill()
 		id := w.accepted(t, w.api.post(t, of("p1"), "early", nil), "early")
 		if s := w.show(t, of("p1"), "2.69", "early").server(t); s["status"] != "BUILD" {
 			t.Errorf("it is %v", s["status"])
@@ -42,7 +42,7 @@ var deleteLane = lane{build: deleteWorld, cases: []aCase{
 			t.Errorf("queued_for_delete is %s", q)
 		}
 		w.startPlacement(t)
-		w.placement.await(t, 0, "Placement serves")
+		w.placement.Await(t, 0, "Placement serves")
 		w.boot(t, "p1", "after", "c2h1") // whatever was to be scheduled is, by now
 		w.show(t, of("p1"), "2.69", "early").fault(t, "itemNotFound", 404)
 		w.free(t, id)

@@ -50,7 +50,7 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 		for range 5 { // nobody waits for it any more
 			w.lists(t, quick.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout/2), "web1?", "lost", "web2")
 		}
-		check(t, w.cells["cell1"].process.cmd.Process.Signal(syscall.SIGCONT))
+		check(t, w.cells["cell1"].process.Signal(syscall.SIGCONT))
 		eventually(t, "the cell is asked again", func() error { // although an hour is not over
 			if names := w.named(t, quick.get(t, of("p1"), "2.69", "/servers").servers(t)); !slices.Equal(names, []string{"lost", "web2", "web1"}) {
 				return fmt.Errorf("the list is %v", names)
@@ -232,14 +232,14 @@ func hangWorld(t *testing.T) *world {
 func (w *world) frozen(t *testing.T, cell string) {
 	t.Helper()
 	p := w.cells[cell].process
-	p.freeze(t)
-	t.Cleanup(func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) })
+	p.Freeze(t)
+	t.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
 }
 
 // thawed has a cell go on, and waits until it is used.
 func (w *world) thawed(t *testing.T, cell string) {
 	t.Helper()
-	w.cells[cell].process.thaw(t)
+	w.cells[cell].process.Thaw(t)
 	eventually(t, cell+" answers", func() error {
 		for _, s := range w.api.get(t, admin, "2.69", "/servers?all_tenants=1").servers(t) {
 			if isUnknown(s) {
@@ -262,9 +262,9 @@ func (w *world) betweenOnce(t *testing.T, cell string) *proxy {
 // goroutines ends the process with a list of its goroutines, and returns those that have one of the functions in their stacks.
 func (a *api) goroutines(t *testing.T, functions ...string) []string {
 	t.Helper()
-	check(t, a.process.cmd.Process.Signal(syscall.SIGQUIT))
-	<-a.process.done
-	all := strings.Split(strings.Join(a.process.output(), "\n"), "\n\ngoroutine ")
+	check(t, a.process.Signal(syscall.SIGQUIT))
+	<-a.process.Done()
+	all := strings.Split(strings.Join(a.process.Lines(), "\n"), "\n\ngoroutine ")
 	if !strings.Contains(strings.Join(all, ""), "cells/gather.(*Gatherer).Run") { // which is there always
 		t.Fatalf("the process did not say what its goroutines are:\n%s", all)
 	}

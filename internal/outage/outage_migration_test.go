@@ -56,7 +56,7 @@ var migrationLane = lane{build: migrationWorld, cases: []aCase{
 		}
 	}},
 	{58, "migration_of_what_is_nowhere", func(t *testing.T, w *world) {
-		w.placement.kill()
+		w.placement.Kill()
 		w.accepted(t, w.api.post(t, of("p1"), "waiting", nil), "waiting")
 		w.unmigrate(t, "gone1", "waiting")
 		w.down(t, "cell1")

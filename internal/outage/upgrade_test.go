@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // TestUpgrade brings a deployment of before queued_for_delete up to date, with a cell down in the middle of it: the schema step adds the column, what
@@ -20,7 +22,7 @@ func TestUpgrade(t *testing.T) {
 	w.settled(t, "ACTIVE", "web1", "web2", "gone1")
 	w.api.ask(t, of("p1"), "2.69", "DELETE", "/servers/"+w.id(t, "gone1"), nil).status(t, 204)
 	w.gone(t, "gone1")
-	w.api.process.kill()
+	w.api.process.Kill()
 
 	// The database as the program of then would have it: the same rows, and no column for what was not known yet.
 	old := filepath.Join(w.dir, "old.db")
@@ -33,7 +35,7 @@ func TestUpgrade(t *testing.T) {
 	} {
 		copied(t, w.database(), old, table)
 	}
-	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !containsAll(out, []string{"1 of 3", "db upgrade"}) {
+	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !testproc.ContainsAll(out, []string{"1 of 3", "db upgrade"}) {
 		t.Errorf("the compute API takes an old database with %d, and says:\n%s", code, out)
 	}
 	must(t, "cells", "manage", "db", "upgrade", "--config", config)

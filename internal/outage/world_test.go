@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // world is a deployment: Placement, an API database with one or more processes of the compute API on it, cells, and hosts.
 type world struct {
 	dir       string
-	placement *process
+	placement *testproc.Process
 	// placementAddress is where Placement answers, also when it is started anew.
 	placementAddress string
 	apiDatabase      string
@@ -27,7 +28,7 @@ type world struct {
 	agents           map[string]*agent
 
 	mu        sync.Mutex
-	processes []*process
+	processes []*testproc.Process
 	closers   []func()
 	names     map[string]string // of servers, by uuid
 	proxies   map[string]*proxy // by cell
@@ -40,7 +41,7 @@ type site struct {
 	dir     string // of its state
 	config  string
 	url     string // where its process listens
-	process *process
+	process *testproc.Process
 }
 
 // plan says what a world is made of. The zero plan is cell0, cell1 and cell2, with a host in each of the latter two: c1h1 and c2h1.
@@ -94,9 +95,9 @@ func newWorld(t *testing.T, p plan) *world {
 		}, p.cell...))
 		s.process = w.start(t, name, "cells", "serve", "--name", name, "--config", s.config)
 	}
-	w.placement.await(t, 0, "Placement serves")
+	w.placement.Await(t, 0, "Placement serves")
 	for _, s := range w.cells {
-		s.process.await(t, 0, "The cell serves")
+		s.process.Await(t, 0, "The cell serves")
 	}
 	first := w.configureAPI(t, "api", p.api)
 	must(t, "cells", "manage", "create", "--cell0", "--url", w.cells["cell0"].url, "--config", first)
@@ -157,7 +158,7 @@ func (w *world) write(t *testing.T, path string, keys []string) {
 }
 
 // start starts a process that ends with the world.
-func (w *world) start(t *testing.T, name string, args ...string) *process {
+func (w *world) start(t *testing.T, name string, args ...string) *testproc.Process {
 	t.Helper()
 	p := start(t, name, args...)
 	w.mu.Lock()
@@ -183,12 +184,11 @@ func (w *world) close(t *testing.T, failed bool) {
 		do()
 	}
 	for _, p := range slices.Backward(w.processes) {
-		p.kill()
+		p.Kill()
 	}
 	if failed {
 		for _, p := range w.processes {
-			lines := slices.DeleteFunc(p.output(), func(line string) bool { return containsAll(line, []string{`"level":"info"`, "API request"}) })
-			t.Logf("output of %s (%v), without requests:\n%s", p.name, p.args, strings.Join(lines, "\n"))
+			p.Show(t, `"level":"info"`, "API request")
 		}
 	}
 	if err := os.RemoveAll(w.dir); err != nil {
@@ -207,7 +207,7 @@ func (w *world) startPlacement(t *testing.T) {
 func (w *world) down(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		w.cells[name].process.kill()
+		w.cells[name].process.Kill()
 	}
 }
 
@@ -216,7 +216,7 @@ func (w *world) up(t *testing.T) {
 	t.Helper()
 	for name, s := range w.cells {
 		select {
-		case <-s.process.done:
+		case <-s.process.Done():
 			w.revive(t, name)
 		default:
 		}
@@ -236,7 +236,7 @@ func (w *world) revive(t *testing.T, name string) {
 	t.Helper()
 	s := w.cells[name]
 	s.process = w.start(t, name, "cells", "serve", "--name", name, "--config", s.config)
-	s.process.await(t, 0, "The cell serves")
+	s.process.Await(t, 0, "The cell serves")
 }
 
 // configureAPI writes a configuration of the compute API.
@@ -257,7 +257,7 @@ func (w *world) configureAPI(t *testing.T, name string, keys []string) string {
 func (w *world) serveAPI(t *testing.T, name, config string) *api {
 	t.Helper()
 	p := w.start(t, name, "cells", "api", "--config", config)
-	line := p.await(t, 0, "The compute API serves.")
+	line := p.Await(t, 0, "The compute API serves.")
 	return &api{world: w, process: p, config: config, url: "http://" + field(t, line, "address")}
 }
 

@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 	"plugins/host":         {"plugins", "plugins/internal/turns", "plugins/internal/wire", "plugins/proto/driver/v1", "providertree"},
 	"drivers":              {"plugins", "providertree"},
 	"drivers/libvirt":      {"plugins", "providertree", "internal/libvirtd"},
-	"reportclient":         {"providertree", "placement/wire"},
+	"reportclient":         {"providertree", "placement/request", "placement/wire"},
 	"resourcetracker":      {"providertree", "plugins", "reportclient"},
+	"placement/request":    {"placement/wire"},
 	"placement/wire":       {},
 	"placement/ledger":     {},
 	"placement/candidates": {"placement/ledger"},
@@ -68,7 +69,7 @@ var mayImport = map[string][]string{
 	"cells/cellclient": {"cells/wire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
 	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
-	"cells/placing":    {"cells/wire", "placement/wire"},
+	"cells/placing":    {"cells/wire", "placement/request", "placement/wire"},
 	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
 	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
 	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
@@ -77,7 +78,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/authn", "internal/durable", "internal/fresh", "internal/health", "internal/oslopolicy", "internal/seldom", "internal/serve", "internal/servertls", "internal/version"}
+var commons = []string{"internal/authn", "internal/durable", "internal/excerpt", "internal/fresh", "internal/health", "internal/loopback", "internal/oslopolicy", "internal/seldom", "internal/serve", "internal/servertls", "internal/spelling", "internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

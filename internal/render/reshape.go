@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -167,25 +166,6 @@ func moved(e journal.Entry) string {
 		return "?"
 	}
 	return count(int64(len(e.Reshape.Consumers)), "consumer") + " on " + count(int64(len(e.Reshape.Providers)), "provider")
-}
-
-// leftColumns aligns all columns left.
-func leftColumns(rows [][]string) []string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], len([]rune(cell)))
-		}
-	}
-	out := make([]string, 0, len(rows))
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			b.WriteString(cell + strings.Repeat(" ", width[i]-len([]rune(cell))+2))
-		}
-		out = append(out, strings.TrimRight(b.String(), " "))
-	}
-	return out
 }
 
 // Reshape prints one entry of the journal: what was there and what was asked for.

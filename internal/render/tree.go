@@ -112,8 +112,12 @@ func inventoryTable(inventories []control.Inventory) []string {
 	return columns(rows)
 }
 
-// columns aligns the first column left and the others right.
-func columns(rows [][]string) []string {
+// columns aligns the first column left and the others right, leftColumns all of them left.
+func columns(rows [][]string) []string     { return aligned(rows, 1) }
+func leftColumns(rows [][]string) []string { return aligned(rows, len(rows[0])) }
+
+// aligned makes lines of rows that have as many cells each, of which so many are aligned left.
+func aligned(rows [][]string, left int) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -122,16 +126,16 @@ func columns(rows [][]string) []string {
 	}
 	out := make([]string, 0, len(rows))
 	for _, row := range rows {
-		var b strings.Builder
+		cells := make([]string, len(row))
 		for i, cell := range row {
 			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
-			if i == 0 {
-				b.WriteString(cell + pad)
+			if i < left {
+				cells[i] = cell + pad
 			} else {
-				b.WriteString("  " + pad + cell)
+				cells[i] = pad + cell
 			}
 		}
-		out = append(out, b.String())
+		out = append(out, strings.TrimRight(strings.Join(cells, "  "), " "))
 	}
 	return out
 }

@@ -53,7 +53,7 @@ func used(t *testing.T, dir string) *forest {
 	if a != want {
 		t.Fatalf("got %+v, want %+v", a, want)
 	}
-	server.kill()
+	server.Kill()
 	return state
 }
 
@@ -62,7 +62,7 @@ func checkpoint(t *testing.T, dir string) {
 	t.Helper()
 	server := start(t, unprivileged, onStateDir(dir)...)
 	server.quietly(t)
-	server.stop(t)
+	server.Stop(t)
 }
 
 // overwrite changes bytes of a file.
@@ -142,10 +142,10 @@ func TestBadFiles(t *testing.T) {
 			c.spoil(t, dir, db)
 			spoiled, _ := os.ReadFile(db) // none when it is no file
 			server := start(t, unprivileged, onStateDir(dir)...)
-			if code := server.exit(t); code != c.code {
+			if code := server.Exit(t); code != c.code {
 				t.Errorf("it ended with %d, want %d", code, c.code)
 			}
-			said := strings.Join(server.output(), "\n")
+			said := strings.Join(server.Lines(), "\n")
 			for _, words := range append(c.says, db) {
 				if !strings.Contains(said, words) {
 					t.Errorf("it does not say %q:\n%s", words, said)
@@ -166,7 +166,7 @@ func TestBadFiles(t *testing.T) {
 			if is := s.readAll(t, server.quietly(t), 1); !is.equal(state) {
 				t.Errorf("mended, it says %+v, want %+v", is, state)
 			}
-			server.stop(t)
+			server.Stop(t)
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestBadFiles(t *testing.T) {
 func TestImpossibleAddresses(t *testing.T) {
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)
-		code, said := server.exit(t), strings.Join(server.output(), "\n")
+		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")
 		if code != 2 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
 			t.Errorf("%s: it ended with %d and says: %s", dsn, code, said)
 		}

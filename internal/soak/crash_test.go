@@ -50,7 +50,7 @@ func TestKilledInAStorm(t *testing.T) {
 		case <-s.enough:
 		case <-ended:
 		}
-		server.kill()
+		server.Kill()
 		gone := s.now()
 		<-ended
 		stop()
@@ -58,11 +58,14 @@ func TestKilledInAStorm(t *testing.T) {
 		for range dice.IntN(3) { // killed while it starts, too
 			starting := start(t, nil, onStateDir(dir)...)
 			after := time.NewTimer(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
+			served := make(chan struct{})
+			go func() { defer close(served); starting.serves(t) }()
 			select {
 			case <-after.C:
-			case <-starting.serving:
+			case <-served:
 			}
-			starting.kill()
+			starting.Kill()
+			<-served
 		}
 		server = start(t, nil, onStateDir(dir)...)
 		c = server.quietly(t)
@@ -75,7 +78,7 @@ func TestKilledInAStorm(t *testing.T) {
 		s.tally(counts)
 		state = next
 	}
-	server.stop(t)
+	server.Stop(t)
 	if alarms := server.alarms(); len(alarms) > 0 {
 		t.Errorf("alarming: %q", alarms)
 	}
@@ -88,12 +91,13 @@ func TestKilledInAStorm(t *testing.T) {
 // TestKilledWhileItStarts: a server that is killed at any moment of its first start leaves nothing that a later start
 // stumbles over.
 func TestKilledWhileItStarts(t *testing.T) {
+	check(t, binaries.Build()) // which is no part of a start
 	dir := place(t)
 	began := time.Now()
 	first := start(t, nil, onStateDir(dir)...)
 	first.client(t)
 	whole := time.Since(began)
-	first.kill()
+	first.Kill()
 	const steps = 12
 	for n := range rounds(t, steps) {
 		dir := place(t)
@@ -101,11 +105,11 @@ func TestKilledWhileItStarts(t *testing.T) {
 		moment := time.NewTimer(whole * time.Duration(n%steps) / steps)
 		p := start(t, nil, onStateDir(dir)...)
 		<-moment.C
-		p.kill()
+		p.Kill()
 		again := start(t, nil, onStateDir(dir)...)
 		c := again.quietly(t)
 		check(t, c.plant(t.Context(), 1))
-		again.stop(t)
+		again.Stop(t)
 		check(t, os.RemoveAll(dir))
 	}
 }
@@ -133,7 +137,7 @@ func TestTwoServers(t *testing.T) {
 		case <-s.enough:
 		case <-ended:
 		}
-		servers[victim].kill()
+		servers[victim].Kill()
 		gone := s.now()
 		// Those on the other server go on to their last request.
 		<-ended
@@ -153,7 +157,7 @@ func TestTwoServers(t *testing.T) {
 		state = next
 	}
 	for _, p := range servers {
-		p.stop(t)
+		p.Stop(t)
 		if alarms := p.alarms(); len(alarms) > 0 {
 			t.Errorf("alarming: %q", alarms)
 		}

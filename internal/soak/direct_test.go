@@ -39,7 +39,7 @@ func TestDirectBesideAServer(t *testing.T) {
 	}
 	s.linearizable(t, from)
 	check(t, d.Close())
-	server.stop(t)
+	server.Stop(t)
 }
 
 // TestExclusive: who asks for the file alone gets it alone: not beside a server, and no server starts beside it. Each
@@ -51,18 +51,18 @@ func TestExclusive(t *testing.T) {
 	if _, err := direct(dir, true); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "stop that one first") {
 		t.Errorf("beside a server: %v", err)
 	}
-	server.stop(t)
+	server.Stop(t)
 	d, err := direct(dir, true)
 	check(t, err)
 	server = start(t, nil, onStateDir(dir)...)
-	if code, said := server.exit(t), strings.Join(server.output(), "\n"); code != 1 ||
+	if code, said := server.Exit(t), strings.Join(server.Lines(), "\n"); code != 1 ||
 		!strings.Contains(said, dir+"/placement.db") || !strings.Contains(said, "another process uses it exclusively; stop that one first") {
 		t.Errorf("a server beside it ended with %d and says: %s", code, said)
 	}
 	check(t, d.Close())
 	server = start(t, nil, onStateDir(dir)...)
 	server.quietly(t)
-	server.stop(t)
+	server.Stop(t)
 }
 
 // TestReadAfterWriteAtTheOther: what one server acknowledged, a read that begins afterwards at the other shows, every time.
@@ -91,6 +91,6 @@ func TestReadAfterWriteAtTheOther(t *testing.T) {
 	}
 	wg.Wait()
 	for _, p := range servers {
-		p.stop(t)
+		p.Stop(t)
 	}
 }

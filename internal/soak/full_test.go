@@ -74,7 +74,7 @@ func TestFullDisk(t *testing.T) {
 	dir := place(t)
 	server := start(t, onSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
 	c := server.client(t)
-	inside := filepath.Join("/proc", fmt.Sprint(server.cmd.Process.Pid), "root", dir)
+	inside := filepath.Join("/proc", fmt.Sprint(server.Pid()), "root", dir)
 	from := plantAll(t, c, 1)
 	s := newStorm()
 	chance := seed(t)
@@ -99,7 +99,7 @@ func TestFullDisk(t *testing.T) {
 	if counts["refused for now"] == 0 {
 		t.Error("no write of the storm met the full disk")
 	}
-	server.stop(t)
+	server.Stop(t)
 }
 
 // TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing disk is). The answer says
@@ -113,7 +113,7 @@ func TestWritesThatFail(t *testing.T) {
 	chance := seed(t)
 	limit := func(bytes uint64) {
 		t.Helper()
-		check(t, unix.Prlimit(server.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
+		check(t, unix.Prlimit(server.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
 	}
 	for n := range uint64(3) {
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
@@ -127,7 +127,7 @@ func TestWritesThatFail(t *testing.T) {
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 		if n == 2 { // killed as it is
-			server.kill()
+			server.Kill()
 			server = start(t, nil, onStateDir(dir)...)
 			c = server.quietly(t)
 			s.readAll(t, c, 1)
@@ -141,7 +141,7 @@ func TestWritesThatFail(t *testing.T) {
 	counts := map[string]int{}
 	s.tally(counts)
 	t.Log(counts)
-	server.stop(t)
+	server.Stop(t)
 }
 
 // TestStartOnFullDisk: a server starts on a disk without a byte of room, also after it was killed: it either answers reads
@@ -155,16 +155,16 @@ func TestStartOnFullDisk(t *testing.T) {
 			c := server.quietly(t)
 			state := plantAll(t, c, 1)
 			if name == killed {
-				server.kill()
+				server.Kill()
 			} else {
-				server.stop(t)
+				server.Stop(t)
 			}
 			if name == never {
 				check(t, os.RemoveAll(kept))
 				check(t, os.Mkdir(kept, 0o700))
 			}
 			full := start(t, onSmallDisk(t, dir, "8m", fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)), onStateDir(dir)...)
-			if url, serves := <-full.serving; serves {
+			if url, serves := full.serves(t); serves {
 				c := newClient(url)
 				s := newStorm()
 				if is := s.readAll(t, c, 1); !is.equal(state[1]) {
@@ -172,8 +172,8 @@ func TestStartOnFullDisk(t *testing.T) {
 				}
 				return
 			}
-			said := strings.Join(full.output(), "\n")
-			if code := full.exit(t); code != 1 || !strings.Contains(said, "the disk is full") || !strings.Contains(said, "make space in "+dir) {
+			said := strings.Join(full.Lines(), "\n")
+			if code := full.Exit(t); code != 1 || !strings.Contains(said, "the disk is full") || !strings.Contains(said, "make space in "+dir) {
 				t.Errorf("it ended with %d and says %s", code, said)
 			}
 		})

@@ -112,27 +112,19 @@ func appendRequest(b []byte, v wire.Version, groups []candidates.Group, c *candi
 // appendAllocations appends the allocations by provider, as PUT /allocations/{consumer} takes them from 1.12 on.
 func appendAllocations(b []byte, c *candidates.Candidate) []byte {
 	b = append(b, '{')
-	for i := range c.Allocations {
-		a := &c.Allocations[i]
-		first := i == 0 || a.Provider != c.Allocations[i-1].Provider
-		if first {
-			if i > 0 {
-				b = append(b, "}},"...)
-			}
-			b = wire.AppendString(b, a.Provider.UUID)
-			b = append(b, `:{"resources":{`...)
-		}
-		b = wire.AppendResource(b, a.Class, a.Amount, first)
-	}
-	if len(c.Allocations) > 0 {
-		b = append(b, "}}"...)
-	}
+	b = appendByProvider(b, c, "", `:{"resources":{`)
 	return append(b, '}')
 }
 
 // appendAllocationList appends the allocations as PUT /allocations/{consumer} takes them before 1.12.
 func appendAllocationList(b []byte, c *candidates.Candidate) []byte {
 	b = append(b, '[')
+	b = appendByProvider(b, c, `{"resource_provider":{"uuid":`, `},"resources":{`)
+	return append(b, ']')
+}
+
+// appendByProvider appends the resources of each provider behind its uuid, which stands between before and after.
+func appendByProvider(b []byte, c *candidates.Candidate, before, after string) []byte {
 	for i := range c.Allocations {
 		a := &c.Allocations[i]
 		first := i == 0 || a.Provider != c.Allocations[i-1].Provider
@@ -140,16 +132,16 @@ func appendAllocationList(b []byte, c *candidates.Candidate) []byte {
 			if i > 0 {
 				b = append(b, "}},"...)
 			}
-			b = append(b, `{"resource_provider":{"uuid":`...)
+			b = append(b, before...)
 			b = wire.AppendString(b, a.Provider.UUID)
-			b = append(b, `},"resources":{`...)
+			b = append(b, after...)
 		}
 		b = wire.AppendResource(b, a.Class, a.Amount, first)
 	}
 	if len(c.Allocations) > 0 {
 		b = append(b, "}}"...)
 	}
-	return append(b, ']')
+	return b
 }
 
 // appendMappings appends which providers serve each group (1.34). Suffixes have been checked: they need no escapes.

@@ -290,11 +290,14 @@ func (p *parser) inOrder() Problems {
 	return p.problems
 }
 
+// maxText bounds what is kept of a line, in bytes: more than is ever shown of one.
+const maxText = 320
+
 // line is the text of a line, cut where nobody would read on.
 func (p *parser) line(n int) string {
 	if n < 1 || n > len(p.lines) {
 		return ""
 	}
 	line := bytes.TrimSuffix(p.lines[n-1], []byte("\r"))
-	return strings.ToValidUTF8(string(line[:min(len(line), 2*maxExcerpt)]), "�")
+	return strings.ToValidUTF8(string(line[:min(len(line), maxText)]), "�")
 }

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/excerpt"
 )
 
 // ErrInvalid is wrapped by every error of [Load]: the files, not the machine, are at fault.
@@ -52,7 +53,7 @@ func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(sentence(p.Place, p.Path, p.What))
 	if p.text != "" {
-		b.WriteString("\n" + p.excerpt())
+		b.WriteString("\n" + excerpt.Line(p.Line, p.text, p.Column, p.width))
 	}
 	if p.Remedy != "" {
 		b.WriteString("\n  remedy: " + p.Remedy)
@@ -66,24 +67,6 @@ func (p *Problem) Unwrap() []error {
 		return []error{ErrInvalid}
 	}
 	return []error{ErrInvalid, p.cause}
-}
-
-// maxExcerpt bounds how much of a line is shown, in bytes.
-const maxExcerpt = 160
-
-// excerpt is the line with its number, and the offending part underlined.
-func (p *Problem) excerpt() string {
-	text := strings.ReplaceAll(p.text, "\t", " ")
-	if len(text) > maxExcerpt {
-		text = strings.ToValidUTF8(text[:maxExcerpt], "") + "…"
-	}
-	out := fmt.Sprintf("%5d| %s", p.Line, text)
-	length := utf8.RuneCountInString(text)
-	if p.Column < 1 || p.Column > length {
-		return out
-	}
-	width := max(1, min(p.width, length-p.Column+1))
-	return fmt.Sprintf("%s\n     | %s%s", out, strings.Repeat(" ", p.Column-1), strings.Repeat("~", width))
 }
 
 func sentence(place Place, path, what string) string {
@@ -104,26 +87,10 @@ const (
 )
 
 // Error lists the problems, one after the other.
-func (ps Problems) Error() string {
-	parts := make([]string, 0, min(len(ps), maxShown)+1)
-	for i, p := range ps {
-		if i == maxShown {
-			parts = append(parts, fmt.Sprintf("and %d more", len(ps)-maxShown))
-			break
-		}
-		parts = append(parts, p.Error())
-	}
-	return strings.Join(parts, "\n")
-}
+func (ps Problems) Error() string { return excerpt.List(ps, maxShown) }
 
 // Unwrap gives each problem to errors.Is and errors.As.
-func (ps Problems) Unwrap() []error {
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = p
-	}
-	return errs
-}
+func (ps Problems) Unwrap() []error { return excerpt.Errors(ps) }
 
 // err is the list as an error: nil when it is empty.
 func (ps Problems) err() error {

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/compute-agent/compute-agent/internal/spelling"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -182,7 +183,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 	switch {
 	case err != nil:
 		remedy := write
-		if len(n.Value) <= 32 && distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
+		if len(n.Value) <= 32 && spelling.Distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
 			remedy = "write $COMPUTE_NODE"
 		}
 		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))
@@ -358,38 +359,8 @@ func (p *parser) unknown(key *yaml.Node, path string, known ...string) {
 
 // didYouMean names the known word that was probably meant, or all of them.
 func didYouMean(word string, known []string) string {
-	best, least := "", 1+max(1, len(word)/3)
-	if len(word) <= 64 {
-		for _, k := range known {
-			if d := distance(strings.ToLower(word), k); d < least {
-				best, least = k, d
-			}
-		}
-	}
-	if best != "" {
-		return "did you mean " + best + "?"
+	if near := spelling.Nearest(strings.ToLower(word), known, max(1, len(word)/3)); near != "" {
+		return "did you mean " + near + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			above := row[j+1]
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(above+1, row[j]+1, diagonal+cost)
-			diagonal = above
-		}
-	}
-	return row[len(b)]
 }

@@ -39,14 +39,14 @@ func TestAdminSocket(t *testing.T) {
 	cfg.Agent.RuntimeDir = filepath.Join(t.TempDir(), "run")
 	socket := filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket)
 	var first, second bytes.Buffer
-	stop, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.New(&first))
+	stop, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.New(&first))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	stopSecond, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.New(&second))
+	stopSecond, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.New(&second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +85,13 @@ func TestMetricsAddress(t *testing.T) {
 	var cfg config.Config
 	cfg.Agent.RuntimeDir = t.TempDir()
 	cfg.PlacementMetrics.Listen = ":" + port
-	if _, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "placement_metrics.listen") {
+	if _, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "placement_metrics.listen") {
 		t.Errorf("a taken address: %v", err)
 	}
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := serveBeside(t.Context(), &cfg, newServer(t), zerolog.Nop())
+	stop, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,10 +103,10 @@ func TestMetricsAddress(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("/metrics: %d", resp.StatusCode)
 	}
-	l, err := metricsListener(t.Context(), ":0")
-	if err != nil || !strings.HasPrefix(l.Addr().String(), "127.0.0.1:") {
-		t.Errorf("without a host it is %v, %v", l.Addr(), err)
+	for given, want := range map[string]string{":9808": "127.0.0.1:9808", "192.0.2.1:9808": "192.0.2.1:9808", "[::1]:9808": "[::1]:9808", "localhost:1": "localhost:1"} {
+		if got := onLoopback(given); got != want {
+			t.Errorf("metrics for %s are served on %s, not on %s", given, got, want)
+		}
 	}
-	_ = l.Close()
 	stop()
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// at is a listener with an address, of which nothing is accepted.
+type at struct {
+	net.Listener
+	address net.Addr
+	closed  bool
+}
+
+func (l *at) Addr() net.Addr { return l.address }
+func (l *at) Close() error   { l.closed = true; return nil }
+
+// TestServedPlainText: tokens that cross a network readably are worth a warning, with what to set.
+func TestServedPlainText(t *testing.T) {
+	lo, other := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+	for _, c := range []struct {
+		address net.Addr
+		plain   bool
+		warns   bool
+	}{
+		{other, true, true}, {other, false, false}, {lo, true, false}, {&net.UnixAddr{Net: "unix", Name: "/run/x"}, true, false}, {&net.TCPAddr{Port: 1}, true, true},
+	} {
+		var log bytes.Buffer
+		done := errors.New("served")
+		s := served{
+			what: "it", plain: c.plain, tls: "its_cert_file", serve: func(context.Context, net.Listener) error { return done },
+			watched: watched{what: "It", socket: filepath.Join(t.TempDir(), "x.sock"), admin: func(ctx context.Context, l net.Listener) error { <-ctx.Done(); return l.Close() }},
+		}
+		if err := s.run(t.Context(), &at{address: c.address}, nil, zerolog.New(&log)); !errors.Is(err, done) {
+			t.Errorf("%s: %v", c.address, err)
+		}
+		if got := strings.Contains(log.String(), "plain text") && strings.Contains(log.String(), "its_cert_file"); got != c.warns {
+			t.Errorf("%s, plain text %v: the log is %s", c.address, c.plain, &log)
+		}
+	}
+}
+
+// TestServedUnwatched: a service that cannot be watched where somebody asked for it does not serve, and leaves no listener behind.
+func TestServedUnwatched(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	l := &at{address: taken.Addr()}
+	s := served{
+		what: "it", serve: func(context.Context, net.Listener) error { t.Error("it serves"); return nil },
+		watched: watched{what: "It", listen: taken.Addr().String(), key: "it.metrics_listen"},
+	}
+	if err := s.run(t.Context(), l, nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "it.metrics_listen") || !l.closed {
+		t.Errorf("%v; the listener is closed: %v", err, l.closed)
+	}
+}

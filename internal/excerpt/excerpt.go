@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package excerpt shows people what is wrong with a file that they wrote: the line with the part in question underlined, and many problems as one text.
+package excerpt
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxLine bounds how much of a line is shown, in bytes.
+const maxLine = 160
+
+// Line is a line with its number, and with the part underlined that begins in the column (from 1) and is that wide, both in characters. Nothing is
+// underlined if the column is 0, or not among what is shown of a long line. A part without width has one character.
+func Line(number int, text string, column, width int) string {
+	text = strings.ReplaceAll(text, "\t", " ")
+	if len(text) > maxLine {
+		text = strings.ToValidUTF8(text[:maxLine], "") + "…"
+	}
+	out := fmt.Sprintf("%5d| %s", number, text)
+	length := utf8.RuneCountInString(text)
+	if column < 1 || column > length {
+		return out
+	}
+	width = max(1, min(width, length-column+1))
+	return fmt.Sprintf("%s\n     | %s%s", out, strings.Repeat(" ", column-1), strings.Repeat("~", width))
+}
+
+// List is the text of problems, one after the other, of the first so many of them: a file of another format would fill the screen.
+func List[P error](problems []P, most int) string {
+	parts := make([]string, 0, min(len(problems), most)+1)
+	for i, p := range problems {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("and %d more", len(problems)-most))
+			break
+		}
+		parts = append(parts, p.Error())
+	}
+	return strings.Join(parts, "\n")
+}
+
+// Errors are the problems for errors.Is and errors.As: what Unwrap of an error about all of them returns.
+func Errors[P error](problems []P) []error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = p
+	}
+	return errs
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spelling_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/internal/spelling"
+)
+
+func TestNearest(t *testing.T) {
+	known := []string{"listen", "auth", "token_file", "cert_file", "key_file", ""}
+	for _, c := range []struct {
+		word string
+		most int
+		want string
+	}{
+		{"lisen", 1, "listen"}, {"lsitn", 2, ""}, {"lsitn", 3, "listen"},
+		{"tokenfile", 1, "token_file"}, {"token-file", 1, "token_file"},
+		{"ket_file", 3, "key_file"}, // and not cert_file, which is further away
+		{"auth", 0, "auth"}, {"Auth", 1, "auth"},
+		{strings.Repeat("x", 256), 300, ""}, // too long to be looked at
+		{strings.Repeat("x", 255), 255, "listen"},
+		{"lisen", 0, ""}, {"", 3, ""},
+	} {
+		if got := spelling.Nearest(c.word, known, c.most); got != c.want {
+			t.Errorf("Nearest(%.20q, %d) is %q, not %q", c.word, c.most, got, c.want)
+		}
+	}
+	if got := spelling.Nearest("ab", []string{"ax", "ay"}, 1); got != "ax" {
+		t.Errorf("of two that are as near, %q", got)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"ab", "ba", 2}, {"Auth", "auth", 1},
+	} {
+		if got := spelling.Distance(c.a, c.b); got != c.want {
+			t.Errorf("%q, %q: %d, not %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestDistanceIsOne: it is a distance, in the mathematicians' sense.
+func TestDistanceIsOne(t *testing.T) {
+	word := rapid.StringMatching(`[a-c]{0,8}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
+		ab := spelling.Distance(a, b)
+		switch {
+		case ab != spelling.Distance(b, a):
+			t.Error("it is another in the other direction")
+		case (ab == 0) != (a == b):
+			t.Errorf("it is %d", ab)
+		case ab > spelling.Distance(a, c)+spelling.Distance(c, b):
+			t.Error("a way round is shorter")
+		case ab > max(len(a), len(b)) || ab < max(len(a), len(b))-min(len(a), len(b)):
+			t.Errorf("%d is impossible", ab)
+		}
+	})
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testproc
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Patience bounds every wait: it is when a test that hangs is given up, and nothing is measured by it.
+const Patience = 90 * time.Second
+
+// Process is a running command, and what it said so far. Its methods may be called by many goroutines, those with a
+// test as that test's methods may.
+type Process struct {
+	name   string
+	cmd    *exec.Cmd
+	forget []string
+	done   chan struct{} // closed when it has ended and all that it said is there
+
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{} // closed and replaced at every line
+}
+
+// Start starts a command; what it writes, to standard output and standard error, is kept. The name is for what is said
+// of it when a test fails. Lines that have all parts of forget are not kept: it is for what is said all the time.
+func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process {
+	t.Helper()
+	p := &Process{name: name, cmd: cmd, forget: forget, done: make(chan struct{}), more: make(chan struct{})}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	_ = w.Close() // the process has it
+	if err != nil {
+		_ = r.Close()
+		t.Fatalf("starting %s: %v", name, err)
+	}
+	go p.read(r)
+	return p
+}
+
+// read is the only one that waits for the process. It ends when nobody can write to the log any more.
+func (p *Process) read(r io.ReadCloser) {
+	defer close(p.done)
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		if line := scanner.Text(); len(p.forget) == 0 || !ContainsAll(line, p.forget) {
+			p.mu.Lock()
+			p.lines = append(p.lines, line)
+			close(p.more)
+			p.more = make(chan struct{})
+			p.mu.Unlock()
+		}
+	}
+	_ = r.Close()
+	_ = p.cmd.Wait() // how it ended is in its ProcessState
+}
+
+// Lines are all lines so far, oldest first.
+func (p *Process) Lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
+}
+
+// Mark is the number of lines so far, from which a wait can begin.
+func (p *Process) Mark() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lines)
+}
+
+// Count counts the lines after a mark that have all parts.
+func (p *Process) Count(mark int, parts ...string) int {
+	n := 0
+	for _, line := range p.Lines()[mark:] {
+		if ContainsAll(line, parts) {
+			n++
+		}
+	}
+	return n
+}
+
+// Show writes what the process said to the log of a test, without the lines that have all parts, if there are any parts.
+func (p *Process) Show(t testing.TB, without ...string) {
+	t.Helper()
+	lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return len(without) > 0 && ContainsAll(line, without) })
+	t.Logf("output of %s (%v):\n%s", p.name, p.cmd.Args, strings.Join(lines, "\n"))
+}
+
+// Await waits for a line after a mark that has all parts, and returns it. That the process ends before it is fatal.
+func (p *Process) Await(t testing.TB, mark int, parts ...string) string {
+	t.Helper()
+	line, said := p.Until(t, fmt.Sprintf("%q", parts), mark, func(line string) bool { return ContainsAll(line, parts) })
+	if !said {
+		t.Fatalf("%s ended with %d before it said %q:\n%s", p.name, p.Code(), parts, strings.Join(p.Lines(), "\n"))
+	}
+	return line
+}
+
+// Until waits for a line after a mark that matches, or for the end of the process; said tells which. What is waited for
+// is named by what. Each line is matched once.
+func (p *Process) Until(t testing.TB, what string, mark int, match func(line string) bool) (line string, said bool) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	for next, ended := mark, false; ; {
+		p.mu.Lock()
+		fresh, more := p.lines[min(next, len(p.lines)):], p.more
+		p.mu.Unlock()
+		if i := slices.IndexFunc(fresh, match); i >= 0 {
+			return fresh[i], true
+		}
+		if ended {
+			return "", false
+		}
+		next += len(fresh)
+		select {
+		case <-more:
+		case <-p.done:
+			ended = true // after one more look
+		case <-deadline.C:
+			t.Fatalf("%s did not say %s within %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
+		}
+	}
+}
+
+// Pid is the number of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended and all that it said is there.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Code is the exit code of a process that is done, -1 after a signal.
+func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
+
+// Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end is killed, and the
+// test is over.
+func (p *Process) Exit(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+		p.Kill()
+		t.Fatalf("%s does not end:\n%s", p.name, strings.Join(p.Lines(), "\n"))
+	}
+	return p.Code()
+}
+
+// Signal sends a signal. It fails if the process has ended.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("sending %v to %s: %w", sig, p.name, err)
+	}
+	return nil
+}
+
+// Kill ends the process as a power cut does, and returns when it is gone. It may be gone already.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Stop ends the process as systemd does, and checks that it ends well.
+func (p *Process) Stop(t testing.TB) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("%v: it ended before it was to", err)
+	}
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("%s ended with %d", p.name, code)
+	}
+}
+
+// KilledBy has the process killed when a test ends, and what it said be shown if that test failed.
+func (p *Process) KilledBy(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			p.Show(t)
+		}
+	})
+}
+
+// Freeze stops the process in the middle of whatever it does, and returns when it is stopped: connections to it are
+// made, and nothing answers.
+func (p *Process) Freeze(t testing.TB) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, Patience, p.name+" is stopped", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		if err != nil {
+			return err
+		}
+		// After the name, which is in parentheses and may have some, comes the state.
+		if _, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " "); !strings.HasPrefix(state, "T") {
+			return fmt.Errorf("it is in state %.1s", state)
+		}
+		return nil
+	})
+}
+
+// Thaw has the process go on.
+func (p *Process) Thaw(t testing.TB) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ContainsAll tells whether a text has all parts, in any order.
+func ContainsAll(text string, parts []string) bool {
+	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+}
+
+// Eventually waits until a condition holds, which it looks at again and again; why it did not in the end is said.
+func Eventually(t testing.TB, within time.Duration, what string, holds func() error) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); ; <-tick.C {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, within, err)
+		}
+	}
+}
