@@ -7,7 +7,7 @@
 //	   ├──▶ cell B ─── no connection, a broken answer: down, found out at once
 //	   └──▶ cell C ··· silence: down after Timeout. For FastFail nobody else waits for it; [Gatherer.Run] goes on asking, and it is up the moment it answers
 //
-// Requests to many cells take turns, one for each processor: if all are made at once when there is too little CPU time for them, no answer is read
+// Requests to many cells take turns, so that 64 cells are asked at the same time for each processor: if all are made at once when there is too little CPU time for them, no answer is read
 // before many are, and cells that are well are late and look down. A turn is over when all cells have answered, or none has for a moment: who waits for a
 // cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. One cell is asked without a turn.
 //

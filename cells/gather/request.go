@@ -13,7 +13,7 @@ import (
 // silence is how long no cell answers until [Request.Next] says so: in a list of cells that are well there is none as long as that. After pause the
 // request's turn is another's: its cells may be far away, and processors are not to wait for them.
 const (
-	pause   = 10 * time.Millisecond
+	pause   = 25 * time.Millisecond
 	silence = 100 * time.Millisecond
 )
 
@@ -55,7 +55,7 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	}
 	t := &turn{}
 	if cells > 1 {
-		t = g.wait(ctx)
+		t = g.wait(ctx, cells)
 	}
 	return begin[T](ctx, g, cells, t, min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2))
 }

@@ -3,9 +3,11 @@
 package gather_test
 
 import (
+	"context"
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +37,8 @@ func (c *counted) of(b behaviour) behaviour {
 	}
 }
 
-// turns are how many requests to many cells there are at once.
-func turns() int { return runtime.GOMAXPROCS(0) }
+// turns are how many requests to two cells there are at once.
+func turns() int { return 64 * runtime.GOMAXPROCS(0) / 2 }
 
 // crowd makes so many requests to all cells and checks how each ends; it returns how long all took.
 func crowd(t *testing.T, c *cloud, requests int, want ...string) time.Duration {
@@ -71,7 +73,7 @@ func TestCellsThatAreFarAway(t *testing.T) {
 		took := crowd(t, newCloud(slow(90*time.Millisecond)), 3*turns(), isUp)
 		check(t, 90*time.Millisecond, took) // one cell needs none
 		took = crowd(t, newCloud(slow(90*time.Millisecond), up), 3*turns(), isUp, isUp)
-		check(t, 110*time.Millisecond, took)
+		check(t, 140*time.Millisecond, took)
 	})
 }
 
@@ -98,9 +100,7 @@ func TestATurnIsNotWaitedForForEver(t *testing.T) {
 		}
 		g := busy.gatherer(0)
 		var all sync.WaitGroup
-		for range turns() {
-			all.Go(func() { busy.all(t.Context(), g) })
-		}
+		all.Go(func() { busy.all(t.Context(), g) }) // it asks more cells than are asked at the same time
 		synctest.Wait()
 		begin := time.Now()
 		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:126]} // the slowest takes a second
@@ -244,5 +244,47 @@ func TestACellThatWasAskedLate(t *testing.T) {
 		for _, s := range g.States() {
 			check(t, gather.OK, s.State)
 		}
+	})
+}
+
+// TestTurnsAreByCells: requests to few cells are made while one to many has its turn, until as many cells are asked as at most; who is first goes first, and
+// when it gives up those behind it go on.
+func TestTurnsAreByCells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(up, up)
+		g := c.gatherer(0)
+		most := 64 * runtime.GOMAXPROCS(0)
+		begin := func(ctx context.Context, cells int) (*atomic.Bool, func()) {
+			begun, end := &atomic.Bool{}, make(chan struct{})
+			var request sync.WaitGroup
+			request.Go(func() {
+				r := gather.Begin[[]wire.Service](ctx, g, cells)
+				begun.Store(true)
+				<-end
+				r.End()
+			})
+			synctest.Wait()
+			return begun, func() {
+				close(end)
+				request.Wait()
+			}
+		}
+		large, endLarge := begin(t.Context(), most-2)
+		ctx, giveUp := context.WithCancel(t.Context())
+		first, endFirst := begin(ctx, 3)
+		second, endSecond := begin(t.Context(), 2)
+		third, endThird := begin(t.Context(), 2)
+		now := func() [4]bool {
+			synctest.Wait()
+			return [4]bool{large.Load(), first.Load(), second.Load(), third.Load()}
+		}
+		check(t, [4]bool{true, false, false, false}, now()) // the second could go, but for the first
+		giveUp()
+		check(t, [4]bool{true, true, true, false}, now()) // the first goes without a turn
+		endSecond()
+		check(t, [4]bool{true, true, true, true}, now())
+		endLarge()
+		endFirst()
+		endThird()
 	})
 }
