@@ -64,6 +64,7 @@ func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 }
 
 func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+	cells.SpendMemory()
 	notify := notifier(log)
 	made, err := computeAPIConfig(ctx, cfg, log)
 	if err != nil {

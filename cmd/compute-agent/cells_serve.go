@@ -50,6 +50,7 @@ func newCellsServe() *cobra.Command {
 }
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
+	cells.SpendMemory()
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
 	made, err := cellConfig(cfg, name, filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), log)
