@@ -8,10 +8,13 @@ import (
 	"io"
 	"strings"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
@@ -25,7 +28,7 @@ func newConfigCheck() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
-		Long: "Check the configuration as the daemon would read it, the provider.yaml files too. Prints what differs from the defaults\n" +
+		Long: "Check the configuration as the daemon would read it, the provider.yaml and policy files too. Prints what differs from the defaults\n" +
 			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
 			"and keys that are not there. The exit code is 2 if something is.\n" +
 			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, and ended again. That the configuration\n" +
@@ -38,7 +41,7 @@ func newConfigCheck() *cobra.Command {
 			if missing := cfg.MissingFiles(); missing != nil {
 				err = errors.Join(err, &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, missing)})
 			}
-			providers, err := checkProviders(cfg, err)
+			providers, err := checkProviders(cfg, errors.Join(err, checkPolicies(cfg, newLogger(cfg, cmd.ErrOrStderr()))))
 			if err != nil {
 				return err
 			}
@@ -93,6 +96,28 @@ func refusedByDrivers(drivers []agent.DriverCheck) error {
 		for _, problem := range d.Problems {
 			errs = append(errs, errors.New(problem))
 		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))}
+}
+
+// checkPolicies reads the files of rules, Placement's and the compute API's. What has no effect is logged.
+func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
+	var errs []error
+	check := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	if file := cfg.Policy.File; file != "" {
+		_, err := api.OpenPolicy(api.Defaults(cfg.Policy.Defaults), file, log)
+		check("policy.file", err)
+	}
+	if file := cfg.ComputeAPI.PolicyFile; file != "" {
+		_, err := compute.OpenPolicy(file, log)
+		check("compute_api.policy_file", err)
 	}
 	if len(errs) == 0 {
 		return nil
