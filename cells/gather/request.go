@@ -88,8 +88,8 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 func (r *Request[T]) Asked() int { return r.asked }
 
 // Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is. It comes back
-// once for each silence. When the last answer is there after a pause, no other request begins before this one's End: everybody who waited for the same
-// cell goes on at the same moment, and late by what is done in between.
+// once for each silence. When the last answer is there after a pause, other requests begin after this one's End, or a moment: everybody who waited for the
+// same cell goes on at the same moment, and late by what is done in between.
 func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 	one, ok := r.reply()
 	if !ok {
