@@ -22,6 +22,11 @@ packages-test:
 packages-bench:
 	@tools/packages.sh bench
 
+# The whole graph of modules, of which a build fetches a part: drivers that are made in tests need it, and do without the network.
+.PHONY: modules
+modules:
+	@go list -m all >/dev/null
+
 .PHONY: build
 build: ## Build all binaries into bin/.
 	@install -d -m 755 bin
@@ -41,11 +46,11 @@ demo: packages-run build ## Show a made-up GPU host change its provider tree whi
 	  echo "The demonstration makes namespaces of its own, which only root may: it runs through sudo."; exec sudo "$$@"
 
 .PHONY: test
-test: packages-test build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
+test: packages-test modules build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
 	go test $(GOFLAGS_LIBVIRT) -timeout 18m ./...
 
 .PHONY: race
-race: packages-test build ## Run the tests of the pure Go packages under the race detector.
+race: packages-test modules build ## Run the tests of the pure Go packages under the race detector.
 	go test -race -timeout 30m $$(go list ./... | grep -v -e /drivers/libvirt -e /cmd/)
 
 .PHONY: lint

@@ -67,11 +67,11 @@ func TestRefusals(t *testing.T) {
 		status         int
 		code           wire.Code
 	}{
-		{"GET", "/", nil, 404, wire.CodeNotFound},
-		{"GET", "/v1/servers", nil, 404, wire.CodeNotFound},
-		{"GET", "//v1/cell", nil, 404, wire.CodeNotFound},
-		{"GET", "/v1/cell/", nil, 404, wire.CodeNotFound},
-		{"GET", "/v1/x/../cell", nil, 404, wire.CodeNotFound},
+		{"GET", "/", nil, 404, wire.CodeNoCall},
+		{"GET", "/v1/servers", nil, 404, wire.CodeNoCall},
+		{"GET", "//v1/cell", nil, 404, wire.CodeNoCall},
+		{"GET", "/v1/cell/", nil, 404, wire.CodeNoCall},
+		{"GET", "/v1/x/../cell", nil, 404, wire.CodeNoCall},
 		{"DELETE", "/v1/servers/" + sid(1), nil, 405, wire.CodeBadRequest},
 		{"POST", "/v1/cell", nil, 405, wire.CodeBadRequest},
 		{"GET", "/v1/servers/" + sid(7), nil, 404, wire.CodeNotFound},

@@ -57,7 +57,7 @@ func (o *outcome) Header() http.Header         { return o.header }
 func (o *outcome) WriteHeader(status int)      { o.status = status }
 func (o *outcome) Write(p []byte) (int, error) { return len(p), nil }
 
-var noPath = &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNotFound, Message: "There is nothing at this path."}
+var noPath = &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNoCall, Message: "There is no such call."}
 
 // ServeHTTP answers a request.
 func (c *Cell) ServeHTTP(answer http.ResponseWriter, r *http.Request) {

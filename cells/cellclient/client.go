@@ -249,8 +249,11 @@ func readRefusal(resp *http.Response, data []byte) error {
 	if refusal.Code == "" {
 		return broken("status %d without a code: %s", resp.StatusCode, excerpt(data))
 	}
-	if refusal.Code == wire.CodeAnotherCell {
-		return &Failure{Kind: Broken, Sent: true, Err: fmt.Errorf("another cell answers at its address: %s", refusal.Message)}
+	switch refusal.Code {
+	case wire.CodeAnotherCell:
+		return broken("another cell answers at its address: %s", refusal.Message)
+	case wire.CodeNoCall:
+		return broken("it has no such call; it may be of another version")
 	}
 	refusal.Status = resp.StatusCode
 	return refusal

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -58,6 +59,16 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // IsNotFound reports whether the cell refused because there is no such thing.
 func IsNotFound(err error) bool { return hasCode(err, wire.CodeNotFound) }
+
+// Understood makes a failure of a refusal of what every cell takes: one that does not is none that can be used. Whom the cell does not let in is another
+// matter.
+func Understood(err error) error {
+	var refusal *wire.Error
+	if errors.As(err, &refusal) && refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
+		return broken("it refused what it should take: %s", err.Error())
+	}
+	return err
+}
 
 // IsConflict reports whether the cell refused because the state of the server does not allow it, or because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, wire.CodeConflict, wire.CodeExists) }

@@ -237,6 +237,10 @@ func TestRoles(t *testing.T) {
 		{"u:p2", "member", "/v2.1/servers/" + s.UUID, 404, "itemNotFound: Instance " + s.UUID + " could not be found."},
 		{"u:p1", "", "/v2.1/servers", 200, ""}, // believed to be a member, as with noauth2
 		{"admin", "", "/v2.1/servers?all_tenants=1", 200, ""},
+		{"u:p2:Admin,other", "", "/v2.1/servers/" + s.UUID, 200, ""},
+		{"u:p1:reader", "", "/v2.1/servers/" + s.UUID, 200, ""},
+		{"u:p1:other", "", "/v2.1/servers", 403, "forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
+		{"admin:p2:reader", "", "/v2.1/servers/" + s.UUID, 404, "itemNotFound: Instance " + s.UUID + " could not be found."},
 	} {
 		r := httptest.NewRequest(http.MethodGet, tt.path, nil)
 		r.Header.Set("X-Auth-Token", tt.token)

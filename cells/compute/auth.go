@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/authn"
 )
@@ -18,7 +19,7 @@ const (
 )
 
 // identify finds out who sends the request. As in Keystone, the role admin implies member, and member implies reader. Who is only believed
-// (authn.NoAuth) and names no role is a member of the project, as with Nova's noauth2.
+// (authn.NoAuth) and names no role, in X-Roles or as a third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
 func (a *API) identify(x *exchange) error {
 	who, err := a.auth.Authenticate(x.r)
 	switch {
@@ -33,8 +34,15 @@ func (a *API) identify(x *exchange) error {
 		return unavailable("Who sent the request could not be found out now. Send it again in a moment.").because(err)
 	}
 	roles := slices.Clone(who.Roles)
-	if _, believed := a.auth.(authn.NoAuth); believed && len(roles) == 0 && len(x.r.Header[authn.HeaderRoles]) == 0 {
-		roles = append(roles, roleMember)
+	if _, believed := a.auth.(authn.NoAuth); believed && len(x.r.Header[authn.HeaderRoles]) == 0 {
+		project, named, _ := strings.Cut(who.Project, ":")
+		who.Project = project
+		switch {
+		case named != "":
+			roles = strings.Split(strings.ToLower(named), ",")
+		case len(roles) == 0:
+			roles = append(roles, roleMember)
+		}
 	}
 	if slices.Contains(roles, roleAdmin) && !slices.Contains(roles, roleMember) {
 		roles = append(roles, roleMember)

@@ -33,7 +33,11 @@ func (c gathered) list(ctx context.Context, cells []apidb.Cell, q wire.ServerQue
 
 func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error) {
 	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (wire.Server, error) {
-		return client.Server(ctx, uuid)
+		server, err := client.Server(ctx, uuid)
+		if cellclient.IsNotFound(err) {
+			return wire.Server{}, err
+		}
+		return server, cellclient.Understood(err)
 	})
 	if cellclient.IsNotFound(err) {
 		return wire.Server{}, errNoServer

@@ -258,7 +258,7 @@ func TestShowWhileACellIsDown(t *testing.T) {
 			if got := ask(nil, "2.69"); got.status != tt.up {
 				t.Errorf("up: %d %s", got.status, got.text)
 			}
-			for name, fail := range map[string]func(*http.Request, int) (*http.Response, error){"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody} {
+			for name, fail := range waysToBeDown {
 				if got := ask(fail, "2.69"); got.status != tt.down || got.message() != tt.downSays {
 					t.Errorf("%s: %d %s", name, got.status, got.text)
 				}
@@ -279,7 +279,7 @@ func TestShowWhileACellIsDown(t *testing.T) {
 
 // TestDownIsDownInWhateverWay: lists are the same whether a cell refuses, fails, or answers what is no answer.
 func TestDownIsDownInWhateverWay(t *testing.T) {
-	for name, fail := range map[string]func(*http.Request, int) (*http.Response, error){"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody} {
+	for name, fail := range waysToBeDown {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = fail
 		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {

@@ -58,6 +58,17 @@ var (
 	}
 )
 
+// waysToBeDown take no time. What refuses each question, or knows none of the calls, is no cell that can be used.
+var waysToBeDown = map[string]func(*http.Request, int) (*http.Response, error){
+	"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody,
+	"400": func(*http.Request, int) (*http.Response, error) {
+		return answer(400, `{"code":"bad_request","message":"no"}`), nil
+	},
+	"no such call": func(*http.Request, int) (*http.Response, error) {
+		return answer(404, `{"code":"no_call","message":"no"}`), nil
+	},
+}
+
 func answer(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
 }

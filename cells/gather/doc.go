@@ -11,9 +11,9 @@
 // before many are, and cells that are well are late and look down. A turn is over when all cells have answered, or none has for a moment: who waits for a
 // cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. One cell is asked without a turn.
 //
-// What a request waits for its turn, and what else was done since it came in ([Gatherer.Came]), comes off the time that the cells have for it, half of
-// that at most; as a goroutine's wait for a processor does. So it has its answer after Timeout, unless more than half of that was gone before. A cell that
-// had less than three quarters of Timeout is down for that request alone.
+// What a request waits for its turn, and what else was done since it came in ([Gatherer.Came]), comes off the time that the cells have for it, if it
+// is not more than a quarter of that; as a goroutine's wait for a processor does. So it has its answer after Timeout. If it is more it does not, but no
+// cell that is slow and well is missed.
 //
 // A refusal (*wire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
 // let the compute API in.

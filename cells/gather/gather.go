@@ -5,7 +5,6 @@ package gather
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -71,56 +70,27 @@ func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(
 
 // One asks one cell. It does not wait for its turn: it is soon over, or nobody's burden.
 func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
-	a := askOne(ctx, g, g.newBudget(0), g.options.Now(), cell, ask)
+	a := askOne(ctx, g, g.options.Timeout, g.options.Now(), cell, ask)
 	return a.Value, a.Err
 }
 
-// budget is the time that the cells have for one request, each for itself, however often they are asked.
-type budget struct {
-	whole time.Duration
-
-	mu    sync.Mutex
-	spent map[string]time.Duration // by uuid
-}
-
-// newBudget gives every cell the gatherer's Timeout, but for what the request has waited.
-func (g *Gatherer) newBudget(waited time.Duration) *budget {
-	return &budget{whole: g.options.Timeout - waited, spent: map[string]time.Duration{}}
-}
-
-func (b *budget) left(uuid string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.whole - b.spent[uuid]
-}
-
-func (b *budget) spend(uuid string, d time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.spent[uuid] += max(d, 0)
-}
-
-// askOne asks a cell whose time runs since start: a goroutine may have to wait for a processor.
-func askOne[T any](ctx context.Context, g *Gatherer, b *budget, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
+// askOne asks a cell that has so much time since start: a goroutine may have to wait for a processor.
+func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
 	m, err := g.enter(cell)
 	if err != nil {
 		failure := &cellclient.Failure{Kind: cellclient.TimedOut, Err: err}
 		return Answer[T]{Cell: cell, State: TimedOut, Err: &DownError{Cell: cell, Err: failure}}
 	}
 	var value T
-	full := true
 	client, err := g.clientOf(m, cell)
 	if err == nil {
-		left := b.left(cell.UUID) - max(g.options.Now().Sub(start), 0)
-		asking, cancel := context.WithTimeout(ctx, left)
+		asking, cancel := context.WithTimeout(ctx, has-max(g.options.Now().Sub(start), 0))
 		defer cancel()
 		value, err = ask(asking, client)
 		err = ended(ctx, asking, err)
-		b.spend(cell.UUID, g.options.Now().Sub(start))
-		// Only a cell that had its time is slow, if the caller's did not end first.
-		full = ctx.Err() == nil && left >= g.options.Timeout/4*3
 	}
-	v := g.note(m, start, err, full)
+	// The cell had all of its time only if the caller's did not end first.
+	v := g.note(m, start, err, ctx.Err() == nil)
 	switch {
 	case err == nil:
 		return Answer[T]{Cell: cell, State: v.state, Value: value}

@@ -185,8 +185,7 @@ func (g *Gatherer) CloseIdle() {
 	}
 }
 
-// note remembers what came of asking a cell since start. Full says that the cell had about the time that it may have: if not, that it was not enough says
-// nothing to others.
+// note remembers what came of asking a cell since start. Full says that the cell had all the time it may have.
 func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
 	v := judge(err)
 	if v.silent || v.state == TimedOut && !full {

@@ -22,7 +22,7 @@ type Request[T any] struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	g      *Gatherer
-	budget *budget
+	has    time.Duration // a cell for an answer
 	turn   *turn
 
 	replies chan reply[T] // with room for all that are asked
@@ -39,15 +39,23 @@ type reply[T any] struct {
 
 type came struct{}
 
-// Came marks a context as that of what came in now, and is to have its answer after Timeout. What passes until the cells are asked comes off their time,
-// but half of it at most.
+// Came marks a context as that of what came in now, and is to have its answer after Timeout. What passes until the cells are asked comes off their time.
 func (g *Gatherer) Came(ctx context.Context) context.Context {
 	return context.WithValue(ctx, came{}, g.options.Now())
 }
 
-// Begin begins a request to so many cells at most, each of which may be asked again when it has answered, but has Timeout for all of it. It waits for
-// the request's turn, at most for half of that; one to a single cell needs none. What was waited since [Gatherer.Came], or for the turn alone, comes off the
-// time of the cells, but half of it at most. Whoever begins a request ends it.
+// passed is what comes off the time of the cells: nothing, if it is more than a quarter of it. Then the request is late anyway, and cells that are slow but
+// well are not to be missed for it.
+func (g *Gatherer) passed(since time.Time) time.Duration {
+	if passed := g.options.Now().Sub(since); passed > 0 && passed <= g.options.Timeout/4 {
+		return passed
+	}
+	return 0
+}
+
+// Begin begins a request to so many cells at most, each of which has Timeout for an answer, and may be asked again when it has answered. It waits for
+// the request's turn, at most for half of that; one to a single cell needs none. What passed since [Gatherer.Came], or while it waited for the turn, comes
+// off the time of the cells, unless that is more than a quarter of it. Whoever begins a request ends it.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	since, ok := ctx.Value(came{}).(time.Time)
 	if !ok {
@@ -57,12 +65,12 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	if cells > 1 {
 		t = g.wait(ctx, cells)
 	}
-	return begin[T](ctx, g, cells, t, min(max(g.options.Now().Sub(since), 0), g.options.Timeout/2))
+	return begin[T](ctx, g, cells, t, g.passed(since))
 }
 
 func begin[T any](ctx context.Context, g *Gatherer, cells int, t *turn, waited time.Duration) *Request[T] {
 	ctx, cancel := context.WithCancel(ctx)
-	return &Request[T]{ctx: ctx, cancel: cancel, g: g, budget: g.newBudget(waited), turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(pause)}
+	return &Request[T]{ctx: ctx, cancel: cancel, g: g, has: g.options.Timeout - waited, turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(pause)}
 }
 
 // Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
@@ -79,7 +87,7 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 			}
 			r.replies <- one
 		}()
-		one.answer = askOne(r.ctx, r.g, r.budget, start, cell, ask)
+		one.answer = askOne(r.ctx, r.g, r.has, start, cell, ask)
 		one.panics = nil
 	}()
 }

@@ -115,9 +115,9 @@ func TestATurnIsNotWaitedForForEver(t *testing.T) {
 	})
 }
 
-// TestWhatPassedComesOffTheTime of the cells, but half of it at most.
+// TestWhatPassedComesOffTheTime of the cells, unless it is more than a quarter.
 func TestWhatPassedComesOffTheTime(t *testing.T) {
-	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, time.Hour: timeout / 2} {
+	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, timeout / 4: timeout / 4 * 3, timeout/4 + 1: timeout, time.Hour: timeout} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs, up)
 			g := c.gatherer(0)
@@ -130,13 +130,14 @@ func TestWhatPassedComesOffTheTime(t *testing.T) {
 	}
 }
 
-func TestABudgetIsForAllRequestsTogether(t *testing.T) {
+// TestEachAnswerHasItsTime: a cell that answers in time is well, however often it is asked for one request.
+func TestEachAnswerHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(6*time.Second), slow(time.Second))
 		g := c.gatherer(0)
 		r := gather.Begin[[]wire.Service](t.Context(), g, len(c.cells))
 		defer r.End()
-		ask := func() []string {
+		for range 3 {
 			answers := make([]gather.Answer[[]wire.Service], len(c.cells))
 			for i, cell := range c.cells {
 				r.Ask(i, cell, services)
@@ -146,14 +147,8 @@ func TestABudgetIsForAllRequestsTogether(t *testing.T) {
 					answers[i] = answer
 				}
 			}
-			return states(answers)
+			check(t, []string{isUp, isUp}, states(answers))
 		}
-		check(t, []string{isUp, isUp}, ask())
-		start := time.Now()
-		check(t, []string{isHung, isUp}, ask())
-		check(t, 4*time.Second, time.Since(start))
-		check(t, []string{isHung, isUp}, ask())
-		check(t, 5*time.Second, time.Since(start))
 	})
 }
 
@@ -232,18 +227,14 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// TestACellThatWasAskedLate is down for that request, and not for others.
+// TestACellThatWasAskedLate has its time all the same.
 func TestACellThatWasAskedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(slow(timeout*6/10), up)
+		c := newCloud(slow(timeout*9/10), up)
 		g := c.gatherer(time.Minute)
 		ctx := g.Came(t.Context())
 		time.Sleep(timeout / 2)
-		check(t, []string{isHung, isUp}, states(c.all(ctx, g)))
-		check(t, []string{isUp, isUp}, states(c.all(t.Context(), g)))
-		for _, s := range g.States() {
-			check(t, gather.OK, s.State)
-		}
+		check(t, []string{isUp, isUp}, states(c.all(ctx, g)))
 	})
 }
 

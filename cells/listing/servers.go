@@ -4,10 +4,8 @@ package listing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -36,7 +34,7 @@ type Result struct {
 // Servers lists the servers of the cells. A query that means nothing is a *wire.Error; another error is the end of ctx. What cells
 // do wrong is in Down.
 //
-// Each cell has the gatherer's Timeout for all its batches together. While one is silent the list is made without it, with all that that needs of
+// Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is made without it, with all that that needs of
 // the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
 // a batch of each cell.
 func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery) (last Result, err error) {
@@ -151,7 +149,7 @@ func (l *list) fetch(from []*source) {
 		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.ServerPage, error) {
 			page, err := c.Servers(ctx, q)
 			if err != nil {
-				return wire.ServerPage{}, understood(err)
+				return wire.ServerPage{}, cellclient.Understood(err)
 			}
 			// The source does not change while it is asked.
 			if err := l.order.check(page, s, q.Limit); err != nil {
@@ -174,16 +172,6 @@ func (s *source) answered(l *list, a gather.Answer[wire.ServerPage]) {
 	}
 	s.asked = false
 	s.take(a.Value)
-}
-
-// understood makes a broken answer of a refusal: the query is right, so a cell that does not take it is none that can be listed. Whom the cell does
-// not let in is another matter.
-func understood(err error) error {
-	var refusal *wire.Error
-	if errors.As(err, &refusal) && refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
-		return &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: errors.New("it refused a query that it should take: " + err.Error())}
-	}
-	return err
 }
 
 // take keeps a page that was checked.

@@ -139,7 +139,8 @@ func (s *Service) fromCells(ctx context.Context, project string, before apidb.Co
 		return c, fmt.Errorf("reading the build requests of project %s: %w", project, err)
 	}
 	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (wire.Usage, error) {
-		return client.Usage(ctx, project)
+		used, err := client.Usage(ctx, project)
+		return used, cellclient.Understood(err)
 	})
 	down := map[string]bool{}
 	var downUUIDs []string

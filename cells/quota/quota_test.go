@@ -41,6 +41,7 @@ type world struct {
 	store    *sqlite.Store
 	cells    []apidb.Cell
 	uses     map[string]*wire.Usage // by name of the cell; nil: it is down
+	refuses  bool                   // what is down answers that the question is wrong
 	placed   string                 // what Placement answers; "": it is down
 	asked    atomic.Int64           // requests to cells
 	log      bytes.Buffer
@@ -86,6 +87,11 @@ func (w *world) answer(r *http.Request) (*http.Response, error) {
 	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == wire.OnlyUsage:
 		w.asked.Add(1)
 		use := w.uses[r.URL.Host]
+		if use == nil && w.refuses {
+			refusal := reply(`{"code":"bad_request","message":"no"}`)
+			refusal.StatusCode = http.StatusBadRequest
+			return refusal, nil
+		}
 		if use == nil {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
@@ -166,9 +172,10 @@ func usage(n int64) wire.Usage {
 
 // TestUsage: it is the same whatever is down.
 func TestUsage(t *testing.T) {
-	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
+	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell1 refuses": {"cell1"}, "cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t)
+			w.refuses = strings.HasSuffix(name, "refuses")
 			w.has(1, 0)
 			w.has(3, 1)
 			w.has(2, 2)

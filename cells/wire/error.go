@@ -27,6 +27,7 @@ const (
 	CodeUnauthorized Code = "unauthorized" // 401
 	CodeForbidden    Code = "forbidden"    // 403
 	CodeNotFound     Code = "not_found"    // 404
+	CodeNoCall       Code = "no_call"      // 404: the cell has no such call, as it is of another version
 	CodeConflict     Code = "conflict"     // 409: the state of the server does not allow it
 	CodeExists       Code = "exists"       // 409: another server has this uuid
 	CodeInUse        Code = "in_use"       // 409: servers need it
