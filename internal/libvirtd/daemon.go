@@ -21,12 +21,11 @@ import (
 
 // Daemon is a running private daemon. Its methods may be called from any goroutine.
 type Daemon struct {
-	layout      layout
-	logger      zerolog.Logger
-	lock        *os.File
-	process     *os.Process
-	namespace   *os.File // of its mounts, nil if it shares ours
-	mountPoints []string // directories that only exist as mount points for it
+	layout    layout
+	logger    zerolog.Logger
+	lock      *os.File
+	process   *os.Process
+	namespace *os.File // of its mounts, nil if it shares ours
 
 	done    chan struct{}
 	exit    error // why the process ended; valid after done
@@ -149,9 +148,6 @@ func (d *Daemon) release() {
 	d.released.Do(func() {
 		for _, p := range d.layout.temporary() {
 			_ = os.Remove(p)
-		}
-		for _, p := range d.mountPoints {
-			_ = os.Remove(p) // only if empty: somebody else may use it by now
 		}
 		if d.namespace != nil {
 			_ = d.namespace.Close()

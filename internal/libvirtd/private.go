@@ -136,12 +136,10 @@ func (d *Daemon) start(ctx context.Context, binary string, o Options) error {
 	if !d.layout.privileged {
 		return d.launch(d.command(ctx, binary, o, nil))
 	}
-	targets, err := mountPoints(d.layout.binds())
-	d.mountPoints = targets
-	if err != nil {
+	if err := mountPoints(d.layout.binds()); err != nil {
 		return fmt.Errorf("private libvirt daemon: %w", err)
 	}
-	err = d.launch(d.command(ctx, binary, o, d.layout.binds()))
+	err := d.launch(d.command(ctx, binary, o, d.layout.binds()))
 	if errors.Is(err, syscall.EPERM) {
 		d.logger.Warn().Err(err).Msg("This user may not make a mount namespace (CAP_SYS_ADMIN). " +
 			"The libvirt daemon works with /run/libvirt, /var/lib/libvirt and /etc/libvirt of this machine itself. " +
@@ -237,17 +235,13 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 	}
 }
 
-// mountPoints makes the targets that do not exist, and returns those that it made.
-func mountPoints(binds [][2]string) ([]string, error) {
-	var made []string
+// mountPoints makes the targets that do not exist. They stay: another daemon may have mounted something there meanwhile, in a namespace of its own, where
+// it would go with the directory.
+func mountPoints(binds [][2]string) error {
 	for _, b := range binds {
-		if _, err := os.Stat(b[1]); err == nil {
-			continue
-		}
 		if err := os.MkdirAll(b[1], 0o755); err != nil {
-			return made, fmt.Errorf("making the mount point %s: %w", b[1], err)
+			return fmt.Errorf("making the mount point %s: %w", b[1], err)
 		}
-		made = append(made, b[1])
 	}
-	return made, nil
+	return nil
 }
