@@ -85,37 +85,6 @@ func TestCellAdminSocket(t *testing.T) {
 	}
 }
 
-// TestCellMetricsAddress: without a host it is loopback; one that cannot be had is an error that names the key, since somebody asked for it.
-func TestCellMetricsAddress(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := taken.Addr().String()
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := watchCell(t.TempDir(), "cell1", ":"+port, newWatchedCell(t))
-	if _, err := serveWatched(t.Context(), w, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "cell.metrics_listen") {
-		t.Errorf("a taken address: %v", err)
-	}
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
-	stop, err := serveWatched(t.Context(), w, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := page(t, "tcp", address, "/healthz"); got != "alive\n" {
-		t.Errorf("healthz says %q", got)
-	}
-	stop()
-	if _, err := net.Dial("tcp", address); err == nil {
-		t.Error("the address answers after the end")
-	}
-}
-
 // TestCellAdminSocketName: no name of a cell leads out of the directory.
 func TestCellAdminSocketName(t *testing.T) {
 	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {

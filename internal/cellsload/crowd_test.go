@@ -3,13 +3,10 @@
 package cellsload
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -82,24 +79,11 @@ func (a *asker) crowd(ctx context.Context, c crowd) outcome {
 	return o
 }
 
-// startClients runs this test binary again, to be the clients: what they do with answers is not to be in the way of the API.
+// startClients has a process of their own be the clients: what they do with answers is not to be in the way of the API.
 func (w *world) startClients() {
 	w.t.Helper()
-	self, err := os.Executable()
-	check(w.t, err)
-	cmd := exec.Command(self) //nolint:noctx // it ends when its standard input does
-	cmd.Env = append(os.Environ(), clientsEnv+"=yes")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	check(w.t, err)
-	out, err := cmd.StdoutPipe()
-	check(w.t, err)
-	check(w.t, cmd.Start())
-	w.t.Cleanup(func() {
-		_ = in.Close()
-		check(w.t, cmd.Wait())
-	})
-	w.orders, w.outcomes = json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))
+	_, in, out := w.again(clientsEnv + "=yes")
+	w.orders, w.outcomes = json.NewEncoder(in), json.NewDecoder(out)
 }
 
 // crowd has clients send requests to the API that serves now.

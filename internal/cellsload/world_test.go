@@ -75,25 +75,32 @@ func newWorld(t *testing.T, m model) *world {
 	return w
 }
 
-// startCells runs this test binary again, to serve cells: see TestMain.
-func (w *world) startCells(names []string) {
+// again runs this test binary once more, with something in its environment that TestMain looks at. The process ends when its standard input does.
+func (w *world) again(env ...string) (*os.Process, io.Writer, *bufio.Reader) {
 	w.t.Helper()
 	self, err := os.Executable()
 	check(w.t, err)
 	cmd := exec.Command(self) //nolint:noctx // it ends when its standard input does
-	cmd.Env = append(os.Environ(), serveEnv+"="+w.dir, "CELLSLOAD_CELLS="+strings.Join(names, ","))
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	check(w.t, err)
 	out, err := cmd.StdoutPipe()
 	check(w.t, err)
 	check(w.t, cmd.Start())
-	w.elsewhere = cmd.Process
 	w.t.Cleanup(func() {
 		_ = in.Close()
 		check(w.t, cmd.Wait())
 	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+	return cmd.Process, in, bufio.NewReader(out)
+}
+
+// startCells has a process of their own serve cells.
+func (w *world) startCells(names []string) {
+	w.t.Helper()
+	process, _, out := w.again(serveEnv+"="+w.dir, "CELLSLOAD_CELLS="+strings.Join(names, ","))
+	w.elsewhere = process
+	if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
 		w.t.Fatalf("the process of the cells said %q: %v", line, err)
 	}
 }

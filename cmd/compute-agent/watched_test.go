@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// TestMetricsAddress: without a host it is loopback; one that cannot be had is an error that names the key, since somebody asked for it; nothing answers
+// there after the end.
+func TestMetricsAddress(t *testing.T) {
+	for key, watch := range map[string]func(*testing.T, string) watched{
+		"placement_metrics.listen": func(t *testing.T, listen string) watched {
+			var cfg config.Config
+			cfg.Agent.RuntimeDir, cfg.PlacementMetrics.Listen = t.TempDir(), listen
+			return watchPlacement(&cfg, newServer(t))
+		},
+		"cell.metrics_listen": func(t *testing.T, listen string) watched {
+			return watchCell(t.TempDir(), "cell1", listen, newWatchedCell(t))
+		},
+	} {
+		t.Run(key, func(t *testing.T) {
+			taken, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			address := taken.Addr().String()
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := watch(t, ":"+port)
+			if _, err := serveWatched(t.Context(), w, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), key) {
+				t.Errorf("a taken address: %v", err)
+			}
+			if err := taken.Close(); err != nil {
+				t.Fatal(err)
+			}
+			stop, err := serveWatched(t.Context(), w, zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(page(t, "tcp", address, "/metrics"), "# TYPE ") {
+				t.Error("there are no metrics")
+			}
+			stop()
+			if _, err := net.Dial("tcp", address); err == nil {
+				t.Error("the address answers after the end")
+			}
+		})
+	}
+}
+
+func TestOnLoopback(t *testing.T) {
+	for given, want := range map[string]string{":9808": "127.0.0.1:9808", "192.0.2.1:9808": "192.0.2.1:9808", "[::1]:9808": "[::1]:9808", "localhost:1": "localhost:1"} {
+		if got := onLoopback(given); got != want {
+			t.Errorf("metrics for %s are served on %s, not on %s", given, got, want)
+		}
+	}
+}
