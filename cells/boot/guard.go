@@ -147,11 +147,7 @@ func (d *Difference) count(ctx context.Context, g *gather.Gatherer, cell apidb.C
 	if len(mappings) == 0 {
 		return nil
 	}
-	uuids := make([]string, 0, len(mappings))
-	for _, m := range mappings {
-		uuids = append(uuids, m.InstanceUUID)
-	}
-	states, err := statesOf(ctx, g, cell, uuids)
+	states, err := statesOf(ctx, g, cell, uuidsOf(mappings))
 	if err != nil {
 		return err
 	}

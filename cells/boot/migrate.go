@@ -83,10 +83,7 @@ func migrateCell(ctx context.Context, store apidb.Store, g *gather.Gatherer, cel
 		if len(mappings) == 0 {
 			return nil
 		}
-		uuids := make([]string, 0, len(mappings))
-		for _, m := range mappings {
-			uuids = append(uuids, m.InstanceUUID)
-		}
+		uuids := uuidsOf(mappings)
 		states, err := statesOf(ctx, g, cell, uuids)
 		if err != nil {
 			if ctx.Err() != nil {

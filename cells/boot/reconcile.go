@@ -222,13 +222,9 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 	if len(mappings) == comparePage {
 		next = mappings[len(mappings)-1].ID
 	}
-	uuids := make([]string, 0, len(mappings))
-	for _, m := range mappings {
-		uuids = append(uuids, m.InstanceUUID)
-	}
 	var differ []apidb.Mapping
-	if len(uuids) > 0 {
-		states, statesErr := s.states(ctx, cell, uuids)
+	if len(mappings) > 0 {
+		states, statesErr := s.states(ctx, cell, uuidsOf(mappings))
 		differ, err = differing(cell, mappings, states), statesErr
 	}
 	// Once more, because a deletion writes in two places: what differs still is not under way.
@@ -263,10 +259,7 @@ func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]wire
 
 // stillDiffering are those whose flag, read anew after the cell was asked anew, is not what it says.
 func (s *Service) stillDiffering(ctx context.Context, cell apidb.Cell, before []apidb.Mapping) ([]apidb.Mapping, error) {
-	uuids := make([]string, 0, len(before))
-	for _, m := range before {
-		uuids = append(uuids, m.InstanceUUID)
-	}
+	uuids := uuidsOf(before)
 	states, err := s.states(ctx, cell, uuids)
 	if err != nil {
 		return nil, err
@@ -299,6 +292,15 @@ func (s *Service) correct(ctx context.Context, cell apidb.Cell, differ []apidb.M
 		}))
 	}
 	return errors.Join(errs...)
+}
+
+// uuidsOf are the servers of mappings.
+func uuidsOf(mappings []apidb.Mapping) []string {
+	uuids := make([]string, 0, len(mappings))
+	for _, m := range mappings {
+		uuids = append(uuids, m.InstanceUUID)
+	}
+	return uuids
 }
 
 // states asks a cell what became of servers, by uuid.

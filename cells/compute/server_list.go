@@ -28,11 +28,12 @@ func (a *API) listServers(x *exchange, detail bool) error {
 		return err
 	}
 	view := x.newServerView(x.who.Project)
-	body := x.listBody(l, view, page{})
-	if !l.nothing && l.limit > 0 {
-		if err := a.page(x, l, func(p page) { body = x.listBody(l, view, p) }); err != nil {
-			return err
-		}
+	if l.nothing || l.limit <= 0 {
+		return x.json(http.StatusOK, x.listBody(l, view, page{}))
+	}
+	var body *object
+	if err := a.page(x, l, func(p page) { body = x.listBody(l, view, p) }); err != nil {
+		return err
 	}
 	return x.json(http.StatusOK, body)
 }
