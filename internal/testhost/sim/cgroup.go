@@ -84,11 +84,11 @@ func (h hierarchy) groupOf(text string) string {
 }
 
 // members is the file that lists the members of a group, and adds one that is written to it. That is a thread in version 1, a process in version 2.
-func (h hierarchy) members() (file string, self int) {
+func (h hierarchy) members() string {
 	if h.Version == 1 {
-		return "tasks", unix.Gettid()
+		return "tasks"
 	}
-	return "cgroup.procs", os.Getpid()
+	return "cgroup.procs"
 }
 
 // makeGroup makes a group at the top of the hierarchy that is known to have an owner as long as the returned file is open, in whatever process:

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -84,36 +84,53 @@ func keepOpen(f *os.File) (int, error) {
 }
 
 // enter gives the calling thread a namespace of control groups in which these are the topmost, so that what the kernel says in /proc/PID/cgroup of a guest
-// fits what is mounted: libvirt finds its guests by that after it was restarted. The thread itself is in its old groups again in the end, with
+// fits what is mounted: libvirt finds its guests by that after it was restarted. The thread itself is in its former groups again in the end, with
 // whatever limits they have, and keeps these free of all but guests: version 2 has no group with both processes and controllers for those below.
 // The thread must be locked to the goroutine.
-func (g *ownGroups) enter() error {
+func (g *ownGroups) enter() (err error) {
 	before, err := os.ReadFile("/proc/thread-self/cgroup")
 	if err != nil {
 		return err
 	}
-	move := func(h hierarchy, dir string) error {
-		file, self := h.members()
-		return os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(self)), 0)
+	// The files by which the thread leaves are opened before it has the new namespace. Where version 2 is mounted with nsdelegate, as systemd does,
+	// no process may be moved across the border of a namespace, and the kernel takes the one in which the file was opened (cgroup_namespaces(7),
+	// cgroups(7); since Linux 5.16 and what was backported of it for CVE-2021-4197).
+	var enter, leave []*os.File
+	defer func() {
+		for _, f := range slices.Concat(enter, leave) {
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			err = fmt.Errorf("control groups of its own: %w", err)
+		}
+	}()
+	for _, own := range g.Of {
+		if own.Lock < 0 {
+			continue
+		}
+		for dir, files := range map[string]*[]*os.File{own.dir(g.Name): &enter, own.Hierarchy.groupOf(string(before)): &leave} {
+			f, err := os.OpenFile(filepath.Join(dir, own.Hierarchy.members()), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			*files = append(*files, f)
+		}
 	}
+	err = move(enter)
+	if err == nil {
+		err = unix.Unshare(unix.CLONE_NEWCGROUP)
+	}
+	return errors.Join(err, move(leave))
+}
+
+// move puts this process, and in version 1 this thread alone, into the groups whose lists of members are open. It tries each.
+func move(members []*os.File) error {
 	var errs []error
-	for _, own := range g.Of {
-		if own.Lock >= 0 {
-			errs = append(errs, move(own.Hierarchy, own.dir(g.Name)))
-		}
+	for _, f := range members {
+		_, err := f.WriteString("0") // the writer
+		errs = append(errs, err)
 	}
-	if errors.Join(errs...) == nil {
-		errs = append(errs, unix.Unshare(unix.CLONE_NEWCGROUP))
-	}
-	for _, own := range g.Of {
-		if own.Lock >= 0 {
-			errs = append(errs, move(own.Hierarchy, own.Hierarchy.groupOf(string(before))))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("control groups of its own: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // begin makes this process the keeper in a namespace of its control groups. It is this program once more, because a namespace of that kind is entered by
