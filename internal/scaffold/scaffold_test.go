@@ -8,12 +8,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/systemd/systemdtest"
 )
 
 // TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it requires, and installed so that an agent
@@ -57,14 +58,6 @@ func TestNamesOfAllLengths(t *testing.T) {
 // verifyUnit has systemd read the agent's service with the drop-in, with all that it warns of as an error.
 func verifyUnit(t *testing.T, root string, p Params) {
 	t.Helper()
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("systemd-analyze is missing, so the drop-in cannot be checked; run: apt-get install systemd")
-		}
-		t.Log("THE DROP-IN IS NOT CHECKED: systemd-analyze is missing; run: apt-get install systemd")
-		return
-	}
 	units := filepath.Join(root, "usr/lib/systemd/system")
 	service, err := os.ReadFile(filepath.Join(repository, "systemd/units/compute-agent.service"))
 	if err != nil {
@@ -75,20 +68,15 @@ func verifyUnit(t *testing.T, root string, p Params) {
 	if err := os.WriteFile(unit, service, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	verify := func() ([]byte, error) {
-		cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
-		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+units+":")
-		return cmd.CombinedOutput()
-	}
-	if out, err := verify(); err != nil || len(out) != 0 {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	if out := systemdtest.Verify(t, units, unit); out != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	// It is read at all: a mistake in it is noticed.
 	dropIn := filepath.Join(unit+".d", p.Binary()+".conf")
 	if err := os.WriteFile(dropIn, []byte("[Service]\nNonsense=yes\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := verify(); !bytes.Contains(out, []byte("Nonsense")) {
+	if out := systemdtest.Verify(t, units, unit); !strings.Contains(out, "Nonsense") {
 		t.Errorf("systemd does not read %s: %s", dropIn, out)
 	}
 }
