@@ -80,6 +80,9 @@ func printInfo(w io.Writer, d Driver) int {
 	return 0
 }
 
+// exUsage is EX_USAGE of sysexits.h. 2 is for crashes: a Go program that panics exits with it.
+const exUsage = 64
+
 func explain(w io.Writer, d Driver) int {
 	info := d.Info()
 	_, _ = fmt.Fprintf(w, `This is the virt driver %q (version %s), a plugin of compute-agent. It does not run by itself:
@@ -87,7 +90,7 @@ the agent starts it when its configuration has a table [drivers.%s].
 
   %s --info    prints who it is and what configuration it takes, as JSON
 `, info.Name, info.Version, info.Name, filepath.Base(os.Args[0]))
-	return 2
+	return exUsage
 }
 
 // capabilities names the optional interfaces that a driver implements.

@@ -23,7 +23,7 @@ func TestStartedByHandItExplainsItself(t *testing.T) {
 	cmd.Env = append(os.Environ(), partKey+"=driver")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("[drivers.test]")) {
+	if !errors.As(err, &exit) || exit.ExitCode() != 64 || !bytes.Contains(out, []byte("[drivers.test]")) {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -147,6 +147,9 @@ func TestServiceContract(t *testing.T) {
 				t.Errorf("%s lacks %q", unit, line)
 			}
 		}
+		if strings.HasSuffix(unit, ".service") && !strings.Contains(string(content), "\nRestartPreventExitStatus=3 64 78\n") {
+			t.Errorf("%s must be restarted after every exit status but 3, 64 and 78: a crash of a Go program is 2", unit)
+		}
 		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process", "DynamicUser=yes"} {
 			if strings.Contains(string(content), forbidden) {
 				t.Errorf("%s has %q", unit, forbidden)

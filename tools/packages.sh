@@ -23,7 +23,7 @@ bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
   echo "usage: packages.sh run|test|bench|conformance" >&2
-  exit 2
+  exit 64
   ;;
 esac
 

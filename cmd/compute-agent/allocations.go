@@ -44,8 +44,8 @@ func newAllocationsAudit() *cobra.Command {
 			"--consumer; it has gone from the list, and the allocation was written, at least --min-age ago; and nobody writes to the\n" +
 			"consumer meanwhile. What the consumer holds on other hosts and on shared storage stays. A migration's consumer is\n" +
 			"never deleted unless it is named. If any driver or Placement cannot tell, nothing is written.\n\n" +
-			"Exit codes: 0 nothing (more) is found; 1 something is found that is still there, or it failed; 2 wrong usage or configuration;\n" +
-			"3 refused, since somebody who must be asked could not tell.",
+			"Exit codes: 0 nothing (more) is found; 1 something is found that is still there, or it failed; 3 refused, since somebody who must be asked\n" +
+			"could not tell; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkAudit(cmd, &req); err != nil {
 				return err
@@ -95,8 +95,8 @@ func newAllocationsHeal() *cobra.Command {
 			"provider, and whose it is. What a consumer holds is never changed: amounts that differ are reported by `allocations audit`.\n" +
 			"A guest that holds something elsewhere is left out, since it may be on its way. Whether there is room is for Placement to say.\n" +
 			"Where no agent runs, the drivers are started for it and ended again.\n\n" +
-			"Exit codes: 0 every guest holds something; 1 some do not, or it failed; 2 wrong usage or configuration; 3 refused, since somebody\n" +
-			"who must be asked could not tell.",
+			"Exit codes: 0 every guest holds something; 1 some do not, or it failed; 3 refused, since somebody who must be asked could\n" +
+			"not tell; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.audit(cmd, render.Healed, audit.Report.Accounted,
 				func(ctx context.Context, c *control.Client) (audit.Report, error) { return c.HealAllocations(ctx, req) },

@@ -120,7 +120,8 @@ func newCellsOnlineMigrations() *cobra.Command {
 			"the cells are asked about. Until then such a server counts as living when its cell is down. The compute API may run\n" +
 			"meanwhile; running it again is safe. A cell that is down does not keep the others from being done.\n\n" +
 			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
-			"0 (this is no failure); 2 it failed, or a cell could not be asked, and what was done before stays.",
+			"0 (this is no failure); 70 it failed, or a cell could not be asked, and what was done before stays; 64 and 78 as of all\n" +
+			"commands.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
@@ -143,7 +144,7 @@ func newCellsOnlineMigrations() *cobra.Command {
 			}
 			switch {
 			case err != nil || shown != nil:
-				return &exitError{exitMigrationFailed, errors.Join(err, shown)}
+				return migrationFailed(errors.Join(err, shown))
 			case limited && report.Migrated > 0:
 				return &exitError{code: exitMigratedSome}
 			}

@@ -30,7 +30,8 @@ func newConfigCheck() *cobra.Command {
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
 		Long: "Check the configuration as the daemon would read it, the provider.yaml and policy files too. Prints what differs from the defaults\n" +
 			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
-			"and keys that are not there. The exit code is 2 if something is.\n" +
+			"and keys that are not there. The exit code is 78 if\n" +
+			"something is wrong, and 1 if a file is not there or cannot be read.\n" +
 			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, and ended again. That the configuration\n" +
 			"fits to the machine is seen by `compute-agent plan --reshape`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +40,7 @@ func newConfigCheck() *cobra.Command {
 				return err
 			}
 			if missing := cfg.MissingFiles(); missing != nil {
-				err = errors.Join(err, &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, missing)})
+				err = errors.Join(err, fmt.Errorf("%w:\n%w", config.ErrInvalid, missing))
 			}
 			providers, err := checkProviders(cfg, errors.Join(err, checkPolicies(cfg, newLogger(cfg, cmd.ErrOrStderr()))))
 			if err != nil {
@@ -100,7 +101,7 @@ func refusedByDrivers(drivers []agent.DriverCheck) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))}
+	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
 // checkPolicies reads the files of rules, Placement's and the compute API's. What has no effect is logged.
@@ -122,7 +123,7 @@ func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &exitError{code: exitUsage, err: fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))}
+	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
 // providersView is what the provider.yaml files say.
@@ -138,9 +139,6 @@ type providersView struct {
 func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
 	view := providersView{Directory: cfg.ProviderConfigDir(), Files: []string{}, Entries: []providerconfig.Entry{}, Warnings: []providerconfig.Warning{}}
 	read, warnings, err := providerconfig.Load(view.Directory)
-	if err != nil {
-		err = &exitError{code: exitUsage, err: err}
-	}
 	if err := errors.Join(invalid, err); err != nil {
 		return view, err
 	}

@@ -24,14 +24,17 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// Exit codes of all commands.
+// Exit codes of all commands. 2 is none of them: a Go program that crashes exits with it, and systemd must restart that one. The
+// units name those after which a restart cannot help, so a failure that may pass, such as a disk that is not mounted yet, is 1.
 const (
 	exitDone    = 0
 	exitFailed  = 1
-	exitUsage   = 2 // wrong usage or configuration
-	exitProtect = 3 // refused, to protect data
+	exitProtect = 3  // refused, to protect data
+	exitUsage   = 64 // wrong usage: EX_USAGE of sysexits.h
+	exitConfig  = 78 // invalid configuration: EX_CONFIG
 )
 
 func main() {
@@ -109,10 +112,18 @@ func exitCode(err error) int {
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // somebody else's database
 		return exitProtect
-	case errors.Is(err, config.ErrInvalid), errors.Is(err, placement.ErrConfig), errors.Is(err, cells.ErrConfig):
+	case config.OnlyFlags(err):
 		return exitUsage
+	case invalid(err) && !config.Unreadable(err):
+		return exitConfig
 	}
 	return exitFailed
+}
+
+// invalid reports whether the configuration is at fault.
+func invalid(err error) bool {
+	return errors.Is(err, config.ErrInvalid) || errors.Is(err, providerconfig.ErrInvalid) ||
+		errors.Is(err, placement.ErrConfig) || errors.Is(err, cells.ErrConfig)
 }
 
 func newRoot() *cobra.Command {

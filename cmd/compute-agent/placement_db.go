@@ -14,12 +14,21 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Exit codes of `placement db online-data-migrations`, which scripts know from placement-manage, beside exitDone: nothing is
-// left to do.
+// Exit codes of `online-data-migrations`, beside exitDone: nothing is left to do. Scripts know 0 and 1 from placement-manage, and
+// take every other code as a failure.
 const (
-	exitMigratedSome    = 1 // some were done and more may be left: run it again
-	exitMigrationFailed = 2
+	exitMigratedSome    = 1  // some were done and more may be left: run it again
+	exitMigrationFailed = 70 // EX_SOFTWARE of sysexits.h, since 1 is taken
 )
+
+// migrationFailed gives an error of a migration an exit code other than exitMigratedSome.
+func migrationFailed(err error) error {
+	code := exitCode(err)
+	if code == exitFailed {
+		code = exitMigrationFailed
+	}
+	return &exitError{code, err}
+}
 
 func newPlacementDB() *cobra.Command {
 	return group("db", "Look after the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations())
@@ -158,7 +167,7 @@ func newDBOnlineMigrations() *cobra.Command {
 			"and is shown nowhere. Our servers may run meanwhile; running it again is safe. The schema is brought up to date first,\n" +
 			"as by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
 			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
-			"0 (this is no failure); 2 it failed, and what was done before stays.",
+			"0 (this is no failure); 70 it failed, and what was done before stays; 64 and 78 as of all commands.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
@@ -166,11 +175,11 @@ func newDBOnlineMigrations() *cobra.Command {
 			}
 			cfg, err := opts.placementConfig()
 			if err != nil {
-				return &exitError{exitMigrationFailed, err}
+				return migrationFailed(err)
 			}
 			missing, made, err := placement.MigrateConsumers(cmd.Context(), cfg, most)
 			if err != nil && made == 0 && missing == 0 {
-				return &exitError{exitMigrationFailed, err}
+				return migrationFailed(err)
 			}
 			done := []migrationView{{"create_incomplete_consumers", missing, made}}
 			var shown error
@@ -181,9 +190,9 @@ func newDBOnlineMigrations() *cobra.Command {
 			}
 			switch {
 			case err != nil:
-				return &exitError{exitMigrationFailed, err}
+				return migrationFailed(err)
 			case shown != nil:
-				return &exitError{exitMigrationFailed, shown}
+				return migrationFailed(shown)
 			case limited && made > 0:
 				return &exitError{code: exitMigratedSome}
 			}

@@ -30,8 +30,9 @@ func newPlacementMigrate() *cobra.Command {
 			"A database that OpenStack Placement made is adopted when something has to move (`placement db upgrade`), and can be used\n" +
 			"by it afterwards. What has to move is found out on a copy, in the directory that TMPDIR names; without anything to move,\n" +
 			"and with --dry-run, the database is not touched.\n\n" +
-			"Exit codes: 0 done, or nothing needs to move; 1 some node failed; 2 wrong usage or configuration; 3 refused: an agent runs, a Placement\n" +
-			"service has the database open, its tables are of another version, or a reshape does not pass the checks.",
+			"Exit codes: 0 done, or nothing needs to move; 1 some node failed; 3 refused: an agent runs, a Placement\n" +
+			"service has the database open, its tables are of another version, or a reshape does not pass the checks; 64 wrong usage;\n" +
+			"78 invalid configuration, or no such database.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case flags.database == "":

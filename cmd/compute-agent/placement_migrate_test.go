@@ -227,13 +227,13 @@ func TestMigrateRefuses(t *testing.T) {
 				t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
 			}
 		}
-		refused(exitUsage, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
-		refused(exitUsage, "is no file", dsn(s.dir), "--all-nodes")
+		refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
+		refused(exitConfig, "is no file", dsn(s.dir), "--all-nodes")
 		refused(exitUsage, "say which nodes", dsn(file))
 		refused(exitUsage, "say which nodes", dsn(file), "--all-nodes", "--node", "cn1")
 		refused(exitUsage, "--database is required", "", "--all-nodes")
-		refused(exitUsage, "there is no database", dsn(file+"x"), "--all-nodes")
-		refused(exitUsage, "not supported", "mysql://u:secret@h/placement", "--all-nodes")
+		refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
+		refused(exitConfig, "not supported", "mysql://u:secret@h/placement", "--all-nodes")
 		if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
 			t.Error("the database was written")
 		}

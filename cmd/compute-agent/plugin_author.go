@@ -32,8 +32,8 @@ func (e *examined) addConfig(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.config, "config", "", "`FILE` with the driver's own configuration, or for conf.d with a table [drivers.NAME.config]; TOML, or .json")
 }
 
-// options reads the files. What is wrong with them, or with the path, is wrong usage. A configuration that says whose it is must be
-// this driver's; a plugin that does not say its name has that told by the checks.
+// options reads the files. A path that leads nowhere is wrong usage, what is wrong with a file is invalid configuration. A configuration
+// that says whose it is must be this driver's; a plugin that does not say its name has that told by the checks.
 func (e *examined) options(ctx context.Context, path string) (drivertest.Options, error) {
 	opts := drivertest.Options{Path: path}
 	usage := func(err error) (drivertest.Options, error) { return opts, &exitError{exitUsage, err} }
@@ -51,7 +51,7 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 	if e.config != "" {
 		a, err := readAuthored(e.config)
 		if err != nil {
-			return usage(err)
+			return opts, err
 		}
 		opts.Config, opts.Args, opts.Env = a.config, a.args, a.env
 		named = append(named, e.config, a.driver)
@@ -59,7 +59,7 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 	if e.former != "" {
 		a, err := readAuthored(e.former)
 		if err != nil {
-			return usage(err)
+			return opts, err
 		}
 		opts.Former = a.config
 		named = append(named, e.former, a.driver)
@@ -83,7 +83,7 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 			said = report.Name
 		}
 		if name != said {
-			return &exitError{exitUsage, fmt.Errorf("the driver's configuration %s is that of another driver: it has the table [drivers.%s], and %s is the driver %q",
+			return &exitError{exitConfig, fmt.Errorf("the driver's configuration %s is that of another driver: it has the table [drivers.%s], and %s is the driver %q",
 				file, name, opts.Path, said)}
 		}
 	}

@@ -38,7 +38,8 @@ func newPluginTest() *cobra.Command {
 			"the root, if the driver knows such a shape.\n\n" +
 			"Of a driver that manages instances, those are tried with --instances only: the suite then makes some small ones on this machine,\n" +
 			"with made-up uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"The exit code is 0 if no check failed, 1 if one did or the command was interrupted, 2 if there was nothing to check.",
+			"The exit code is 0 if no check failed, 1 if one did or the command was interrupted, 64 if there was nothing to\n" +
+			"check, 78 if the file of --config is invalid or another driver's.",
 		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +

@@ -28,14 +28,14 @@ type authored struct {
 }
 
 // readAuthored reads a file in one of two forms: the driver's own keys (what is below [drivers.NAME.config]), or a file for conf.d with
-// a table [drivers.NAME]. Both may be TOML or, with the suffix .json, JSON.
+// a table [drivers.NAME]. Both may be TOML or, with the suffix .json, JSON. Its errors have exit codes.
 func readAuthored(file string) (authored, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return authored{}, fmt.Errorf("the driver's configuration: %w", err)
+		return authored{}, &exitError{exitUsage, fmt.Errorf("the driver's configuration: %w", err)}
 	}
 	wrong := func(err error) (authored, error) {
-		return authored{}, fmt.Errorf("the driver's configuration %s: %w", file, err)
+		return authored{}, &exitError{exitConfig, fmt.Errorf("the driver's configuration %s: %w", file, err)}
 	}
 	table, err := decodeTable(raw, filepath.Ext(file) == ".json")
 	if err != nil {

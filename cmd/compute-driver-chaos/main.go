@@ -14,7 +14,7 @@ import (
 func main() {
 	if err := chaos.Start(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "compute-driver-chaos:", err)
-		os.Exit(2)
+		os.Exit(64) // EX_USAGE
 	}
 	plugins.Serve(chaos.New())
 }

@@ -251,7 +251,7 @@ func TestItExplainsItself(t *testing.T) {
 		code      int
 		stderr    string
 	}{
-		"by hand":                 {nil, nil, 2, `virt driver "python" (version 2.0.0), a plugin of compute-agent. It does not run by itself`},
+		"by hand":                 {nil, nil, 64, `virt driver "python" (version 2.0.0), a plugin of compute-agent. It does not run by itself`},
 		"--info":                  {[]string{"--info"}, nil, 0, ""},
 		"without AutoMTLS":        {nil, []string{cookie, sockets}, 1, "PLUGIN_CLIENT_CERT holds no certificate: this plugin serves over mutual TLS only"},
 		"no directory of sockets": {nil, []string{cookie}, 1, "PLUGIN_UNIX_SOCKET_DIR is not set"},

@@ -52,3 +52,28 @@ func TestMissingFiles(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A file that cannot be read says nothing about the configuration: its disk may not be mounted yet.
+func TestUnreadableIsNotInvalid(t *testing.T) {
+	dir := t.TempDir()
+	missing, wrong := filepath.Join(dir, "missing.toml"), filepath.Join(dir, "wrong.toml")
+	if err := os.WriteFile(wrong, []byte("[agent]\nno_such_key = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environ := []string{}
+	for name, tc := range map[string]struct {
+		opts                  Options
+		unreadable, onlyFlags bool
+	}{
+		"a file that is not there":  {opts: Options{File: missing, Environ: environ}, unreadable: true},
+		"a key that does not exist": {opts: Options{File: wrong, Environ: environ}},
+		"a flag":                    {opts: Options{Root: dir, Environ: environ, Overrides: []Override{{Key: "agent.state_dir", Value: "relative", Flag: "--state-dir"}}}, onlyFlags: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(tc.opts)
+			if !errors.Is(err, ErrInvalid) || Unreadable(err) != tc.unreadable || OnlyFlags(err) != tc.onlyFlags {
+				t.Errorf("unreadable %v, only flags %v: %v", Unreadable(err), OnlyFlags(err), err)
+			}
+		})
+	}
+}

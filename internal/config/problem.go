@@ -5,6 +5,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -14,6 +16,19 @@ import (
 // ErrInvalid is wrapped by every error that Load and Validate return: the
 // configuration, not the machine, is at fault.
 var ErrInvalid = errors.New("invalid configuration")
+
+// Unreadable reports whether an error about the configuration comes of a file that could not be read, or is not there: its disk may
+// not be mounted yet, or fail. What such a file says is not known, so the configuration cannot be called invalid.
+func Unreadable(err error) bool {
+	var file *fs.PathError
+	return errors.As(err, &file)
+}
+
+// OnlyFlags reports whether an error of [Load] is about the command line and about nothing else.
+func OnlyFlags(err error) bool {
+	var problems Problems
+	return errors.As(err, &problems) && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Source.Kind != FromFlag })
+}
 
 // Kind says what sort of place a value came from.
 type Kind string

@@ -311,8 +311,8 @@ func TestRefusals(t *testing.T) {
 		check(t, os.WriteFile(s.config, append(content, "no_such_key = 1\n"...), 0o600))
 		p := s.run()
 		p.await(0, "no_such_key")
-		if code := p.exit(); code != 2 {
-			t.Errorf("exit code %d, want 2", code)
+		if code := p.exit(); code != 78 {
+			t.Errorf("exit code %d, want 78", code)
 		}
 	})
 	t.Run("no driver", func(t *testing.T) {
@@ -323,8 +323,8 @@ func TestRefusals(t *testing.T) {
 		check(t, os.WriteFile(s.config, []byte(before), 0o600))
 		p := s.run()
 		p.await(0, "no driver is configured")
-		if code := p.exit(); code != 2 {
-			t.Errorf("exit code %d, want 2", code)
+		if code := p.exit(); code != 78 {
+			t.Errorf("exit code %d, want 78", code)
 		}
 	})
 	t.Run("a port that is taken", func(t *testing.T) {
@@ -365,8 +365,8 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"nonsense"}, {"tree", "--output", "xml"}, {"tree", "--nonsense"}, {"status", "extra"}} {
-		if out, code := command(t, args...); code != 2 {
-			t.Errorf("%v: exit code %d, want 2\n%s", args, code, out)
+		if out, code := command(t, args...); code != 64 {
+			t.Errorf("%v: exit code %d, want 64\n%s", args, code, out)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func TestImpossibleAddresses(t *testing.T) {
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)
 		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")
-		if code != 2 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
+		if code != 78 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
 			t.Errorf("%s: it ended with %d and says: %s", dsn, code, said)
 		}
 	}

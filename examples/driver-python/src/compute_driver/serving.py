@@ -31,7 +31,7 @@ def serve(driver: Driver, stdout: int) -> NoReturn:
         sys.exit(_print_info(driver))
     if not handshake.started_by_agent():
         print(_EXPLANATION.format(d=driver, program=os.path.basename(sys.argv[0])), file=sys.stderr)
-        sys.exit(2)
+        sys.exit(os.EX_USAGE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the agent
     process.end_with_parent()
     process.set_name(driver.name)
