@@ -49,7 +49,7 @@ func TestUpgrade(t *testing.T) {
 	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) { // nobody knows that it is deleted
 		t.Errorf("before the migration there are %v", servers)
 	}
-	w.migrates(t, 2, "1")
+	w.migrates(t, 70, "1")
 	w.up(t)
 	w.migrates(t, 0, "2")
 	w.migrates(t, 0, "0")
