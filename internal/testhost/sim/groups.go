@@ -28,16 +28,11 @@ type ownGroups struct {
 type ownGroup struct {
 	Hierarchy hierarchy
 	// Top and Lock are the numbers of open files: the directory in which the group is, for when something else is mounted there, and its lock. -1 if
-	// the hierarchy lets nobody make groups: then it is shown as it is, and libvirt copes.
+	// no group can be made in the hierarchy, as in a container that has it read-only: libvirt does not see it then, and starts guests without it.
 	Top, Lock int
 }
 
-func (g ownGroup) dir(name string) string {
-	if g.Lock < 0 {
-		return g.Hierarchy.At
-	}
-	return filepath.Join(g.Hierarchy.At, name)
-}
+func (g ownGroup) dir(name string) string { return filepath.Join(g.Hierarchy.At, name) }
 
 // makeGroups makes the groups, after it removed those that killed simulations left behind.
 func makeGroups(name string) (_ *ownGroups, err error) {
@@ -158,14 +153,24 @@ func (g *ownGroups) hold() {
 	}
 }
 
-// mount shows the groups in a directory, as if they were all that there is.
+// mount shows the groups in a directory, as if they were all that there is, and unmounts the hierarchies that have none: libvirt finds in /proc/mounts
+// also what is mounted below another file system, and fails to start a guest where a hierarchy is read-only.
 func (g *ownGroups) mount(at string) error {
 	var below []ownGroup
 	for _, own := range g.Of {
-		if own.Hierarchy.At == cgroupRoot {
+		switch {
+		case own.Lock < 0:
+			if err := unix.Unmount(own.Hierarchy.At, unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmounting control groups: %s: %w", own.Hierarchy.At, err)
+			}
+		case own.Hierarchy.At == cgroupRoot:
 			return bind(own.dir(g.Name), at)
+		default:
+			below = append(below, own)
 		}
-		below = append(below, own)
+	}
+	if below == nil {
+		return nil
 	}
 	if err := syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_NOSUID, "mode=0755,size=1m"); err != nil {
 		return fmt.Errorf("mounting control groups: %w", err)
