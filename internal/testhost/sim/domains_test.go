@@ -172,3 +172,21 @@ func TestTheMachinesOwnDevices(t *testing.T) {
 		t.Error("the made-up node is in this machine's /dev")
 	}
 }
+
+// Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start guests, nor itself, where it finds file systems of huge pages
+// there in directories that are gone; systemd mounts one at /dev/hugepages.
+func TestNothingIsMountedInStaging(t *testing.T) {
+	s := start(t, testhost.SingleNode(), Options{Passthrough: true})
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(mounts), " /dev/vfio") && !strings.Contains(string(mounts), " /dev ") {
+		t.Fatalf("no /dev was made, so this test shows nothing:\n%s", mounts)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "/staging") {
+			t.Errorf("left behind: %s", line)
+		}
+	}
+}

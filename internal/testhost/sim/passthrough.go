@@ -88,10 +88,11 @@ func mirror(dir, without, staging string) error {
 			return fmt.Errorf("mirroring %s: %s: %w", dir, e.Name(), err)
 		}
 	}
-	if err := syscall.Mount(staging, dir, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+	if err := syscall.Mount(staging, dir, "", syscall.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("mirroring %s: %w", dir, err)
 	}
-	// Whoever removes the simulation's directory must not find this machine's devices in it.
+	// Where staging is below the directory, a copy of it was mirrored, too, with all that was in it by then. Nothing of it may be left: what removes the
+	// simulation's directory must not find this machine's devices in it, and libvirt does not start if it sees huge pages in a directory that is gone.
 	if err := syscall.Unmount(staging, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("putting %s away: %w", staging, err)
 	}
