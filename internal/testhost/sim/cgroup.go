@@ -111,10 +111,14 @@ func (h hierarchy) makeGroup(name string) (*os.File, error) {
 	}
 }
 
-// furnish gives a new group what it needs: CPUs in version 1 before anyone can enter it, and in version 2 those controllers that libvirt uses and would
-// get for itself at the top. Those that cannot be had libvirt does without.
+// furnish gives a new group what it needs: CPUs in version 1 before anything can enter it, and in version 2 those controllers that libvirt uses and would
+// get for itself at the top. libvirt does without those that cannot be had. Where the topmost group has processes, as in a container, none is asked for: some
+// can be had, and then no process can enter the new group.
 func (h hierarchy) furnish(dir string) error {
 	if h.Version == 2 {
+		if h.hasProcesses() {
+			return nil
+		}
 		for _, controller := range []string{"+cpu", "+cpuset", "+io", "+memory"} {
 			_ = os.WriteFile(filepath.Join(h.At, "cgroup.subtree_control"), []byte(controller), 0)
 		}
@@ -133,6 +137,16 @@ func (h hierarchy) furnish(dir string) error {
 		}
 	}
 	return nil
+}
+
+// hasProcesses reports whether the topmost group that is mounted has processes and is not the root of the hierarchy, which may have both processes and
+// controllers for the groups below.
+func (h hierarchy) hasProcesses() bool {
+	if _, err := os.Stat(filepath.Join(h.At, "cgroup.type")); err != nil {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(h.At, "cgroup.procs"))
+	return err != nil || len(text) > 0
 }
 
 // errOwned means that the simulation that made a control group is not over.

@@ -113,7 +113,7 @@ func TestWhatDomainsNeed(t *testing.T) {
 	}
 }
 
-// The emulator in front gives all arguments on, but for made-up devices.
+// The emulator in front passes all arguments on, without made-up devices, and reserves no memory.
 func TestTheEmulatorInFront(t *testing.T) {
 	realDir, dir := t.TempDir(), filepath.Join(t.TempDir(), "front")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
@@ -137,13 +137,17 @@ func TestTheEmulatorInFront(t *testing.T) {
 	}
 	given := []string{
 		"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"vfio-pci","id":"hostdev0","sysfsdev":"/sys/bus/mdev/devices/x"}`,
-		"-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-device", "vfio-pci,host=0000:84:01.0", "-S", "-device",
+		"-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-device", "vfio-pci,host=0000:84:01.0", "-S",
+		"-object", `{"qom-type":"memory-backend-ram","id":"pc.ram","size":8589934592}`, "-device",
 	}
 	out, err := exec.CommandContext(t.Context(), front, given...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-S", "-device", ""}
+	want := []string{
+		"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-S",
+		"-object", `{"qom-type":"memory-backend-ram","id":"pc.ram","size":8589934592,"reserve":false}`, "-device", "",
+	}
 	if diff := cmp.Diff(want, strings.Split(string(out), "\n")); diff != "" {
 		t.Error(diff)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -78,54 +77,48 @@ func keepOpen(f *os.File) (int, error) {
 	return number, errors.Join(err, f.Close())
 }
 
+// keeperGroup is the name of the group below the simulation's own in which version 2 has the keeper and the daemon.
+const keeperGroup = "keeper"
+
 // enter gives the calling thread a namespace of control groups in which these are the topmost, so that what the kernel says in /proc/PID/cgroup of a guest
-// fits what is mounted: libvirt finds its guests by that after it was restarted. The thread itself is in its former groups again in the end, with
-// whatever limits they have, and keeps these free of all but guests: version 2 has no group with both processes and controllers for those below.
+// fits what is mounted: libvirt finds its guests by that after it was restarted.
+//
+// In version 1 the thread is in its former groups again in the end, with whatever limits they have. In version 2 it is in a group below its own: a group has
+// no processes when those below have controllers, and where it is mounted with nsdelegate, as systemd does, nothing in the namespace may move a process
+// into it from outside, as libvirt does with each guest that it starts (cgroups(7), cgroup_namespaces(7)).
+//
 // The thread must be locked to the goroutine.
-func (g *ownGroups) enter() (err error) {
+func (g *ownGroups) enter() error {
 	before, err := os.ReadFile("/proc/thread-self/cgroup")
 	if err != nil {
 		return err
 	}
-	// The files by which the thread leaves are opened before it has the new namespace. Where version 2 is mounted with nsdelegate, as systemd does,
-	// no process may be moved across the border of a namespace, and the kernel takes the one in which the file was opened (cgroup_namespaces(7),
-	// cgroups(7); since Linux 5.16 and what was backported of it for CVE-2021-4197).
-	var enter, leave []*os.File
-	defer func() {
-		for _, f := range slices.Concat(enter, leave) {
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			err = fmt.Errorf("control groups of its own: %w", err)
-		}
-	}()
-	for _, own := range g.Of {
-		if own.Lock < 0 {
-			continue
-		}
-		for dir, files := range map[string]*[]*os.File{own.dir(g.Name): &enter, own.Hierarchy.groupOf(string(before)): &leave} {
-			f, err := os.OpenFile(filepath.Join(dir, own.Hierarchy.members()), os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			*files = append(*files, f)
-		}
+	move := func(h hierarchy, dir string) error {
+		return os.WriteFile(filepath.Join(dir, h.members()), []byte("0"), 0) // the writer
 	}
-	err = move(enter)
-	if err == nil {
-		err = unix.Unshare(unix.CLONE_NEWCGROUP)
-	}
-	return errors.Join(err, move(leave))
-}
-
-// move puts this process, and in version 1 this thread alone, into the groups whose lists of members are open. It tries each.
-func move(members []*os.File) error {
 	var errs []error
-	for _, f := range members {
-		_, err := f.WriteString("0") // the writer
-		errs = append(errs, err)
+	for _, own := range g.Of {
+		if own.Lock >= 0 {
+			errs = append(errs, move(own.Hierarchy, own.dir(g.Name)))
+		}
 	}
-	return errors.Join(errs...)
+	if errors.Join(errs...) == nil {
+		errs = append(errs, unix.Unshare(unix.CLONE_NEWCGROUP))
+	}
+	for _, own := range g.Of {
+		switch {
+		case own.Lock < 0:
+		case own.Hierarchy.Version == 1:
+			errs = append(errs, move(own.Hierarchy, own.Hierarchy.groupOf(string(before))))
+		default:
+			in := filepath.Join(own.dir(g.Name), keeperGroup)
+			errs = append(errs, os.Mkdir(in, 0o755), move(own.Hierarchy, in))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("control groups of its own: %w", err)
+	}
+	return nil
 }
 
 // begin makes this process the keeper in a namespace of its control groups. It is this program once more, because a namespace of that kind is entered by
@@ -210,19 +203,20 @@ func bind(from, at string) error {
 	return nil
 }
 
-// remove ends the processes that are left in the groups, and removes them. It waits for the kernel to let go of them; what is there all the same when
-// the time is over is an error, since nobody else would say so.
+// remove ends the processes that are left in the groups of version 1, and removes them. It waits for the kernel to let go of them; what is there all the same
+// when the time is over is an error, since nothing else would report it. This process is in that of version 2: the one that started it removes that.
 func (g *ownGroups) remove(until time.Time) error {
 	var errs []error
 	for _, own := range g.Of {
 		if own.Lock < 0 {
 			continue
 		}
-		err := removeGroup(fmt.Sprintf("/proc/self/fd/%d/%s", own.Top, g.Name), until)
-		if err != nil {
-			err = fmt.Errorf("control groups are left in %s: %w", own.dir(g.Name), err)
+		if own.Hierarchy.Version == 1 {
+			if err := removeGroup(fmt.Sprintf("/proc/self/fd/%d/%s", own.Top, g.Name), until); err != nil {
+				errs = append(errs, fmt.Errorf("control groups are left in %s: %w", own.dir(g.Name), err))
+			}
 		}
-		errs = append(errs, err, unix.Close(own.Lock), unix.Close(own.Top))
+		errs = append(errs, unix.Close(own.Lock), unix.Close(own.Top))
 	}
 	g.Of = nil
 	return errors.Join(errs...)

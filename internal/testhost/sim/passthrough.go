@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// emulator stands before the real one, and leaves out the devices of the host that a guest is to be given: they are made up, and QEMU could
-// not open them. All else is the real emulator's, so that libvirt has a guest that runs.
+// emulator stands before the real one. It leaves out the devices of the host that a guest is to be given: they are made up, and QEMU could not open them. And it
+// reserves no memory for the guest, which uses next to none: the made-up host may have more than this machine, where the kernel would refuse it. All
+// else is the real emulator's, so that libvirt has a guest that runs.
 const emulator = `#!/bin/sh
 n=$#
 while [ "$n" -gt 0 ]; do
@@ -23,6 +24,7 @@ while [ "$n" -gt 0 ]; do
 	if [ "$a" = -device ] && [ "$n" -gt 0 ]; then
 		case $1 in *vfio-pci*) shift; n=$((n-1)); continue;; esac
 	fi
+	case $a in '{"qom-type":"memory-backend-ram",'*) a=${a%%\}}',"reserve":false}';; esac
 	set -- "$@" "$a"
 done
 exec %s "$@"
