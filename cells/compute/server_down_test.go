@@ -104,12 +104,24 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		},
 		{who: member, version: "2.69", query: "all_tenants=1", status: 403, says: "forbidden: Policy doesn't allow os_compute_api:servers:LIST:get_all_tenants to be performed."},
 
-		// Filters: those that count take the cell out, those that do not are as if they were not there.
-		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"c2-x"}},
-		{who: admin, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"c2-x"}},
-		{who: admin, version: "2.69", query: "project_id=p2", want: skipped},
+		// The filters that the specification allows, by which all servers can be judged.
+		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: admin, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2&deleted=False", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p3", want: none},
+		{who: admin, version: "2.69", query: "all_tenants=1&deleted=False", want: everybody},
+		{who: admin, version: "2.69", query: "project_id=p1", want: unknown},
+		{who: admin, version: "2.69", query: "project_id=p2", want: unknown}, // nothing without all_tenants
+		{who: admin, version: "2.69", query: "deleted=False", want: unknown},
+		{who: admin, version: "2.69", query: "deleted=0", want: unknown},
+		{who: admin, version: "2.69", query: "deleted=False&status=ACTIVE", want: []string{"c2-a"}},
+		{who: admin, version: "2.69", query: "deleted=False&limit=1000", want: skipped},
+		{who: admin, version: "2.69", query: "deleted=False&soft_deleted=1", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
+		{who: admin, version: "2.68", query: "deleted=False", want: skipped},
+		{who: admin, version: "2.69", query: "deleted=True&project_id=p1", want: none},
+
+		// Others: those that count take the cell out, those that do not are as if they were not there.
 		{who: member, version: "2.69", query: "project_id=p2", want: unknown},
-		{who: admin, version: "2.69", query: "deleted=False", want: skipped},
 		{who: member, version: "2.69", query: "deleted=False", want: unknown},
 		{who: admin, version: "2.69", query: "deleted=True", want: none},
 		{who: member, version: "2.69", query: "deleted=True", want: unknown},

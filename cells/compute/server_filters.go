@@ -99,14 +99,23 @@ func (x *exchange) filters(params url.Values) map[string]string {
 	return filters
 }
 
-// minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on, when all servers are asked for in the order
-// that a list has by itself. What the caller may not filter by does not count, but paging always does.
+// knownFilters are the filters whose values the API database knows of every server, so that servers of cells that are down can be judged by them.
+var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
+
+// minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on, in the order that a list has by itself, and with no
+// filters but those that the specification allows: the project and deleted=False. Nova leaves them out for administrators who send one of these. What
+// the caller may not filter by does not count, but paging always does.
 func (x *exchange) minimalRecords(params url.Values, filters map[string]string) bool {
 	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
 		return false
 	}
-	_, all := filters["all_tenants"]
-	return len(filters) == 0 || len(filters) == 1 && all
+	for name := range filters {
+		if !slices.Contains(knownFilters, name) {
+			return false
+		}
+	}
+	deleted, _ := readBool(filters["deleted"])
+	return !deleted
 }
 
 // readAllTenants reads the word; "" is yes.
