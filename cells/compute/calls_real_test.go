@@ -124,7 +124,8 @@ func TestRealCallsInAnOutage(t *testing.T) {
 	const isDown = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
 	hosts("h2", "h1:3")
 	used(2)
-	ask(member, "POST", "/servers", body, 403, "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed.")
+	ask(member, "POST", "/servers", body, 403, "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed. "+
+		"Servers of the project are in a cell that does not answer, and new ones are refused until it does. Try again later.")
 	ask(member2, "POST", "/servers", body, 202, "")
 	ask(admin, "POST", "/servers", body, 202, "")
 	ask(member, "DELETE", "/servers/"+uuid(1), "", 500, isDown)

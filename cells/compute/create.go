@@ -94,8 +94,9 @@ func bootFault(err error) error {
 	case errors.As(err, &exceeded):
 		return forbidden("%s", exceeded).because(err)
 	case errors.Is(err, boot.ErrCellDown):
-		// No names of cells: members need not know of them. The log has them.
-		return forbidden("Policy doesn't allow %s to be performed.", ruleCreateCellDown).because(err)
+		// Nova's sentence, and the reason. No names of cells: members need not know of them. The log has them.
+		return forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
+			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).because(err)
 	case errors.As(err, &invalid):
 		return badRequest("%s", invalid.Message).because(err)
 	}

@@ -244,7 +244,8 @@ func TestBootsInAnOutage(t *testing.T) {
 			if len(boots.down) != 1 || boots.down[0] != tt.allowed {
 				t.Errorf("allowed: %v, not %t", boots.down, tt.allowed)
 			}
-			if want := "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed."; got.status != 403 || got.message() != want {
+			if want := "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed. " +
+				"Servers of the project are in a cell that does not answer, and new ones are refused until it does. Try again later."; got.status != 403 || got.message() != want {
 				t.Errorf("%d %s", got.status, got.text)
 			}
 		})

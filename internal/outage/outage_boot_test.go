@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/freeport"
 )
 
 // bootLane are boots while cell1 is killed. Project p1 has servers in cell1 and cell2, p2 has none, p3 had one in cell1 that is deleted, p5 one in
@@ -78,6 +81,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 		w.golden(t, "49-over-quota", counting.post(t, of("p8"), "more", nil).status(t, 403))
 		w.unwritten(t, before)
 		w.builtOn(t, w.accepted(t, counting.post(t, of("p1"), "counted", nil), "counted"), "counted", "c2h1") // there is no block
+		w.withoutPlacement(t)
 	}},
 	{49, "usage_in_the_outage", func(t *testing.T, w *world) { // Nova leaves out what is in cell1
 		w.down(t, "cell1")
@@ -203,6 +207,53 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 		w.builtOn(t, w.accepted(t, w.api.post(t, of("p2"), "here", nil), "here"), "here", "c1h1")
 	}},
 }}
+
+// withoutPlacement asks for all that needs the usage that Placement counts, while nothing listens at its address, or something that is no Placement.
+func (w *world) withoutPlacement(t *testing.T) {
+	t.Helper()
+	respond := func(do http.HandlerFunc) string {
+		server := httptest.NewServer(do)
+		w.after(server.Close)
+		return server.URL
+	}
+	hang := make(chan struct{})
+	w.after(func() { close(hang) })
+	for name, address := range map[string]string{
+		"stopped": "http://" + freeport.Loopback(t),
+		"500":     respond(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "oops", http.StatusInternalServerError) }),
+		"401":     respond(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "who?", http.StatusUnauthorized) }),
+		"rubbish": respond(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>hello</html>")) }),
+		"empty":   respond(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("{}")) }),
+		"hangs": respond(func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+		}),
+	} {
+		api := w.another(t, "placement-"+name, "quota.count_usage_from_placement = true", "placement_client.url = "+quoted(address), `placement_client.connect_timeout = "1s"`, `placement_client.timeout = "1s"`)
+		before := w.written(t)
+		for _, c := range []struct {
+			method, path string
+			body         any
+		}{
+			{"GET", "/limits", nil},
+			{"GET", "/os-quota-sets/p1/detail", nil},
+			{"PUT", "/os-quota-sets/p1", record{"quota_set": record{"instances": 10}}},
+			{"POST", "/servers", record{"server": record{"name": "n", "flavorRef": "1", "imageRef": image, "networks": "none"}}},
+		} {
+			a := api.ask(t, adminOf("p1"), "2.69", c.method, c.path, c.body)
+			m := a.fault(t, "serviceUnavailable", 503)
+			if !strings.Contains(m, "The Placement service cannot be used now") || a.header.Get("Retry-After") == "" {
+				t.Errorf("Placement %s: %s %s: %q, Retry-After %q", name, c.method, c.path, m, a.header.Get("Retry-After"))
+			}
+		}
+		w.unwritten(t, before)
+		w.lists(t, api.get(t, adminOf("p9"), "2.69", "/servers")) // what does not need it goes on
+		api.process.Await(t, 0, `"status":503`, `"cause":`)
+		api.process.Kill()
+	}
+}
 
 func bootWorld(t *testing.T) *world {
 	w := newWorld(t, plan{memory: map[string]int64{"c1h1": 640 << 10}})
