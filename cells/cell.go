@@ -68,6 +68,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
 	}
 	c.metrics.Watch(metrics.CellSources{
+		Check:   c.handler.Check,
 		Hosts:   func(ctx context.Context) ([]wire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
 		Servers: store.CountStates, Waiting: c.handler.Waiting,
 	})

@@ -127,9 +127,9 @@ func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return serveWatch(ctx, l, c.metrics.Handler(), &c.ready)
 }
 
-// look finds out whether the cell is ready: its database answers.
+// look finds out whether the cell is ready: its database is whole, without which it refuses every request.
 func (c *Cell) look(ctx context.Context) Readiness {
-	if _, err := c.store.Info(ctx); err != nil {
+	if err := c.handler.Check(ctx); err != nil {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
 		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
 	}

@@ -44,10 +44,11 @@ type Cell struct {
 	config Config
 	routes *http.ServeMux
 	bells  bells
-	// refused says whose refusals are to be told of.
+	// refused says which refusals are to be logged.
 	refused *seldom.Seldom
 
-	waiting atomic.Int64 // requests in work
+	waiting atomic.Int64          // requests in work
+	damaged atomic.Pointer[error] // of the database; nil: none was found
 }
 
 // New makes a cell. The store stays the caller's.

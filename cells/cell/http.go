@@ -98,9 +98,16 @@ func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
 		c.refuse(w, r, err)
 		return
 	}
+	if err := c.Check(r.Context()); err != nil {
+		c.refuse(w, r, err)
+		return
+	}
 	r.Body = http.MaxBytesReader(beneath(w), r.Body, maxBody)
 	answer, err := one.do(r)
 	if err != nil {
+		if errors.Is(err, celldb.ErrDamaged) {
+			c.damaged.CompareAndSwap(nil, &err)
+		}
 		c.refuse(w, r, err)
 		return
 	}
@@ -109,6 +116,16 @@ func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
 		return
 	}
 	c.write(w, http.StatusOK, answer)
+}
+
+// Check reports whether the cell can answer at all. Every request is refused while it cannot, whatever tables that one needs: a cell is up or down, and
+// requests, probes and metrics say the same. A database that was found damaged is not used again by this process: that does not end by itself, and
+// writing to it makes it worse.
+func (c *Cell) Check(ctx context.Context) error {
+	if damaged := c.damaged.Load(); damaged != nil {
+		return *damaged
+	}
+	return c.config.Store.Check(ctx)
 }
 
 // meant refuses a request that is for another cell.
@@ -128,8 +145,11 @@ func (c *Cell) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "The request was ended before it was done."}
 	case errors.Is(err, celldb.ErrUnavailable):
-		c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).
-			Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says.")
+		if c.refused.Now("database " + err.Error()) {
+			c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).
+				Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
+					"This is logged once a minute for each cause.")
+		}
 		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "The cell's database cannot be used now."}
 	default:
 		c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("A request failed in a way that this program does not know. Look at the error; nothing was written.")

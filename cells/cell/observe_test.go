@@ -4,6 +4,7 @@ package cell_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -82,6 +83,33 @@ func TestObserverOfAMistake(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"GET /v1/cell 500 0s"}, s.lines); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// damaged is a store in which one server cannot be read.
+type damaged struct{ celldb.Store }
+
+func (damaged) Server(context.Context, string, celldb.Moment) (wire.Server, error) {
+	return wire.Server{}, fmt.Errorf("%w: %w: page 7", celldb.ErrUnavailable, celldb.ErrDamaged)
+}
+
+// TestDamagedDatabaseIsNotUsedAgain: when one request finds damage, all others are refused from then on, with one line in the log.
+func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
+	w := begin(t, func(c *cell.Config) { c.Store = damaged{c.Store} })
+	if err := w.cell.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	do[wire.CellInfo](w, "GET", "/v1/cell", nil)
+	for _, path := range []string{"/v1/servers/" + sid(1), "/v1/cell", "/v1/services", "/v1/servers/" + sid(1), "/v1/survey"} {
+		if got := w.send("GET", path, nil); got.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", path, got.Code, got.Body)
+		}
+	}
+	if err := w.cell.Check(t.Context()); !errors.Is(err, celldb.ErrDamaged) {
+		t.Errorf("readiness is %v", err)
+	}
+	if n := strings.Count(w.log.String(), `"level":"error"`); n != 1 {
+		t.Errorf("%d lines: %s", n, w.log.String())
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 var (
 	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
 	ErrUnavailable = errors.New("cell database unavailable")
+	// ErrDamaged says that what is in the database cannot be read, which does not end by itself. It comes with ErrUnavailable.
+	ErrDamaged = errors.New("cell database damaged")
 	// ErrSchema says that the database is of a newer program, or none of this program's. It was not touched.
 	ErrSchema = errors.New("schema cannot be used")
 	// ErrName says that the database is another cell's.
@@ -51,6 +53,9 @@ const MaxUnfinished = 10000
 //
 // Servers in answers carry HostUp, HostDisabled and HostForcedDown as of the moment.
 type Store interface {
+	// Check reports whether the database is whole: the one that was opened, with all of its tables. It is cheap enough for every request: it reads one
+	// row.
+	Check(ctx context.Context) error
 	// Info is whose database it is.
 	Info(ctx context.Context) (Info, error)
 

@@ -82,6 +82,8 @@ func (m *Cell) Reported(kind wire.ReportKind, taken bool) {
 
 // CellSources are where a cell is looked at. None may be nil.
 type CellSources struct {
+	// Check reports whether the cell can answer requests.
+	Check func(context.Context) error
 	// Hosts are the services of all hosts, as of now.
 	Hosts func(context.Context) ([]wire.Service, error)
 	// Servers counts living servers by vm_state.
@@ -107,7 +109,7 @@ type watchedCell struct {
 }
 
 var (
-	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database could be read for this page, 0 if not.")
+	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database is whole and could be read for this page, 0 if not: then the cell refuses every request.")
 	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
 	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
 	descWaiting      = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
@@ -136,13 +138,14 @@ func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		w.showHosts(e, hosts)
 	}
+	errCheck := w.from.Check(ctx)
 	servers, errServers := w.count(ctx)
 	if errServers == nil {
 		for _, state := range slices.Sorted(maps.Keys(servers)) {
 			e.gauge(descInstances, float64(servers[state]), state)
 		}
 	}
-	e.gauge(descCellDatabase, is(err == nil && errServers == nil))
+	e.gauge(descCellDatabase, is(err == nil && errServers == nil && errCheck == nil))
 }
 
 func (w *watchedCell) showHosts(e emitter, hosts []wire.Service) {

@@ -22,15 +22,16 @@ func explain(path, op string, err error) error {
 		return err
 	}
 	var hint string
+	kind := celldb.ErrUnavailable
 	switch primary(err) {
 	case codes.SQLITE_FULL:
 		hint = "nothing was written; make space in " + filepath.Dir(path)
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM:
 		hint = "check the owner and mode of the file and of its directory, which SQLite writes to as well"
 	case codes.SQLITE_CORRUPT:
-		hint = "it is damaged; stop the cell, keep a copy, and try `sqlite3 FILE .recover`, or restore a backup"
+		kind, hint = errDamaged, "it is damaged; stop the cell, keep a copy, and try `sqlite3 FILE .recover`, or restore a backup"
 	case codes.SQLITE_NOTADB:
-		hint = "it is no database; choose another path"
+		kind, hint = errDamaged, "it is no database; choose another path"
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 		hint = "a transaction of another process does not end"
 	case codes.SQLITE_CANTOPEN:
@@ -42,8 +43,11 @@ func explain(path, op string, err error) error {
 	default:
 		return fmt.Errorf("%w: %s %s: %w", celldb.ErrUnavailable, op, path, err)
 	}
-	return fmt.Errorf("%w: %s %s: %w; %s", celldb.ErrUnavailable, op, path, err, hint)
+	return fmt.Errorf("%w: %s %s: %w; %s", kind, op, path, err, hint)
 }
+
+// errDamaged is both errors of a database that cannot be read.
+var errDamaged = fmt.Errorf("%w: %w", celldb.ErrUnavailable, celldb.ErrDamaged)
 
 // primary is the primary one of SQLite's result codes, 0 when err is not the driver's.
 func primary(err error) int {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -51,6 +52,7 @@ type Store struct {
 	reader *sql.DB
 	asked  *prepared.Statements // of reader
 	info   celldb.Info          // without the revision
+	whole  atomic.Int64         // the schema_version of SQLite that Check last found whole
 }
 
 var _ celldb.Store = (*Store)(nil)

@@ -196,7 +196,7 @@ func TestDamage(t *testing.T) {
 		}
 		if err != nil {
 			seen++
-			if !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "restore a backup") {
+			if !errors.Is(err, celldb.ErrUnavailable) || !errors.Is(err, celldb.ErrDamaged) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "restore a backup") {
 				t.Errorf("page %d: %v", at/page+1, err)
 			}
 		}
