@@ -88,7 +88,7 @@ func matches(s *wire.Server, q *wire.ServerQuery) bool {
 		}
 	}
 	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) && among(q.PowerStates, s.PowerState) &&
-		among(q.Hosts, s.Host) &&
+		among(q.Hosts, s.Host) && (!q.NoImage || s.ImageRef == "") &&
 		is(q.LaunchIndex, s.LaunchIndex) && is(q.Locked, s.Locked) && is(q.ConfigDrive, s.ConfigDrive) &&
 		tagged(s.Tags, q) && changed(s, q)
 }

@@ -207,10 +207,10 @@ func TestMinimalRecords(t *testing.T) {
 	if diff := gocmp.Diff(map[string]any{"server": whole}, c.ask(member, "2.69", "/v2.1/servers/"+id).body); diff != "" {
 		t.Errorf("show (-want +got):\n%s", diff)
 	}
-	// Booted from a volume, with a zone that was asked for, of a user who is not known.
-	volume := c.ask(member, "2.69", "/v2.1/servers/"+uuid(10)).body["server"].(map[string]any)
-	if volume["image"] != "" || volume["OS-EXT-AZ:availability_zone"] != "UNKNOWN" {
-		t.Errorf("booted from a volume: %v", volume)
+	// Booted from no image, with a zone that was asked for, of a user who is not known.
+	none := c.ask(member, "2.69", "/v2.1/servers/"+uuid(10)).body["server"].(map[string]any)
+	if image, is := none["image"].(map[string]any); !is || image["id"] != "no-image" || none["OS-EXT-AZ:availability_zone"] != "UNKNOWN" {
+		t.Errorf("booted from no image: %v", none)
 	}
 	s := server(20, "zoned")
 	s.Zone = "az1"

@@ -204,7 +204,9 @@ func (l *listRequest) filter(name, value string) error {
 	case "flavor":
 		q.FlavorID = value
 	case "image", "image_ref":
-		q.ImageRef = value
+		if q.ImageRef = value; value == noImage {
+			q.ImageRef, q.NoImage = "", true
+		}
 	case "vm_state":
 		q.VMStates = []string{value}
 	case "task_state":

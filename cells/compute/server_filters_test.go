@@ -57,6 +57,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"host=h&node=n":                {Hosts: []string{"h"}, Patterns: map[string]string{"node": "n"}},
 		"flavor=2":                     {FlavorID: "2"},
 		"image=i":                      {ImageRef: "i"},
+		"image=no-image":               {NoImage: true},
 		"image_ref=i":                  {ImageRef: "i"},
 		"vm_state=active":              {VMStates: []string{"active"}},
 		"task_state=deleting":          {TaskStates: []string{"deleting"}},

@@ -143,10 +143,14 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ob
 		add("OS-EXT-AZ:availability_zone", zone).add("OS-EXT-STS:power_state", wire.PowerNoState).add("user_id", user)
 }
 
-// image is a reference, or "" for a server that was booted from none.
-func (v *serverView) image(ref string) any {
+// noImage is the id of the image of servers that were booted from none: their disk is empty, or they have no disk. Nova's "" is for servers that were
+// booted from a volume, which clients say then; they print any id as it is.
+const noImage = "no-image"
+
+// image is a reference.
+func (v *serverView) image(ref string) *object {
 	if ref == "" {
-		return ""
+		ref = noImage
 	}
 	return v.x.bookmarked("images", path.Base(ref))
 }

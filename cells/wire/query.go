@@ -26,6 +26,7 @@ type ServerQuery struct {
 	Hosts       []string          `json:"hosts,omitempty"`
 	FlavorID    string            `json:"flavor_id,omitempty"`
 	ImageRef    string            `json:"image_ref,omitempty"`
+	NoImage     bool              `json:"no_image,omitempty"` // only servers that were booted from no image
 	LaunchIndex *int              `json:"launch_index,omitempty"`
 	Locked      *bool             `json:"locked,omitempty"`
 	ConfigDrive *bool             `json:"config_drive,omitempty"`

@@ -26,6 +26,11 @@ func computer(endpoint, version string) *gophercloud.ServiceClient {
 	return c
 }
 
+// query is that of a list, as it is sent.
+type query string
+
+func (q query) ToServerListQuery() (string, error) { return string(q), nil }
+
 // TestGophercloudCompute: a program in Go with both cells up, and then with one of them killed.
 func TestGophercloudCompute(t *testing.T) {
 	t.Parallel()
@@ -109,7 +114,16 @@ func TestGophercloudCompute(t *testing.T) {
 		t.Errorf("a service that was disabled: %+v", off)
 	}
 	check(t, servers.Delete(ctx, c, three.ID).ExtractErr())
-	cloud.until("the server is gone", func() bool {
+	empty := extract[*servers.Server](t)(servers.Create(ctx, c, servers.CreateOpts{Name: "empty", FlavorRef: "own", ImageRef: "", Networks: "none"}, nil).Extract())
+	check(t, servers.WaitForStatus(ctx, c, empty.ID, "ACTIVE"))
+	if shown := extract[*servers.Server](t)(servers.Get(ctx, c, empty.ID).Extract()); shown.Image["id"] != "no-image" {
+		t.Errorf("the image of a server that was booted from none: %v", shown.Image)
+	}
+	check(t, servers.Delete(ctx, c, empty.ID).ExtractErr())
+	cloud.until("the servers are gone", func() bool {
+		if _, err := servers.Get(ctx, c, empty.ID).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
+			return false
+		}
 		_, err := servers.Get(ctx, c, three.ID).Extract()
 		return gophercloud.ResponseCodeIs(err, http.StatusNotFound)
 	})
@@ -117,6 +131,9 @@ func TestGophercloudCompute(t *testing.T) {
 	// A cell is killed.
 	cloud.kill("cell1")
 	same("servers with cell1 down", map[string]string{one: " UNKNOWN", two: "two ACTIVE"}, list(nil))
+	for _, sent := range []query{"?deleted=False", "?all_tenants=True&deleted=False", "?all_tenants=True&project_id=" + project} { // what newer clients send
+		same("servers with cell1 down, "+string(sent), map[string]string{one: " UNKNOWN", two: "two ACTIVE"}, list(sent))
+	}
 	brief := map[string]string{}
 	for _, s := range extract[[]servers.Server](t)(servers.ExtractServers(pages(servers.ListSimple(c, nil)))) {
 		brief[s.ID] = s.Name

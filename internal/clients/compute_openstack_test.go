@@ -79,6 +79,40 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("hypervisors, which are not part of this API: %s", said)
 	}
 
+	// A server that is booted from no image. Names of images cannot be looked up here, so that the column for them is empty.
+	const noImage = "no-image"
+	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "nova:host2", "--wait", "empty")
+	var empty struct {
+		ID    string `json:"id"`
+		Image any    `json:"image"`
+	}
+	if o.do(&empty, "server", "show", "empty"); empty.Image != noImage {
+		t.Errorf("server show: the image is %v", empty.Image)
+	}
+	for _, words := range [][]string{{}, {"-n"}, {"--long"}} {
+		var rows []map[string]any
+		o.do(&rows, append([]string{"server", "list", "--name", "empty"}, words...)...)
+		shown := map[string]any{}
+		for _, row := range rows {
+			for _, column := range []string{"Image", "Image Name", "Image ID"} {
+				if value, has := row[column]; has {
+					shown[column] = value
+				}
+			}
+		}
+		want := map[string]any{"Image": ""}
+		switch {
+		case slices.Contains(words, "-n"):
+			want = map[string]any{"Image": noImage}
+		case slices.Contains(words, "--long"):
+			want = map[string]any{"Image Name": "", "Image ID": noImage}
+		}
+		if diff := cmp.Diff(want, shown); diff != "" || len(rows) != 1 {
+			t.Errorf("server list %v has %d rows (-want +got):\n%s", words, len(rows), diff)
+		}
+	}
+	o.do(nil, "server", "delete", "--wait", empty.ID)
+
 	// A cell is killed.
 	c.kill("cell1")
 	down := []listed{{one, "", "UNKNOWN"}, {two, "two", "ACTIVE"}, {three, "three", "ACTIVE"}}
@@ -101,6 +135,12 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("compute service list with cell1 down (-want +got):\n%s", diff)
 	}
 	c.limits(o, 3)
+	member := c.osc()
+	member[slices.Index(member, "admin:"+project)] = "user:" + project + ":member"
+	if said := newOpenstack(t, member...).refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "more"); !strings.Contains(said, "create:cell_down") ||
+		!strings.Contains(said, "Servers of the project are in a cell that does not answer") || !strings.Contains(said, "Try again later.") {
+		t.Errorf("a member's boot while a cell is down: %s", said)
+	}
 	if said := o.refused("server", "delete", one); !strings.Contains(said, "HTTP 500") {
 		t.Errorf("deleting a server whose cell is down: %s", said)
 	}

@@ -26,6 +26,7 @@ type sdkSeen struct {
 	Made     string            `json:"made"`     // the server that it made
 	Servers  map[string]string `json:"servers"`  // by id: name and status
 	Shown    map[string]string `json:"shown"`    // what it was told of one of them
+	Image    string            `json:"image"`    // of that one
 	Services map[string]string `json:"services"` // by host: status and state
 }
 
@@ -68,7 +69,7 @@ func TestSDKCompute(t *testing.T) {
 	seen := run("make", image)
 	want := sdkSeen{
 		Made: seen.Made, Servers: map[string]string{one: "one ACTIVE", seen.Made: "made ACTIVE"},
-		Shown:    map[string]string{"name": "made", "status": "ACTIVE", "project": project},
+		Shown: map[string]string{"name": "made", "status": "ACTIVE", "project": project}, Image: image,
 		Services: map[string]string{"host1": "enabled up", "host2": "enabled up"},
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
@@ -76,10 +77,14 @@ func TestSDKCompute(t *testing.T) {
 	}
 	c.until("the program's server is gone", func() bool { return c.status(seen.Made) == "gone" })
 
+	if empty := run("make", ""); empty.Image != "no-image" || empty.Shown["status"] != "ACTIVE" {
+		t.Errorf("a server that was booted from no image: %+v", empty)
+	}
+
 	c.kill("cell1")
 	want = sdkSeen{
-		Servers:  map[string]string{one: "None UNKNOWN"},
-		Shown:    map[string]string{"name": "None", "status": "UNKNOWN", "project": project},
+		Servers: map[string]string{one: "None UNKNOWN"},
+		Shown:   map[string]string{"name": "None", "status": "UNKNOWN", "project": project}, Image: image,
 		Services: map[string]string{"host1": "UNKNOWN None", "host2": "enabled up"},
 	}
 	if diff := cmp.Diff(want, run("look", one)); diff != "" {

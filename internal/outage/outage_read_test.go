@@ -67,14 +67,14 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 	}},
 	{7, "show_of_what_is_not_known", func(t *testing.T, w *world) {
 		for _, c := range []struct{ server, zone, user string }{
-			{"web1", "UNKNOWN", "u-p1"}, {"zoned", "nova", "u-p1"}, {"volume", "UNKNOWN", "u-p1"}, {"nouser", "UNKNOWN", "UNKNOWN"},
+			{"web1", "UNKNOWN", "u-p1"}, {"zoned", "nova", "u-p1"}, {"diskonly", "UNKNOWN", "u-p1"}, {"nouser", "UNKNOWN", "UNKNOWN"},
 		} {
 			s := w.show(t, of("p1"), "2.69", c.server).server(t)
-			if s["OS-EXT-AZ:availability_zone"] != c.zone || s["user_id"] != c.user || (s["image"] == "") != (c.server == "volume") || len(s) != 10 {
+			if s["OS-EXT-AZ:availability_zone"] != c.zone || s["user_id"] != c.user || (s["image"].(record)["id"] == "no-image") != (c.server == "diskonly") || len(s) != 10 {
 				t.Errorf("%s: %v", c.server, s)
 			}
 		}
-		w.golden(t, "07-show-volume", w.show(t, of("p1"), "2.69", "volume"))
+		w.golden(t, "07-show-no-image", w.show(t, of("p1"), "2.69", "diskonly"))
 		w.golden(t, "07-show-nouser", w.show(t, of("p1"), "2.69", "nouser"))
 	}},
 	{8, "show_of_deleted", func(t *testing.T, w *world) {
@@ -363,7 +363,7 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 // What p1 has in cells that are up, and what a list without filters has: "?" marks what is UNKNOWN. allProjects is that of all.
 var (
 	reachable   = []string{"lost", "web4", "web2"}
-	everything  = append([]string{"restored?", "unmigrated?", "nospec?", "nouser?", "volume?", "zoned?", "web3?", "web1?"}, reachable...)
+	everything  = append([]string{"restored?", "unmigrated?", "nospec?", "nouser?", "diskonly?", "zoned?", "web3?", "web1?"}, reachable...)
 	allProjects = slices.Concat([]string{"only1?"}, everything[:8], []string{"only2"}, reachable)
 )
 
@@ -376,7 +376,7 @@ func outageWorld(t *testing.T) *world {
 	w.bury(t, "p1", "lost")
 	w.accepted(t, w.api.post(t, adminOf("p1"), "zoned", record{"availability_zone": "nova:c1h1"}), "zoned")
 	for _, s := range []struct{ name, host string }{
-		{"volume", "c1h1"}, {"nouser", "c1h1"}, {"nospec", "c1h1"}, {"unmigrated", "c1h1"}, {"restored", "c1h1"},
+		{"diskonly", "c1h1"}, {"nouser", "c1h1"}, {"nospec", "c1h1"}, {"unmigrated", "c1h1"}, {"restored", "c1h1"},
 		{"soft1", "c1h1"}, {"soft2", "c2h1"}, {"gone1", "c1h1"}, {"gone2", "c2h1"},
 	} {
 		w.begin(t, "p1", s.name, s.host)
@@ -384,7 +384,7 @@ func outageWorld(t *testing.T) *world {
 	w.begin(t, "p2", "only2", "c2h1")
 	w.begin(t, "p3", "only1", "c1h1")
 	w.settled(t, "ERROR", "lost")
-	w.settled(t, "ACTIVE", "web1", "web2", "web3", "web4", "zoned", "volume", "nouser", "nospec", "unmigrated", "restored",
+	w.settled(t, "ACTIVE", "web1", "web2", "web3", "web4", "zoned", "diskonly", "nouser", "nospec", "unmigrated", "restored",
 		"soft1", "soft2", "gone1", "gone2", "only1", "only2")
 	for _, name := range []string{"soft1", "soft2", "restored"} {
 		w.api.ask(t, of("p1"), "2.69", "DELETE", "/servers/"+w.id(t, name), nil).status(t, 204)
@@ -401,7 +401,7 @@ func outageWorld(t *testing.T) *world {
 	for _, s := range w.api.get(t, admin, "2.69", "/os-services?host=c1h1").services(t) {
 		w.notes["service of c1h1"], _ = s["id"].(string)
 	}
-	edit(t, w.database(), "UPDATE request_specs SET spec = json_remove(spec, '$.image_ref') WHERE instance_uuid = ?", w.id(t, "volume"))
+	edit(t, w.database(), "UPDATE request_specs SET spec = json_remove(spec, '$.image_ref') WHERE instance_uuid = ?", w.id(t, "diskonly"))
 	edit(t, w.database(), "UPDATE request_specs SET spec = json_remove(spec, '$.user_id') WHERE instance_uuid = ?", w.id(t, "nouser"))
 	edit(t, w.database(), "DELETE FROM request_specs WHERE instance_uuid = ?", w.id(t, "nospec"))
 	edit(t, w.database(), "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, "unmigrated"))

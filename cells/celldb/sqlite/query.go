@@ -165,6 +165,9 @@ func conditions(q wire.ServerQuery) (*where, error) {
 			w.add("i."+c.column+" = ?", c.value)
 		}
 	}
+	if q.NoImage {
+		w.add("i.image_ref = ''")
+	}
 	if q.LaunchIndex != nil {
 		w.add("i.launch_index = ?", *q.LaunchIndex)
 	}

@@ -188,7 +188,7 @@ func matches(s wire.Server, q wire.ServerQuery) bool {
 	}
 	return !s.Hidden && eq(q.ProjectID, s.ProjectID) && eq(q.UserID, s.UserID) && in(q.UUIDs, s.UUID) && in(q.VMStates, s.VMState) && in(q.TaskStates, s.TaskState) &&
 		(len(q.PowerStates) == 0 || slices.Contains(q.PowerStates, s.PowerState)) && in(q.Hosts, s.Host) && eq(q.FlavorID, s.Flavor.ID) &&
-		eq(q.ImageRef, s.ImageRef) && found(s, q.Patterns) && (q.LaunchIndex == nil || *q.LaunchIndex == s.LaunchIndex) &&
+		eq(q.ImageRef, s.ImageRef) && (!q.NoImage || s.ImageRef == "") && found(s, q.Patterns) && (q.LaunchIndex == nil || *q.LaunchIndex == s.LaunchIndex) &&
 		(q.Locked == nil || *q.Locked == s.Locked) && (q.ConfigDrive == nil || *q.ConfigDrive == s.ConfigDrive) &&
 		hasAll(q.TagsAll) && (len(q.TagsAny) == 0 || hasAny(q.TagsAny)) && (len(q.NotTagsAll) == 0 || !hasAll(q.NotTagsAll)) && !hasAny(q.NotTagsAny) &&
 		(q.ChangedSince == nil || !changed.Before(*q.ChangedSince)) && (q.ChangedBefore == nil || !changed.After(*q.ChangedBefore)) &&
@@ -230,6 +230,7 @@ func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
 		"hosts":  func() { q.Hosts = []string{"h1", "h9"} },
 		"flavor": func() { q.FlavorID = word.Draw(rt, "v") },
 		"image":  func() { q.ImageRef = word.Draw(rt, "v") },
+		"none":   func() { q.NoImage = true },
 		"patterns": func() {
 			some := rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|Y", "^$", ".*", "2-n", ""})
 			q.Patterns = rapid.MapOfN(rapid.SampledFrom(wire.PatternColumns), some, 1, 2).Draw(rt, "v")

@@ -17,6 +17,7 @@ shown = compute.get_server(made or which)
 print(json.dumps({
     "made": made,
     "servers": {s.id: f"{s.name} {s.status}" for s in compute.servers()},
+    "image": shown.image.id if shown.image else None,
     "shown": {"name": str(shown.name), "status": shown.status, "project": shown.project_id},
     "services": {s.host: f"{s.status} {s.state}" for s in compute.services()},
 }))
