@@ -28,7 +28,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"DELETE", "/flavors/1", "", 202, 403, 403, 403},
 		{"GET", "/flavors/1/os-extra_specs", "", 200, 200, 200, 200},
 		{"POST", "/flavors/1/os-extra_specs", `{"extra_specs":{}}`, 200, 403, 403, 403},
-		{"PUT", "/flavors/1/os-extra_specs/a", `{"a":"b"}`, 200, 403, 403, 403},
+		{"PUT", "/flavors/1/os-extra_specs/my:a", `{"my:a":"b"}`, 200, 403, 403, 403},
 		{"DELETE", "/flavors/2/os-extra_specs/hw:cpu_policy", "", 200, 403, 403, 403},
 		{"GET", "/limits", "", 200, 200, 200, 200},
 		{"GET", "/limits?tenant_id=p1", "", 200, 403, 403, 403},

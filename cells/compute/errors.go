@@ -12,7 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
@@ -122,7 +122,7 @@ func (x *exchange) asFault(err error) *fault {
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && x.r.Context().Err() != nil:
 		return newFault(statusGivenUp, "The request was given up.").because(err) // nobody reads it
-	case placing.Down(err):
+	case errors.Is(err, quota.ErrPlacement):
 		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").because(err)
 	}
 	return newFault(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", x.id).because(err)

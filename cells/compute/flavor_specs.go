@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and whatever else the scheduler reads of them.
@@ -93,7 +94,8 @@ func (a *API) setExtraSpec(x *exchange) error {
 	return x.json(http.StatusOK, specs)
 }
 
-// mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were sent, as they were sent.
+// mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were sent, as they were sent. Those that no server would have are
+// refused here, and not only when a server is asked for; so does Nova from 2.86 on with those that it does not know.
 func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	sent, more := new(object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
@@ -107,6 +109,9 @@ func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 			continue
 		}
 		sent.add(name, more[name])
+	}
+	if err := extraspecs.Check(more); err != nil {
+		return nil, badRequest("%s", err)
 	}
 	_, err := x.changeFlavor(func(f *apidb.Flavor) error {
 		specs := maps.Clone(f.ExtraSpecs)

@@ -146,13 +146,18 @@ func TestExtraSpecs(t *testing.T) {
 		answer                  string // or the refusal
 	}{
 		{admin, "GET", specs, "", 200, `{"extra_specs":{}}`},
-		{admin, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"a":"b","f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"a":"b","f":1.50}}`},
-		{member, "GET", specs, "", 200, `{"extra_specs":{"a":"b","f":"1.5","resources:VCPU":"2"}}`},
-		{admin, "PUT", specs + "/a", `{"a":"c"}`, 200, `{"a":"c"}`},
-		{admin, "PUT", specs + "/new", `{"new":"x"}`, 200, `{"new":"x"}`},
-		{reader, "GET", specs + "/a", "", 200, `{"a":"c"}`},
-		{admin, "DELETE", specs + "/f", "", 200, ``},
-		{admin, "GET", specs, "", 200, `{"extra_specs":{"a":"c","new":"x","resources:VCPU":"2"}}`},
+		{admin, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`},
+		{member, "GET", specs, "", 200, `{"extra_specs":{"my:a":"b","my:f":"1.5","resources:VCPU":"2"}}`},
+		{admin, "PUT", specs + "/my:a", `{"my:a":"c"}`, 200, `{"my:a":"c"}`},
+		{admin, "PUT", specs + "/my:new", `{"my:new":"x"}`, 200, `{"my:new":"x"}`},
+		{reader, "GET", specs + "/my:a", "", 200, `{"my:a":"c"}`},
+		{admin, "DELETE", specs + "/my:f", "", 200, ``},
+		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
+
+		// What no server would have, and then nothing of the request is set.
+		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"reset"}}`, 400, "badRequest: The extra spec hw:watchdog_action=reset of the flavor is not supported here: servers have no watchdog."},
+		{admin, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400, "badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, which is not done here; choose them with trait:NAME."},
+		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
 		{admin, "DELETE", specs + "/f", "", 404, "itemNotFound: Flavor 1 has no extra specs with key f."},
 		{admin, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404, "itemNotFound: Flavor nope could not be found."},
@@ -188,7 +193,7 @@ func TestExtraSpecsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			if got := c.do(admin, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"n%d":"x"}}`, i)); got.status != 200 {
+			if got := c.do(admin, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"my:n%d":"x"}}`, i)); got.status != 200 {
 				t.Error(got.status, got.text)
 			}
 		})

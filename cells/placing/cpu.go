@@ -3,7 +3,6 @@
 package placing
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -155,65 +154,4 @@ func clipped(s string) string {
 		return s[:64]
 	}
 	return s
-}
-
-// addFeatures translates the extra specs that stand for a trait or a class.
-func (r *Request) addFeatures(specs map[string]string) error {
-	required := func(trait string) { r.group("").traits[trait] = true }
-	if value, set := specs["hw:mem_encryption"]; set {
-		on, err := boolean(value)
-		if err != nil {
-			return err
-		}
-		if on {
-			r.group("").resources["MEM_ENCRYPTION_CONTEXT"] = 1
-		}
-	}
-	switch value, set := specs["hw:tpm_version"]; {
-	case !set:
-	case value == "1.2":
-		required("COMPUTE_SECURITY_TPM_1_2")
-	case value == "2.0":
-		required("COMPUTE_SECURITY_TPM_2_0")
-	default:
-		return invalid("Invalid TPM version %q. Allowed values: 1.2, 2.0.", clipped(value))
-	}
-	switch value, set := specs["os:secure_boot"]; {
-	case !set || value == "disabled" || value == "optional":
-	case value == "required":
-		required("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
-	default:
-		return invalid("Invalid secure boot policy '%.64s'. Allowed values: required, disabled, optional.", value)
-	}
-	if specs["hw:pci_numa_affinity_policy"] == "socket" {
-		required("COMPUTE_SOCKET_PCI_NUMA_AFFINITY")
-	}
-	if labels := specs["hw:pmem"]; labels != "" {
-		for _, label := range strings.Split(labels, ",") {
-			r.group("").resources["CUSTOM_PMEM_NAMESPACE_"+normalName(strings.TrimSpace(label))]++
-		}
-	}
-	return nil
-}
-
-// boolean reads a truth value as oslo.utils' strict bool_from_string does.
-func boolean(value string) (bool, error) {
-	v := strings.ToLower(strings.TrimSpace(value))
-	switch {
-	case slices.Contains([]string{"1", "t", "true", "on", "y", "yes"}, v):
-		return true, nil
-	case slices.Contains([]string{"0", "f", "false", "off", "n", "no"}, v):
-		return false, nil
-	}
-	return false, invalid("Validation failed; '%.64s' is not a valid boolean-like value.", value)
-}
-
-// normalName makes a part of a custom class's name, as os_resource_classes.normalize_name.
-func normalName(label string) string {
-	return strings.Map(func(c rune) rune {
-		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' {
-			return c
-		}
-		return '_'
-	}, strings.ToUpper(label))
 }

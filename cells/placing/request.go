@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	placementwire "github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -57,12 +58,14 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 
 // RequestOf makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does: VCPU, MEMORY_MB and DISK_GB (root,
 // ephemeral and swap, rounded up) unless an extra spec says otherwise, 0 takes a class away; resources[N]:, trait[N]: and
-// group_policy; and what the extra specs of CPU policies, memory encryption, TPM, secure boot and persistent memory stand for.
-// Disabled nodes are left out.
+// group_policy; and what the extra specs of CPU policies stand for. Disabled nodes are left out.
 //
-// The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out; here nothing that
-// was asked for is dropped in silence.
+// The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out. Here nothing that
+// was asked for is dropped: what package extraspecs refuses is refused.
 func RequestOf(f wire.Flavor) (Request, error) {
+	if err := extraspecs.Check(f.ExtraSpecs); err != nil {
+		return Request{}, invalid("%s", err)
+	}
 	r := Request{groups: map[string]*group{}}
 	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
 		if err := r.addExtraSpec(key, f.ExtraSpecs[key]); err != nil {
@@ -83,9 +86,6 @@ func RequestOf(f wire.Flavor) (Request, error) {
 	}
 	if _, set := named[classDisk]; !set {
 		r.group("").resources[classDisk] = f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024
-	}
-	if err := r.addFeatures(f.ExtraSpecs); err != nil {
-		return Request{}, err
 	}
 	return r, r.finish()
 }

@@ -31,6 +31,9 @@ const Unlimited = -1
 // ErrCellDown says that a project has living servers in a cell that is down, and may not boot until it is back.
 var ErrCellDown = errors.New("the project has servers in a cell that is down")
 
+// ErrPlacement says that usage is counted from Placement, which cannot be used now.
+var ErrPlacement = errors.New("the usage of the project is not known without Placement")
+
 // Options are what a Service is made of. Placement is needed for CountFromPlacement only.
 type Options struct {
 	Store     apidb.Store
@@ -121,7 +124,10 @@ func (s *Service) count(ctx context.Context, project string) (count, error) {
 // fromPlacement counts as nova.quota._instances_cores_ram_count_api_db_placement does.
 func (s *Service) fromPlacement(ctx context.Context, project string, before apidb.Counts) (count, error) {
 	held, err := s.o.Placement.Usages(ctx, project)
-	if err != nil {
+	switch {
+	case placing.Down(err):
+		return count{}, fmt.Errorf("%w: %w", ErrPlacement, err)
+	case err != nil:
 		return count{}, err
 	}
 	return count{before: before, usage: wire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil

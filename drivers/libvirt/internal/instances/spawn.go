@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -67,6 +68,9 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if resumed && j.ran(g, d) {
 		return g.instance(), nil
 	}
+	if err := supported(spec); err != nil {
+		return plugins.Instance{}, j.giveUp(ctx, d, resumed, j.fault("%s", err))
+	}
 	disks, err := j.plan(spec)
 	if err == nil && !resumed {
 		g, err = j.define(ctx, spec, tree, d, disks)
@@ -86,6 +90,14 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	}
 	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
 	return g.instance(), nil
+}
+
+// supported refuses what this driver does not make: a guest without something that was asked for is worse than none.
+func supported(spec plugins.InstanceSpec) error {
+	if err := extraspecs.Check(spec.Flavor.ExtraSpecs); err != nil {
+		return err
+	}
+	return extraspecs.CheckImage(spec.ImageProperties)
 }
 
 // ran tells whether an instance ran at some time: its directory says so, or libvirt does as long as its daemon runs.

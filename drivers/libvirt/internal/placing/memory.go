@@ -56,6 +56,9 @@ const maxMemoryKiB = 1 << 40
 func (c *chooser) settle(*domain.Decision) error {
 	huge := c.specs.pageKiB > 0 || c.specs.large
 	if len(c.cells) > 0 {
+		if n := int64(len(c.cells)); c.specs.nodes > 0 && c.specs.nodes != n {
+			return c.fault("hw:numa_nodes is %d, and it was granted resources of %d NUMA cell(s)", c.specs.nodes, n)
+		}
 		if huge && c.root.memoryMB > 0 {
 			return c.fault("it asks for huge pages, and its memory was granted of no particular part of the host")
 		}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extraspecs_test
+
+import (
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
+)
+
+var update = flag.Bool("update", false, "write the tables of the page")
+
+// nova are the names that Nova 26 validates or reads, a line each: flavor or image, and the name.
+//
+//go:embed testdata/nova26.txt
+var nova string
+
+// TestEveryNameOfNovaHasARow: no name that Nova knows is left to a row for all others.
+func TestEveryNameOfNovaHasARow(t *testing.T) {
+	find := map[string]func(string) extraspecs.Row{"flavor": extraspecs.Find, "image": extraspecs.FindImage}
+	n := 0
+	for line := range strings.Lines(nova) {
+		kind, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if row := find[kind](name); slices.Contains([]string{"*", "*:*", "hw:*", "hw_video:*"}, row.Name) {
+			t.Errorf("%s %s has no row of its own", kind, name)
+		}
+		n++
+	}
+	if n < 150 {
+		t.Errorf("there are %d names", n)
+	}
+}
+
+// TestCheck: what is accepted, and what is refused under which row.
+func TestCheck(t *testing.T) {
+	const accepted = ""
+	for spec, row := range map[string]string{
+		"resources:VGPU=1": accepted, "resources_NIC:CUSTOM_A=2": accepted, "trait1:CUSTOM_A=forbidden": accepted, "group_policy=none": accepted,
+		"hw:cpu_policy=dedicated": accepted, "hw:cpu_thread_policy=isolate": accepted, "hw:cpu_dedicated_mask=0-1": accepted,
+		"hw:emulator_threads_policy=share": accepted, "hw:mem_page_size=2MB": accepted, "hw:numa_nodes=2": accepted,
+
+		"os:secure_boot=required": "os:secure_boot", "os:secure_boot=disabled": accepted, "os:secure_boot=optional": accepted, "os:secure_boot=": "os:secure_boot",
+		"hw:tpm_version=2.0": "hw:tpm_version", "hw:tpm_model=tpm-crb": "hw:tpm_model", "pci_passthrough:alias=a1:1": "pci_passthrough:*",
+		"hw:mem_encryption_model=amd-sev": "hw:mem_encryption_model", "hw:mem_encryption=True": "hw:mem_encryption", "hw:mem_encryption= FALSE": accepted,
+		"hw:watchdog_action=reset": "hw:watchdog_action", "hw:watchdog_action=none": "hw:watchdog_action", "hw:watchdog_action=disabled": accepted,
+		"quota:cpu_quota=10000": "quota:*", "quota:vif_inbound_average=1": "quota:*", "quota:anything=0": "quota:*",
+		"aggregate_instance_extra_specs:ssd=true": "aggregate_instance_extra_specs:*", "capabilities:hypervisor_type=QEMU": "capabilities:*",
+		"capabilities:cpu_info:arch=x86_64": "capabilities:*", "ssd=true": "*", "HW:cpu_policy=dedicated": accepted, "hw:unheard_of=1": "hw:*",
+		"hw:numa_cpus.0=0-1": "hw:numa_cpus.*", "hw:numa_mem.1=512": "hw:numa_mem.*", "hw:cpu_sockets=2": "hw:cpu_sockets", "hw:pmem=6GB": "hw:pmem",
+		"hw:pci_numa_affinity_policy=required": "hw:pci_numa_affinity_policy", "hw:pci_numa_affinity_policy=preferred": accepted,
+		"hw_rng:allowed=True": accepted, "hw_rng:allowed=False": "hw_rng:allowed", "hw_rng:rate_bytes=1": "hw_rng:*", "hw_video:ram_max_mb=64": accepted,
+		"hide_hypervisor_id=true": "hide_hypervisor_id", "hw:hide_hypervisor_id=no": accepted, "hw:serial_port_count=1": accepted, "hw:serial_port_count=2": "hw:serial_port_count",
+		"accel:device_profile=p": "accel:*", "vmware:storage_policy=p": "vmware:*", "acme:gold=yes": accepted, ":": accepted, "": "*",
+	} {
+		name, value, _ := strings.Cut(spec, "=")
+		checkOne(t, extraspecs.Check(map[string]string{name: value, "hw:cpu_policy": "shared"}), "extra spec", name, row)
+	}
+	for property, row := range map[string]string{
+		"hw_machine_type=q35": accepted, "hw_firmware_type=uefi": accepted, "hw_disk_bus=scsi": accepted, "hw_rng_model=virtio": accepted,
+		"hw_video_model=qxl": "hw_*", "os_distro=debian": accepted, "os_secure_boot=required": "os_*", "img_signature=x": "img_*", "img_config_drive=mandatory": "img_*",
+		"trait:CUSTOM_A=required": "trait:*", "traits_required=A": "traits_required", "colour=blue": accepted,
+	} {
+		name, value, _ := strings.Cut(property, "=")
+		checkOne(t, extraspecs.CheckImage(map[string]string{name: value}), "property", name, row)
+	}
+	if err := errors.Join(extraspecs.Check(nil), extraspecs.CheckImage(nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkOne: a refusal names what is refused.
+func checkOne(t *testing.T, err error, kind, name, row string) {
+	t.Helper()
+	var refused *extraspecs.RefusedError
+	switch {
+	case row == "" && err != nil:
+		t.Errorf("%s is refused: %v", name, err)
+	case row == "":
+	case !errors.As(err, &refused):
+		t.Errorf("%s is accepted", name)
+	case refused.Name != name || refused.Row.Name != row || !strings.Contains(err.Error(), kind+" "+name+"="):
+		t.Errorf("%s: %v, by the row %s, not %s", name, err, refused.Row.Name, row)
+	}
+}
+
+// TestPage: the tables of the page are those of this package.
+func TestPage(t *testing.T) {
+	const file = "../../docs/extra-specs.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, table := range []struct {
+		name string
+		rows []extraspecs.Row
+	}{{"extra specs", extraspecs.Flavor}, {"properties", extraspecs.Image}} {
+		begin, end := "<!-- "+table.name+" -->\n", "<!-- end of "+table.name+" -->"
+		before, rest, is := strings.Cut(page, begin)
+		_, after, ends := strings.Cut(rest, end)
+		if !is || !ends {
+			t.Fatalf("the page has no place for %s", table.name)
+		}
+		page = before + begin + rendered(table.rows) + end + after
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(page), 0o644); err != nil { //nolint:gosec // a page of this repository
+			t.Fatal(err)
+		}
+	} else if page != string(text) {
+		t.Error("the page does not have the tables of this package; run this test with -update")
+	}
+}
+
+func rendered(rows []extraspecs.Row) string {
+	var out strings.Builder
+	out.WriteString("| name | asks for | | why |\n|---|---|---|---|\n")
+	for _, r := range rows {
+		verdict := string(r.Verdict)
+		if len(r.Accepts) > 0 {
+			verdict += fmt.Sprintf(", but for `%s`", r.Accepts[0])
+			for _, other := range r.Accepts[1:] {
+				if len(r.Accepts) < 4 { // the words for one truth value are one
+					verdict += fmt.Sprintf(", `%s`", other)
+				}
+			}
+		}
+		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", r.Name, r.What, verdict, r.Why)
+	}
+	return out.String()
+}
