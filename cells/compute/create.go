@@ -64,7 +64,7 @@ func (a *API) createServers(x *exchange) error {
 	server := wire.Server{
 		ProjectID: x.who.Project, UserID: x.who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
-		Tags: askedTags(asked), UserData: memberString(asked, "user_data"), ConfigDrive: memberBool(asked, "config_drive", false),
+		Tags: askedTags(asked), UserData: memberString(asked, "user_data"),
 		DiskConfig: "MANUAL",
 		AccessIPv4: askedAddress(asked, "accessIPv4"), AccessIPv6: askedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),
