@@ -95,7 +95,8 @@ type Flavor struct {
 	RootGB      int64
 	EphemeralGB int64
 	SwapMB      int64
-	// ExtraSpecs are hw:cpu_policy and the like.
+	// ExtraSpecs are hw:cpu_policy and the like. Those that ask for what the driver does not make it
+	// refuses.
 	ExtraSpecs map[string]string
 }
 

@@ -428,6 +428,11 @@ func TestWhatCannotBeMadeLeavesNothing(t *testing.T) {
 		"a firmware that is none": func(s *plugins.InstanceSpec) {
 			s.ImageProperties = map[string]string{"hw_firmware_type": "coreboot"}
 		},
+		"a property that is not supported":   func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_tpm_version": "2.0"} },
+		"secure boot":                        func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"os:secure_boot": "required"} },
+		"a watchdog":                         func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:watchdog_action": "reset"} },
+		"a limit":                            func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"quota:cpu_quota": "10000"} },
+		"an extra spec of its own namespace": func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:unheard_of": "1"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -443,6 +448,23 @@ func TestWhatCannotBeMadeLeavesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnInstanceThatRanIsLeftAlone: an extra spec that is refused by now does not end what was made before.
+func TestAnInstanceThatRanIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.mustSpawn(request(1))
+		before := len(r.writes)
+		again := request(1)
+		again.Flavor.ExtraSpecs = map[string]string{"os:secure_boot": "required"}
+		if is, err := r.spawn(again); err != nil || is.Power != plugins.PowerRunning {
+			t.Errorf("%+v, %v", is, err)
+		}
+		if len(r.writes) != before {
+			t.Errorf("it was changed: %v", r.writes[before:])
+		}
+	})
 }
 
 // A host that has no room for the disks (here: a file where the directory should be) gives back what was taken.

@@ -265,6 +265,7 @@ func TestFaults(t *testing.T) {
 		"is isolate, and it was granted no":     specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
 		"hw:numa_nodes is \"0\"":                specs(cell, "hw:numa_nodes", "0"),
 		"cannot be divided evenly":              specs(root, "hw:numa_nodes", "3"),
+		"resources of 1 NUMA cell(s)":           specs(cell, "hw:numa_nodes", "2"),
 		"hw:cpu_dedicated_mask is \"2\"":        specs(cell, "hw:cpu_dedicated_mask", "2"),
 		"names 1 processors":                    specs(cell, "hw:cpu_dedicated_mask", "1"),
 		"hw:mem_page_size is \"x\"":             specs(cell, "hw:mem_page_size", "x"),
