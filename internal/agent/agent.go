@@ -106,7 +106,7 @@ func New(opts Options) (*Agent, error) {
 	if a.cell, err = a.newCell(opts.Config.CellClient); err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	a.metrics.Watch(a.now)
+	a.metrics.Watch(a.measured)
 	return a, nil
 }
 

@@ -169,6 +169,9 @@ func (b *findingList) plugin(d control.Driver) (down bool) {
 	case host.Incompatible:
 		b.add(health.PluginIncompatible, subject, p.Error)
 		return true
+	case host.Refused:
+		b.add(health.PluginRefused, subject, p.Error)
+		return true
 	default:
 		b.add(health.PluginDown, subject, p.Error)
 		return true

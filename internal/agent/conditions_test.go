@@ -118,6 +118,9 @@ func TestFindings(t *testing.T) {
 		"not well": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error = "degraded", "slow"
 		}, []string{"plugin libvirt plugin-degraded: slow"}},
+		"an executable that is refused": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error = "refused", "another sha256"
+		}, []string{"plugin libvirt plugin-refused: another sha256"}},
 		"another protocol": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
 		"held": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
 			n.Held, n.Error, n.Cause, n.Offenders = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}

@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		mode                 os.FileMode
 	}{
 		{"a mode", "", "chmod go-w " + h.driver + ", then systemctl reload compute-agent", content, 0o777},
-		{"a digest", strings.Repeat("0", 64), "put the new sum into drivers.fake.sha256, then", content, 0o755},
+		{"a digest", strings.Repeat("0", 64), "put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content, 0o755},
 		{"no handshake", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
 		{"an exit", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexit 3\n"), 0o755},
 	} {
@@ -66,6 +67,30 @@ func TestTakeoverThatFails(t *testing.T) {
 	}
 	if p := h.status().Drivers[0].Plugin; p.Restarts != 0 || p.Replacements != 4 {
 		t.Errorf("restarted %d times, replaced %d times", p.Restarts, p.Replacements)
+	}
+}
+
+// TestWrongDigestIsRefused: a driver whose executable is not the pinned one never ran, so it did not crash. The condition has both digests
+// and the key to correct, no start is tried meanwhile, and a reload with the right digest has it run.
+func TestWrongDigestIsRefused(t *testing.T) {
+	h := newHouse(t)
+	content, err := os.ReadFile(h.driver)
+	check(t, err)
+	is, demanded := fmt.Sprintf("%x", sha256.Sum256(content)), strings.Repeat("0", 64)
+	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", demanded)))
+	h.start()
+	h.await(0, `"condition":"plugin-refused"`, h.driver, "has sha256 "+is+", the configuration demands "+demanded, "drivers.fake.sha256")
+	p := h.status().Drivers[0].Plugin
+	if p.State != "refused" || p.PID != 0 || !p.NextAttempt.IsZero() || p.Usage != nil || h.has(0, "plugin-quarantined") || h.has(0, `"state":"backoff"`) {
+		t.Errorf("plugin: %+v", p)
+	}
+	mark := h.mark()
+	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", is)))
+	h.reload <- syscall.SIGHUP
+	h.await(mark, "no longer so", "plugin-refused")
+	h.await(mark, `"state":"healthy"`, `"driver":"fake"`)
+	if u := h.status().Drivers[0].Plugin.Usage; u == nil || u.Processes != 1 || u.Threads < 2 || u.MemoryBytes < 1<<20 || u.OpenFiles < 4 {
+		t.Errorf("what the process uses: %+v", u)
 	}
 }
 

@@ -13,13 +13,38 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Status implements [control.Agent].
-func (a *Agent) Status(context.Context) control.Status { return a.now() }
+func (a *Agent) Status(context.Context) control.Status { return a.measured() }
+
+// measured is now, with what the drivers' processes use: that is read from /proc, so only when it is to be shown.
+func (a *Agent) measured() control.Status {
+	s := a.now()
+	var pids []int
+	for _, d := range s.Drivers {
+		if d.Plugin.PID != 0 {
+			pids = append(pids, d.Plugin.PID)
+		}
+	}
+	if len(pids) == 0 {
+		return s
+	}
+	usage, err := host.Measure(pids...)
+	if err != nil {
+		a.log.Warn().Err(err).Msg("What the drivers' processes use cannot be read.")
+	}
+	for i := range s.Drivers {
+		if u, ok := usage[s.Drivers[i].Plugin.PID]; ok {
+			s.Drivers[i].Plugin.Usage = (*control.Usage)(&u)
+		}
+	}
+	return s
+}
 
 // now is how the agent is doing now; nobody needs to be asked for that.
 func (a *Agent) now() control.Status {

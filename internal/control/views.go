@@ -82,6 +82,17 @@ type Plugin struct {
 	// NextAttempt is when a process that is down is started again.
 	NextAttempt  time.Time `json:"next_attempt,omitzero"`
 	Capabilities []string  `json:"capabilities,omitempty"`
+	// Usage is what the process and those that it started use now; nil without a process.
+	Usage *Usage `json:"usage,omitempty"`
+}
+
+// Usage is what a driver's processes use of the machine.
+type Usage struct {
+	Processes int `json:"processes"`
+	Threads   int `json:"threads"`
+	// MemoryBytes is resident memory. Pages that several of the processes share count for each.
+	MemoryBytes int64 `json:"memory_bytes"`
+	OpenFiles   int   `json:"open_files"`
 }
 
 // Tree is the answer of `compute-agent tree`.

@@ -42,6 +42,7 @@ const (
 	PluginDegraded     Code = "plugin-degraded"
 	PluginQuarantined  Code = "plugin-quarantined"
 	PluginIncompatible Code = "plugin-incompatible"
+	PluginRefused      Code = "plugin-refused"
 )
 
 // The conditions of a node.
@@ -194,6 +195,11 @@ var definitions = []Definition{
 		Code: PluginIncompatible, Severity: Critical, Title: "the driver is made for another version of the agent",
 		Meaning: missed,
 		Remedy:  "install a driver made for this agent",
+	},
+	{
+		Code: PluginRefused, Severity: Critical, Title: "the driver's executable is refused and was not started",
+		Meaning: missed,
+		Remedy:  "the text says what is wrong with which file, such as a sha256 that is not that of drivers.NAME.sha256, and how to correct it; the agent sees within two minutes that it was corrected, and systemctl reload compute-agent tries at once",
 	},
 	{
 		Code: PlacementUnreachable, Severity: Warning, Title: "Placement cannot be reached",

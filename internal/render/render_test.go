@@ -107,7 +107,7 @@ func TestStatus(t *testing.T) {
 		Placement: control.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
 		Drivers: []control.Driver{{
 			Name:   "libvirt",
-			Plugin: control.Plugin{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2},
+			Plugin: control.Plugin{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2, Usage: &control.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
 			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{node}},
 		}},
 	}

@@ -111,6 +111,10 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 		process += ", replaced " + count(int64(d.Plugin.Replacements), "time") + " by reloads"
 	}
 	p.line("  plugin      %s", process)
+	if u := d.Plugin.Usage; u != nil {
+		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), count(int64(u.Processes), "process"), count(int64(u.Threads), "thread"),
+			count(int64(u.OpenFiles), "open file"))
+	}
 	if d.Plugin.SHA256 != "" {
 		p.line("  sha256      %s", d.Plugin.SHA256)
 	}
@@ -298,6 +302,8 @@ func ahead(t, now time.Time) string {
 	}
 	return fmt.Sprintf("in %d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
 
 func count(n int64, what string) string {
 	switch {

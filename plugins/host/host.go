@@ -155,6 +155,7 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 		onTransition: h.opts.OnTransition,
 		launch:       h.launch,
 		identify:     identify,
+		verify:       h.verify,
 	})
 	h.plugins[spec.Name] = p
 	return p, nil

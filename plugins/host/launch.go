@@ -26,10 +26,7 @@ import (
 // launch takes a plugin from its executable to a configured driver. It reports the states on the way, and leaves nothing
 // behind when it fails.
 func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error) {
-	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
-	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
-		untrusted.Remedy = strings.ReplaceAll(untrusted.Remedy, "drivers.NAME", "drivers."+spec.Name)
-	}
+	exe, err := h.open(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +46,24 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 	}
 	reached(Configured)
 	return p, nil
+}
+
+// open opens the executable if it is trusted.
+func (h *Host) open(spec Spec) (*executable, error) {
+	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
+	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
+		untrusted.Remedy = strings.ReplaceAll(untrusted.Remedy, "drivers.NAME", "drivers."+spec.Name)
+	}
+	return exe, err
+}
+
+// verify checks whether open would succeed.
+func (h *Host) verify(spec Spec) error {
+	exe, err := h.open(spec)
+	if err == nil {
+		_ = exe.file.Close()
+	}
+	return err
 }
 
 // connect starts the process and makes the connection. go-plugin has waits of its own in there that know no deadline;

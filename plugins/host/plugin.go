@@ -56,6 +56,7 @@ type pluginDeps struct {
 	onTransition func(Status)
 	launch       func(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error)
 	identify     func(path string) (fileID, error)
+	verify       func(spec Spec) error // checks the executable as launch does
 }
 
 // running is a supervisor that runs.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -85,12 +86,28 @@ func (r *runner) Start(context.Context) error {
 	p, err := r.start(attr)
 	if err != nil {
 		closePipes(pipes[:])
-		return fmt.Errorf("executing %s: %w", r.exe.path, err)
+		return execError(r.exe.path, err)
 	}
 	r.out.setPID(p.Pid)
 	r.pipes = pipes[:]
 	go r.attend(p)
 	return nil
+}
+
+// execError is why a file was not executed, with a hint where the file is the reason and not a shortage of the machine.
+func execError(path string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ELIBBAD):
+		hint = fmt.Sprintf("the file is no program for this machine (%s); install the driver's package for this architecture", runtime.GOARCH)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		hint = "the interpreter or the dynamic loader that the file names is not installed"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		hint = "the user of the agent must be allowed to execute the file, and its file system must not be mounted noexec"
+	default:
+		return fmt.Errorf("executing %s: %w", path, err)
+	}
+	return fmt.Errorf("executing %s: %w: %w: %s", path, ErrNotExecutable, err, hint)
 }
 
 func (r *runner) start(attr *os.ProcAttr) (*os.Process, error) {

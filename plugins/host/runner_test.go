@@ -41,7 +41,8 @@ func TestStartFailuresSayWhy(t *testing.T) {
 		{name: "one endless line", path: script("endless", "#!/bin/sh\nexec tr '\\0' x </dev/zero\n"), want: []string{"xxxx"}},
 		{name: "other version", path: script("other", "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"), is: ErrIncompatible, want: []string{`version "99"`}},
 		{name: "no socket", path: script("nosock", "#!/bin/sh\necho '1|1|unix|/nowhere|grpc|'\nsleep 300\n")},
-		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error"}},
+		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error", "no program for this machine"}, is: ErrNotExecutable},
+		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"), want: []string{"the interpreter"}, is: ErrNotExecutable},
 		{name: "missing", path: "/nonexistent/driver", want: []string{"install the package"}, is: os.ErrNotExist},
 	} {
 		t.Run(c.name, func(t *testing.T) {

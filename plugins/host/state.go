@@ -33,6 +33,9 @@ const (
 	Quarantined State = "quarantined"
 	// Incompatible: it speaks another version of the protocol; it is tried again when the executable changes.
 	Incompatible State = "incompatible"
+	// Refused: the executable is not started, since it is not trusted or the kernel does not execute it; it is tried again when that
+	// changes.
+	Refused State = "refused"
 	// Disabled: the configuration says so.
 	Disabled State = "disabled"
 	// Stopped: its supervisor has ended, or no call is served any more and the process, if there is one yet, is being ended.
@@ -104,6 +107,8 @@ func (s State) meaning() string {
 		return "The plugin failed too often and is left alone for a while. What it last reported stands. Mend the cause, then reload the agent to try at once."
 	case Incompatible:
 		return "The plugin speaks another version of the protocol and is not used. Install a driver made for this agent."
+	case Refused:
+		return "The plugin's executable is refused and was not started. What the driver last reported stands. It is started when the file changes, or at a reload."
 	case Disabled:
 		return "The plugin is disabled in the configuration."
 	case Stopped:

@@ -58,22 +58,31 @@ func (s *supervisor) once(ctx context.Context) {
 	if err == nil { // an order to disable it
 		return
 	}
+	if state := lasting(err); state != "" {
+		s.fall(state, err, 0)
+		s.awaitOtherFile(ctx, spec, state, err)
+		return
+	}
 	delay, quarantined := s.breaker.failed(time.Now())
 	state := Backoff
-	switch {
-	case errors.Is(err, ErrIncompatible):
-		state, delay = Incompatible, 0
-	case quarantined:
+	if quarantined {
 		state = Quarantined
 	}
 	s.fall(state, err, delay)
-	if state == Incompatible {
-		s.awaitOtherFile(ctx, spec)
-		return
-	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	s.pause(ctx, timer.C)
+}
+
+// lasting is the state of a plugin that another start of the same file does not help, "" for any other failure.
+func lasting(err error) State {
+	switch {
+	case errors.Is(err, ErrIncompatible):
+		return Incompatible
+	case errors.Is(err, ErrUntrusted), errors.Is(err, ErrNotExecutable):
+		return Refused
+	}
+	return ""
 }
 
 // start launches a process.
@@ -99,8 +108,9 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) {
 	}
 }
 
-// awaitOtherFile waits until the executable is another one, an order comes or the end.
-func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec) {
+// awaitOtherFile waits until the executable is another one, an order comes or the end. A file that is not trusted is also tried again
+// when it passes the checks, or fails another one: a directory above it may have been the reason.
+func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
 	tried, _ := s.identify(spec.Path)
 	for ctx.Err() == nil {
 		timer := time.NewTimer(spec.Restart.BackoffMax)
@@ -115,8 +125,17 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec) {
 			return
 		}
 		timer.Stop()
-		if now, err := s.identify(spec.Path); err == nil && now != tried {
+		now, err := s.identify(spec.Path)
+		if err != nil && state == Incompatible {
+			continue
+		}
+		if err != nil || now != tried {
 			return
+		}
+		if errors.Is(why, ErrUntrusted) {
+			if err := s.verify(spec); err == nil || err.Error() != why.Error() {
+				return
+			}
 		}
 	}
 }

@@ -112,6 +112,7 @@ type stage struct {
 	history  []string // "seconds state"
 	puppets  []*puppet
 	fail     error // what the next launches fail with
+	distrust error // what the checks of the executable say
 	file     fileID
 	health   func() error
 	warnings []plugins.Warning
@@ -133,6 +134,11 @@ func newStage(t *testing.T, spec Spec) *stage {
 			s.state.Lock()
 			defer s.state.Unlock()
 			return s.file, nil
+		},
+		verify: func(Spec) error {
+			s.state.Lock()
+			defer s.state.Unlock()
+			return s.distrust
 		},
 		onTransition: func(st Status) {
 			s.state.Lock()
@@ -298,6 +304,40 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 		s.wait(time.Hour + time.Minute)
 		s.set(func() { s.fail, s.file = nil, fileID{ino: 2} })
 		s.wait(time.Minute)
+	})
+}
+
+// TestRefusedExecutableIsNotTriedAgain: an executable that must not or cannot be started did not crash. It is started when it has
+// changed, when the checks pass, and at a reload.
+func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
+	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Remedy: "Correct it"}
+	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Remedy: "Correct it"}
+	play(t, Spec{Disabled: true}, []string{
+		"0s disabled", "1s refused", "10m1s refused", "12m1s healthy", "20m0s disabled", "20m0s refused", "30m0s healthy",
+	}, func(s *stage) {
+		s.wait(time.Second)
+		s.set(func() { s.fail, s.distrust = untrusted, untrusted })
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, ErrUntrusted) {
+			t.Errorf("want ErrUntrusted, got %v", err)
+		}
+		if got := s.Status(); !got.NextAttempt.IsZero() || got.Restarts != 0 || got.LastError != untrusted.Error() {
+			t.Errorf("status: %+v", got)
+		}
+		s.wait(9 * time.Minute) // the file stays what it is
+		s.set(func() { s.fail, s.distrust = moved, moved })
+		s.wait(2 * time.Minute)
+		s.set(func() { s.fail, s.distrust = nil, nil })
+		s.wait(9*time.Minute - time.Second)
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}); err != nil {
+			t.Error(err)
+		}
+		s.set(func() { s.fail = fmt.Errorf("executing: %w", ErrNotExecutable) })
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, ErrNotExecutable) {
+			t.Errorf("want ErrNotExecutable, got %v", err)
+		}
+		s.wait(9 * time.Minute)
+		s.set(func() { s.fail, s.file = nil, fileID{ino: 2} })
+		s.wait(2 * time.Minute)
 	})
 }
 

@@ -43,7 +43,7 @@ func openTrusted(path, digest string, uid int) (*executable, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("there is no plugin executable %s: install the package of the driver, or correct drivers.NAME.path: %w", path, err)
 		}
-		return nil, fmt.Errorf("finding the plugin executable: %w", err)
+		return nil, unreadable(path, "finding the plugin executable", err)
 	}
 	fd, err := walkTrusted(real, uid)
 	if err != nil {
@@ -78,7 +78,7 @@ func walkTrusted(path string, uid int) (int, error) {
 		}
 		next, err := unix.Openat(dir, part, flags, 0)
 		if err != nil {
-			return 0, fmt.Errorf("opening %s: %w", at, err)
+			return 0, unreadable(at, "opening "+at, err)
 		}
 		if last {
 			return next, nil
@@ -87,6 +87,17 @@ func walkTrusted(path string, uid int) (int, error) {
 		dir = next
 	}
 	return 0, fmt.Errorf("opening %s: %w", path, unix.EISDIR)
+}
+
+// unreadable is an error of the file system. That the agent must not read a file is a matter of the file: it cannot be verified.
+func unreadable(path, what string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return &UntrustedError{
+			Path: path, Problem: "cannot be read by the user of the agent, so its digest and the owner of what is below it cannot be checked",
+			Remedy: "Let the user of the agent read it, for example with: chmod a+rX " + path,
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // checkDirectory checks one directory on the way. Only where files are protected from each other's owners (the sticky bit,
@@ -147,7 +158,7 @@ func (e *executable) check(digest string, uid int) error {
 	e.digest = hex.EncodeToString(hash.Sum(nil))
 	if digest != "" && e.digest != digest {
 		return refuse(fmt.Sprintf("has sha256 %s, the configuration demands %s", e.digest, digest),
-			"If the driver was updated on purpose, put the new sum into drivers.NAME.sha256")
+			"If the driver was updated on purpose, put the new sum into drivers.NAME.sha256; if not, install the driver's package again")
 	}
 	e.id = fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
 	return nil

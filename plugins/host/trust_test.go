@@ -120,6 +120,9 @@ func TestWrongDigestIsNeverExecuted(t *testing.T) {
 	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("want ErrUntrusted, got %v", err)
 	}
+	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) || !strings.Contains(got.LastError, "drivers.chaos.sha256") {
+		t.Errorf("status: %+v", got)
+	}
 	for _, s := range r.seen() {
 		if s.State == Starting {
 			t.Error("it was started")

@@ -109,7 +109,7 @@ func (s *scene) day() {
 			Cell:       &control.Cell{Up: true, Servers: 7, ReportsWaiting: 1, Spawns: control.Outcomes{Succeeded: 5, Failed: 2}, Destroys: control.Outcomes{Succeeded: 3}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []control.Driver{{
-				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1}, MissingSince: s.now.Add(-time.Minute),
+				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1, Usage: &control.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
 				Warnings: []control.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},

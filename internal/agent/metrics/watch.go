@@ -38,6 +38,10 @@ var (
 	descPlugin     = desc("plugin_state", "1 for the state that a driver's process is in, 0 for the others.", "driver", "state")
 	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
 	descReplaced   = desc("plugin_replacements_total", "Times that another process of a driver took over from one that worked, at a reload.", "driver")
+	descMemory     = desc("plugin_resident_memory_bytes", "Resident memory of a driver's process and of those that it started.", "driver")
+	descProcesses  = desc("plugin_processes", "Processes of a driver: its own and those that it started.", "driver")
+	descThreads    = desc("plugin_threads", "Threads of a driver's processes.", "driver")
+	descOpenFiles  = desc("plugin_open_fds", "Open file descriptors of a driver's processes.", "driver")
 	descMissing    = desc("driver_missing_seconds", "Time since a driver was first missed after its last answer; 0 while it is there.", "driver")
 	descWarnings   = desc("driver_warnings", "Warnings of a driver that hold now.", "driver")
 	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
@@ -54,12 +58,12 @@ var (
 // pluginStates are all that a plugin can be in.
 var pluginStates = []host.State{
 	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.Incompatible,
-	host.Disabled, host.Stopped,
+	host.Refused, host.Disabled, host.Stopped,
 }
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory, descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
 		descCellUp, descServers, descReports, descSpawns, descDestroys} {
 		out <- d
 	}
@@ -93,6 +97,12 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 		}
 		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
 		count(descReplaced, float64(d.Plugin.Replacements), d.Name)
+		if u := d.Plugin.Usage; u != nil {
+			gauge(descMemory, float64(u.MemoryBytes), d.Name)
+			gauge(descProcesses, float64(u.Processes), d.Name)
+			gauge(descThreads, float64(u.Threads), d.Name)
+			gauge(descOpenFiles, float64(u.OpenFiles), d.Name)
+		}
 		missing := 0.0
 		if !d.MissingSince.IsZero() {
 			missing = max(now.Sub(d.MissingSince).Seconds(), 0)

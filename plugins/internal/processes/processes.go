@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package processes reads from /proc which processes there are and what they use. Processes that the caller must not see
+// (hidepid, another PID namespace) are not in any answer.
+package processes
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Process is one process at a moment.
+type Process struct {
+	PID, Parent, Group, Session int
+	// State is the letter that ps shows: Z is a zombie.
+	State   byte
+	Threads int
+	// Started is when it was started, in clock ticks since boot: with PID it names a process for good.
+	Started uint64
+	// Memory is its resident memory in bytes. Pages that processes share count for each of them.
+	Memory int64
+}
+
+// All lists the processes that can be seen.
+//
+// Errors: /proc cannot be listed. Cost: reads one small file for each process.
+func All() ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	var out []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, ok := Look(pid); ok {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// Look is one process; false if there is none.
+func Look(pid int) (Process, bool) {
+	raw, err := os.ReadFile(path(pid, "stat"))
+	if err != nil {
+		return Process{}, false
+	}
+	p, err := parse(raw)
+	return p, err == nil
+}
+
+func path(pid int, file string) string { return filepath.Join("/proc", strconv.Itoa(pid), file) }
+
+// parse reads /proc/PID/stat: "7 (any) name) S 1 …".
+func parse(stat []byte) (Process, error) {
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return Process{}, fmt.Errorf("%q is no line of /proc/PID/stat", stat)
+	}
+	fields := strings.Fields(string(stat[end+1:])) // from the third one
+	const state, parent, group, session, threads, started, rss = 0, 1, 2, 3, 17, 19, 21
+	if len(fields) <= rss {
+		return Process{}, fmt.Errorf("%q is no line of /proc/PID/stat", stat)
+	}
+	var p Process
+	var pages int64
+	var err error
+	number := func(text string, to *int) {
+		if n, bad := strconv.Atoi(text); bad == nil {
+			*to = n
+		} else {
+			err = bad
+		}
+	}
+	number(strings.TrimSpace(string(stat[:open])), &p.PID)
+	number(fields[parent], &p.Parent)
+	number(fields[group], &p.Group)
+	number(fields[session], &p.Session)
+	number(fields[threads], &p.Threads)
+	if n, bad := strconv.ParseUint(fields[started], 10, 64); bad == nil {
+		p.Started = n
+	} else {
+		err = bad
+	}
+	if n, bad := strconv.ParseInt(fields[rss], 10, 64); bad == nil {
+		pages = n
+	} else {
+		err = bad
+	}
+	p.State, p.Memory = fields[state][0], pages*int64(os.Getpagesize())
+	return p, err
+}
+
+// Family is the process pid, those of its group, and all that descend from any of them, in the order of all.
+func Family(all []Process, pid int) []Process {
+	in := map[int]bool{}
+	for _, p := range all {
+		if p.PID == pid || p.Group == pid {
+			in[p.PID] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range all {
+			if !in[p.PID] && in[p.Parent] {
+				in[p.PID], grown = true, true
+			}
+		}
+	}
+	var out []Process
+	for _, p := range all {
+		if in[p.PID] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// OpenFiles counts the open descriptors of a process: 0 if that cannot be read.
+func OpenFiles(pid int) int {
+	entries, err := os.ReadDir(path(pid, "fd"))
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// CommandLine is what a process was started with, or its name in brackets if it says nothing.
+func CommandLine(pid int) string {
+	raw, _ := os.ReadFile(path(pid, "cmdline"))
+	if words := strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " ")); words != "" {
+		return words
+	}
+	raw, _ = os.ReadFile(path(pid, "comm"))
+	return "[" + strings.TrimSpace(string(raw)) + "]"
+}
+
+// Environ reports whether the environment that a process was started with has text in it.
+func Environ(pid int, text string) bool {
+	raw, err := os.ReadFile(path(pid, "environ"))
+	return err == nil && bytes.Contains(raw, []byte(text))
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestParseReadsNamesWithParentheses(t *testing.T) {
+	const line = "7 (a) b (c) S 1 7 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 4711 99 3 18446744073709551615"
+	got, err := parse([]byte(line))
+	want := Process{PID: 7, Parent: 1, Group: 7, Session: 5, State: 'S', Threads: 12, Started: 4711, Memory: int64(3 * os.Getpagesize())}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "7 (a", ")(", "7 (a) S 1 7", strings.Replace(line, " 1 7 5", " one 7 5", 1), strings.Replace(line, "4711", "-", 1)} {
+		if _, err := parse([]byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// TestFamilyHasWhatLeftTheGroup: the group, and descendants in a session of their own.
+func TestFamilyHasWhatLeftTheGroup(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "setsid sh -c 'echo $$; read x' <&0 & wait")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAMILY=of-this-test"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := map[int]Process{}
+	for _, p := range Family(all, cmd.Process.Pid) {
+		pids[p.PID] = p
+	}
+	if len(pids) != 2 || pids[child].Session != child || pids[child].Memory == 0 || pids[cmd.Process.Pid].Group != cmd.Process.Pid {
+		t.Errorf("%d and %d: %+v", cmd.Process.Pid, child, pids)
+	}
+	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") || !strings.HasPrefix(CommandLine(child), "sh -c echo") {
+		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
+	}
+	_ = stdin.Close() // on which both end
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, there := Look(child); there {
+		t.Errorf("process %d is there after its end", child)
+	}
+	if OpenFiles(child) != 0 || Environ(child, "") || CommandLine(child) != "[]" {
+		t.Error("something is known of a process that has ended")
+	}
+}
