@@ -33,6 +33,7 @@ type bench struct {
 
 	instances []*made // of the check that runs
 
+	former   *former // what Options.FormerPath reports, or nil
 	baseline *baseline
 	reshaped *reshaped
 	baseErr  error

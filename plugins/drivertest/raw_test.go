@@ -69,6 +69,9 @@ func serveBroken(name string) {
 	s := &raw{fake: fake.New()}
 	if name != "" {
 		s.broken = breakages[name].breakage
+		if c, ok := correct[name]; ok {
+			s.broken = c.breakage
+		}
 	}
 	if s.broken.start != nil {
 		s.broken.start()

@@ -18,13 +18,15 @@ import (
 // reshaped is a reshape that was tried once, for many checks to look at.
 type reshaped struct {
 	source string // where the tree came from, in words
+	real   bool   // a driver made the tree
 	before *providertree.Tree
 	given  providertree.Allocations
 	// without is the answer to before without allocations, or its error.
 	without      *driverv1.UpdateProviderTreeResponse
 	withoutError error
-	// why no reshape could be tried; then all that follows is empty.
-	why error
+	// why no reshape could be tried; then all that follows is empty, but for what became of a former release's tree that needs none.
+	why      error
+	upgraded *providertree.Tree
 
 	reply       *driverv1.UpdateProviderTreeResponse // with allocations
 	replyError  error
@@ -64,11 +66,11 @@ func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
 	r := &reshaped{}
 	var err error
-	if r.before, r.source, err = b.formerTree(ctx, base); err != nil {
+	if r.before, r.source, r.real, err = b.formerTree(ctx, base); err != nil {
 		return nil, err
 	}
 	if r.before == nil {
-		r.why = notApplicable("the driver's tree is flat, and no former configuration is given: there is nothing to reshape from")
+		r.why = notApplicable("the driver's tree is flat, and no former release is given: there is nothing to reshape from")
 		return r, nil
 	}
 	r.given = allocate(r.before, base.own, base.root)
@@ -76,13 +78,19 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		return nil, err
 	}
 	r.without, r.withoutError = p.update(ctx, r.before, base.node, nil)
-	if b.opts.Former == nil && kind(r.withoutError) != wire.KindReshapeNeeded && !r.movedSilently(base.root) {
-		r.why = notApplicable("the driver does not reshape %s, and no former configuration is given", r.source)
+	if b.former != nil {
+		if r.upgraded = r.upgrade(base.root); r.upgraded != nil {
+			r.why = notApplicable("%s needs no reshape", r.source)
+			return r, nil
+		}
+	}
+	if !r.real && kind(r.withoutError) != wire.KindReshapeNeeded && !r.movedSilently(base.root) {
+		r.why = notApplicable("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the last release", r.source)
 		return r, nil
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
-	if b.opts.Former == nil && kind(r.replyError) == wire.KindReshapeFailed && len(wire.FailureOf(r.replyError).Offenders) == 0 {
-		r.why = notApplicable("%s is no former shape of the driver's (%s), and no former configuration is given", r.source, said(r.replyError))
+	if !r.real && kind(r.replyError) == wire.KindReshapeFailed && len(wire.FailureOf(r.replyError).Offenders) == 0 {
+		r.why = notApplicable("%s is no former shape of the driver's (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, said(r.replyError))
 	}
 	if r.replyError != nil {
 		return r, nil //nolint:nilerr // it is what came of it
@@ -96,26 +104,6 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		r.after, r.replyError = nil, fmt.Errorf("its allocations cannot be used: %w", err)
 	}
 	return r, nil
-}
-
-// formerTree is a tree that may need a reshape, nil if there is none.
-func (b *bench) formerTree(ctx context.Context, base *baseline) (*providertree.Tree, string, error) {
-	if b.opts.Former == nil {
-		tree, err := base.flat()
-		return tree, "its own tree with all inventory on the root", err
-	}
-	p, err := b.start(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	if err := p.configure(ctx, b.opts.Former, b.stateDir()); err != nil {
-		return nil, "", found("Configure with the former configuration", "%s", said(err))
-	}
-	tree, err := p.tree(ctx, base.bare, base.node)
-	if err != nil {
-		return nil, "", err
-	}
-	return asStored(tree), "the tree that it makes with the former configuration", nil
 }
 
 // movedSilently reports whether the answer without allocations lacks inventory that the tree had.

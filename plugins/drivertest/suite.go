@@ -22,8 +22,11 @@ type Options struct {
 	Env  map[string]string
 	// Config is the driver's configuration as JSON; nil counts as {}. It must be one with which the driver knows its nodes on this machine.
 	Config json.RawMessage
-	// Former is another configuration, with which the driver makes a tree that Config needs a reshape of; nil: the suite looks for one by
-	// itself.
+	// FormerPath is the executable of the last release, or "": with Config, or with Former if that is given, it makes the tree that a
+	// reshape is tried from. It must be older than Path.
+	FormerPath string
+	// Former is another configuration: without FormerPath one with which the driver makes a tree that Config needs a reshape of. Nil, without
+	// FormerPath: the suite makes a former tree up, and judges no more of the result than what the driver moved.
 	Former json.RawMessage
 	// Instances lets the suite make, stop and remove instances, on the machine that it runs on; nil: it makes none, and checks that need one
 	// do not apply.
@@ -47,7 +50,7 @@ func Suite() []Check {
 
 // Execute puts the checks to a plugin.
 //
-// Errors: the plugin could not be examined at all (no such file, ctx ended). A plugin that does not start, or does everything wrong, is no
+// Errors: the plugin could not be examined at all (no such file, ctx ended); a [*FormerError]. A plugin that does not start, or does everything wrong, is no
 // error but a Report.
 func Execute(ctx context.Context, opts Options) (Report, error) {
 	b, err := newBench(opts)
@@ -55,6 +58,11 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer b.close() //nolint:contextcheck // it ends in any case
+	if opts.FormerPath != "" {
+		if err := b.askFormer(ctx); err != nil {
+			return Report{}, err
+		}
+	}
 	report := Report{Path: opts.Path, Results: []Result{}, Capabilities: []string{}}
 	for _, c := range Suite() {
 		if opts.Select != nil && !opts.Select.MatchString(c.ID) {

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// FormerError says that Options.FormerPath is no former release of the plugin, or cannot be used as one.
+type FormerError struct {
+	Path    string
+	Problem string
+}
+
+func (e *FormerError) Error() string {
+	return fmt.Sprintf("the former release %s %s", e.Path, e.Problem)
+}
+
+// former is what the former release reports on a new node.
+type former struct {
+	version string
+	nodes   []plugins.Node
+	tree    *providertree.Tree // as Placement has it
+}
+
+// askFormer runs the former release once, with a state directory of its own, and keeps what it reports. Its log is not judged.
+//
+// Errors: a [*FormerError].
+func (b *bench) askFormer(ctx context.Context) error {
+	fail := func(format string, args ...any) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &FormerError{Path: b.opts.FormerPath, Problem: fmt.Sprintf(format, args...)}
+	}
+	same, err := sameContent(b.opts.FormerPath, b.opts.Path)
+	switch {
+	case err != nil:
+		return fail("cannot be read: %v", err)
+	case same:
+		return fail("is the same program as %s: give the binary of the last release", b.opts.Path)
+	}
+	dir, state := filepath.Join(b.scratch, "former"), filepath.Join(b.scratch, "former-state")
+	for _, d := range []string{dir, state} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return fmt.Errorf("making a directory for the former release: %w", err)
+		}
+	}
+	h, err := host.New(host.Options{RuntimeDir: dir, Logger: zerolog.New(io.Discard).Level(zerolog.InfoLevel)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
+	s, err := h.Open(ctx, host.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits})
+	if err != nil {
+		return fail("does not start: %v", err)
+	}
+	p := &proc{Session: s, limits: b.limits}
+	defer p.Kill()
+	info, err := p.info(ctx)
+	if err != nil {
+		return fail("does not answer Info: %s", said(err))
+	}
+	config := b.opts.Former
+	if config == nil {
+		config = b.opts.Config
+	}
+	if err := p.configure(ctx, config, state); err != nil {
+		return fail("refuses its configuration: %s. Give one that it takes with --former-config (Options.Former)", said(err))
+	}
+	f := &former{version: info.GetVersion()}
+	if f.nodes, err = p.nodes(ctx); err != nil {
+		return fail("does not answer AvailableNodes: %s", said(err))
+	}
+	present, err := b.shared(ctx)
+	if err != nil { // start/handshake and its like say why
+		return nil //nolint:nilerr // it is a result of the suite, and no fault of the former release
+	}
+	switch {
+	case b.info.GetName() != info.GetName():
+		return fail("is the driver %q, and %s is the driver %q", info.GetName(), b.opts.Path, b.info.GetName())
+	case newer(info.GetVersion(), b.info.GetVersion()):
+		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release", info.GetVersion(), b.info.GetVersion(), b.opts.Path)
+	case p.shape > present.shape && present.shape > 0:
+		return fail("has shape %d, which is newer than shape %d of %s: give the older one as the former release", p.shape, present.shape, b.opts.Path)
+	}
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	if !slices.ContainsFunc(f.nodes, func(n plugins.Node) bool { return n.Name == base.node }) {
+		return fail("has no node %q: its nodes are %s", base.node, nodeNames(f.nodes))
+	}
+	tree, err := p.tree(ctx, base.bare, base.node)
+	if err != nil {
+		var f *finding
+		if errors.As(err, &f) {
+			return fail("makes no tree: %s", f.came)
+		}
+		return err
+	}
+	f.tree = asStored(tree)
+	b.former = f
+	return nil
+}
+
+func nodeNames(nodes []plugins.Node) string {
+	if len(nodes) == 0 {
+		return "none"
+	}
+	names := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return quoted(names)
+}
+
+func sameContent(a, b string) (bool, error) {
+	one, err := os.ReadFile(a)
+	if err != nil {
+		return false, err
+	}
+	other, err := os.ReadFile(b)
+	return err == nil && bytes.Equal(one, other), err
+}
+
+// newer reports whether a version is newer than another one, as far as both are of three numbers: v1.2.3. Others cannot be compared.
+func newer(a, b string) bool {
+	va, ok := numbers(a)
+	vb, also := numbers(b)
+	return ok && also && slices.Compare(va, vb) > 0
+}
+
+func numbers(version string) ([]int, bool) {
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	out := make([]int, 0, len(parts))
+	for _, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 {
+			return nil, false
+		}
+		out = append(out, n)
+	}
+	return out, len(out) == 3
+}
+
+// formerTree is a tree that may need a reshape, nil if there is none, with where it comes from. A real one is what a driver made.
+func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providertree.Tree, source string, real bool, err error) {
+	if b.former != nil {
+		for _, n := range b.former.nodes {
+			if n.Name == base.node && rootOf(n) != base.root {
+				return nil, "", true, found("AvailableNodes, of the former release and of this one", "node %s has the uuid %s now, had %s: it is another node, and the former one's allocations are lost", n.Name, base.root, rootOf(n))
+			}
+		}
+		return b.former.tree.Clone(), strings.TrimSpace("the tree of the former release " + b.former.version), true, nil
+	}
+	if b.opts.Former == nil {
+		tree, err := base.flat()
+		return tree, "its own tree with all inventory on the root, which no release may ever have made", false, err
+	}
+	p, err := b.start(ctx)
+	if err != nil {
+		return nil, "", true, err
+	}
+	if err := p.configure(ctx, b.opts.Former, b.stateDir()); err != nil {
+		return nil, "", true, found("Configure with the former configuration", "%s", said(err))
+	}
+	tree, err = p.tree(ctx, base.bare, base.node)
+	if err != nil {
+		return nil, "", true, err
+	}
+	return asStored(tree), "the tree that it makes with the former configuration", true, nil
+}
+
+// likeNew compares what came of a former tree with the tree of a new node, by names: uuids may be those of providers that were there
+// before.
+func likeNew(base *baseline, after *providertree.Tree) []string {
+	var out []string
+	for _, id := range base.own.Subtree(base.root) {
+		want, _ := base.own.Provider(id)
+		is, ok := after.ProviderByName(want.Name)
+		if !ok {
+			out = append(out, want.Name+" is missing")
+			continue
+		}
+		is.UUID, is.ParentUUID = want.UUID, want.ParentUUID
+		out = append(out, changes(providertree.Change{Before: want, After: is})...)
+	}
+	return out
+}
+
+// movedLikeNew is likeNew for a former tree that was made up, in which there may be inventory where no release ever had any. It judges the
+// classes that the driver moved, and the traits and aggregates of the providers that it made for them.
+func movedLikeNew(base *baseline, r *reshaped) []string {
+	moved := map[string]bool{}
+	for _, at := range leaving(r, base.root) {
+		moved[r.renames.Present(at.Class)] = true
+	}
+	var out []string
+	for _, id := range base.own.Subtree(base.root) {
+		want, _ := base.own.Provider(id)
+		is, ok := r.after.ProviderByName(want.Name)
+		touched := only(want.Inventories, moved)
+		if !ok {
+			if len(touched) > 0 {
+				out = append(out, want.Name+" is missing")
+			}
+			continue
+		}
+		want.Inventories, is.Inventories = touched, only(is.Inventories, moved)
+		is.UUID, is.ParentUUID = want.UUID, want.ParentUUID
+		if _, before := r.before.ProviderByName(want.Name); before || len(touched) == 0 {
+			is.Traits, is.Aggregates = want.Traits, want.Aggregates
+		}
+		out = append(out, changes(providertree.Change{Before: want, After: is})...)
+	}
+	return out
+}
+
+func only(inventories providertree.Inventories, classes map[string]bool) providertree.Inventories {
+	out := providertree.Inventories{}
+	for class, inv := range inventories {
+		if classes[class] {
+			out[class] = inv
+		}
+	}
+	return out
+}
+
+// leaving are the places of the node's tree that a reshape took inventory away from.
+func leaving(r *reshaped, root string) []plugins.Place {
+	var out []plugins.Place
+	for _, id := range r.before.Subtree(root) {
+		p, _ := r.before.Provider(id)
+		for _, class := range sortedKeys(p.Inventories) {
+			if _, still := r.after.Inventory(id, class); !still {
+				out = append(out, plugins.Place{Provider: id, Class: class})
+			}
+		}
+	}
+	return out
+}
+
+func checkComplete(ctx context.Context, b *bench) error {
+	base, _, r, err := b.done(ctx)
+	switch {
+	case r != nil && r.upgraded != nil: // by the former release, and without a reshape
+		return several(r.sent(base, nil), likeNew(base, r.upgraded))
+	case err != nil:
+		return err
+	case r.real:
+		return several(r.sent(base, r.given), likeNew(base, r.after))
+	}
+	return several(r.sent(base, r.given), movedLikeNew(base, r))
+}
+
+// upgrade is what became of a former release's tree without a reshape: nil if the driver asks for one, or fails.
+func (r *reshaped) upgrade(root string) *providertree.Tree {
+	if r.withoutError != nil || r.movedSilently(root) {
+		return nil
+	}
+	after, err := wire.ToTree(r.without.GetTree())
+	if err != nil {
+		return nil
+	}
+	return after
+}

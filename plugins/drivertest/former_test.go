@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+)
+
+// formerRelease is the fake driver as another program, which stands for its last release.
+func formerRelease(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "compute-driver-former")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\nexec '"+fakePath+"'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// outcomes runs checks and returns their results by ID.
+func outcomes(t *testing.T, opts Options, run string) map[string]Result {
+	t.Helper()
+	opts.Select = regexp.MustCompile(run)
+	report, err := Execute(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Result{}
+	for _, r := range report.Results {
+		out[r.ID] = r
+	}
+	return out
+}
+
+// TestReshapeFromFormerRelease: the tree to reshape is the one that the last release's program makes.
+func TestReshapeFromFormerRelease(t *testing.T) {
+	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), Former: json.RawMessage(shaped("flat")), FormerPath: formerRelease(t)}
+	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
+		if r.Outcome == Failed || strings.HasPrefix(id, "reshape/") && r.Outcome != Passed {
+			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
+		}
+	}
+	opts.Config = json.RawMessage(misbehaving("lose"))
+	if r := outcomes(t, opts, "^reshape/conserves$")["reshape/conserves"]; r.Outcome != Failed || !strings.Contains(r.Sent, "the tree of the former release") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestUpgradeWithoutReshape: most releases need none. What becomes of the former release's tree is compared all the same.
+func TestUpgradeWithoutReshape(t *testing.T) {
+	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), FormerPath: formerRelease(t)}
+	got := outcomes(t, opts, "^reshape/")
+	if r := got["reshape/complete"]; r.Outcome != Passed {
+		t.Errorf("complete: %s\n%s", r.Outcome, r.Explain())
+	}
+	if r := got["reshape/needed"]; r.Outcome != DoesNotApply || !strings.Contains(r.Why, "needs no reshape") {
+		t.Errorf("needed: %s %s", r.Outcome, r.Why)
+	}
+	opts.Former = json.RawMessage(strings.Replace(shaped("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
+	if r := outcomes(t, opts, "^reshape/")["reshape/complete"]; r.Outcome != Failed || !strings.Contains(r.Came, "cn1: has the trait HW_CPU_X86_AVX now") {
+		t.Errorf("a trait of the former release is left behind: %s\n%s", r.Outcome, r.Explain())
+	}
+}
+
+// TestFormerReleaseThatIsNone: what is wrong with --former is an error, not the driver's fault.
+func TestFormerReleaseThatIsNone(t *testing.T) {
+	release := formerRelease(t)
+	for name, c := range map[string]struct {
+		opts Options
+		want string
+	}{
+		"the same program":   {Options{FormerPath: fakePath}, "is the same program as"},
+		"no file":            {Options{FormerPath: "/nonexistent/driver"}, "cannot be read"},
+		"no plugin":          {Options{FormerPath: "/bin/true"}, "does not start"},
+		"another driver":     {Options{FormerPath: writeScript(t), Env: map[string]string{brokenKey: ""}}, `is the driver "raw"`},
+		"another protocol":   {Options{FormerPath: otherProtocol(t)}, "incompatible plugin"},
+		"no node":            {Options{FormerPath: release, Former: json.RawMessage(`{"nodes": [{"name": "cn2"}]}`)}, `has no node "drivertest-host": its nodes are "cn2"`},
+		"a refused config":   {Options{FormerPath: release, Former: json.RawMessage(`{"gpus": -1}`)}, "refuses its configuration: ConfigError: gpus"},
+		"a node not ready":   {Options{FormerPath: release, Former: json.RawMessage(`{"not_ready": "no daemon"}`)}, "no daemon"},
+		"of a later release": {Options{FormerPath: release, Config: json.RawMessage(numbered(1)), Former: json.RawMessage(numbered(4))}, "has shape 4, which is newer than shape 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opts.Path = fakePath
+			_, err := Execute(t.Context(), c.opts)
+			var wrong *FormerError
+			if !errors.As(err, &wrong) || wrong.Path != c.opts.FormerPath || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want %q: %v", c.want, err)
+			}
+		})
+	}
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"v1.10.0", "v1.9.3", true}, {"1.9.3", "v1.10.0", false}, {"v1.0.0", "v1.0.0", false}, {"devel", "v1.0.0", false},
+		{"v2.0.0", "devel", false}, {"v2.0.0-rc1", "v1.0.0", false}, {"v1.0", "v0.9.0", false},
+	} {
+		if newer(c.a, c.b) != c.want {
+			t.Errorf("%s newer than %s: %v", c.a, c.b, !c.want)
+		}
+	}
+}
+
+func otherProtocol(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "compute-driver-old")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// neverOnTheRoot is a correct driver that has had some classes on children since its first release, and leaves inventory of them that
+// somebody else put on the root, with what is allocated of it.
+func neverOnTheRoot(classes ...string) breakage {
+	return around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+		r := req.(updateReq)
+		if len(r.GetTree().GetProviders()) == 0 {
+			return next()
+		}
+		root := r.GetTree().GetProviders()[0]
+		kept := map[string]*driverv1.Inventory{}
+		held := map[string]map[string]int64{}
+		for _, class := range classes {
+			if inv := root.GetInventories()[class]; inv != nil {
+				kept[class] = inv
+				delete(root.Inventories, class)
+			}
+			for id, c := range r.GetAllocations().GetConsumers() {
+				if n := c.GetResources()[root.GetUuid()].GetAmounts()[class]; n > 0 && kept[class] != nil {
+					if held[id] == nil {
+						held[id] = map[string]int64{}
+					}
+					held[id][class] = n
+					delete(c.GetResources()[root.GetUuid()].Amounts, class)
+				}
+			}
+		}
+		reply, err := next()
+		if err != nil {
+			return nil, err
+		}
+		out := reply.(updated)
+		for _, p := range out.GetTree().GetProviders() {
+			if p.GetUuid() == root.GetUuid() {
+				for class, inv := range kept {
+					p.Inventories[class] = inv
+				}
+			}
+		}
+		for id, amounts := range held {
+			c := out.GetAllocations().GetConsumers()[id]
+			if c.Resources[root.GetUuid()] == nil {
+				c.Resources[root.GetUuid()] = &driverv1.Resources{Amounts: map[string]int64{}}
+			}
+			for class, n := range amounts {
+				c.Resources[root.GetUuid()].Amounts[class] = n
+			}
+		}
+		return out, nil
+	})
+}
+
+// correct are plugins that differ from the others without being wrong.
+var correct = map[string]brokenPlugin{
+	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
+}
+
+// TestCorrectDriverWithAnotherPast: a former tree that the suite made up is not held against a driver that never made such a one.
+func TestCorrectDriverWithAnotherPast(t *testing.T) {
+	const name = "never had processors on the root"
+	report, err := Execute(t.Context(), correct[name].options(writeScript(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if r.Outcome == Failed {
+			t.Errorf("%s\n%s", r.ID, r.Explain())
+		}
+	}
+	for _, id := range []string{"reshape/complete", "reshape/spread", "reshape/conserves"} {
+		if !slices.ContainsFunc(report.Results, func(r Result) bool { return r.ID == id && r.Outcome == Passed }) {
+			t.Errorf("%s did not apply", id)
+		}
+	}
+}
