@@ -105,7 +105,7 @@ var _ = broken(map[string]brokenPlugin{
 			}
 		}
 	})},
-	"crowds one child":          {check: "reshape/spread", config: misbehaving("crowd")},
+	"crowds one child": {check: "reshape/spread", config: misbehaving("crowd")},
 	"moves what is not its own": {check: "reshape/foreign", breakage: moves(func(_ updateReq, r updated) {
 		for _, c := range r.GetAllocations().GetConsumers() {
 			for _, res := range c.GetResources() {

@@ -3,13 +3,16 @@
 package drivertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -165,6 +168,18 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return next()
 	})},
+	"leaks threads": {check: "load/threads", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		go func() {
+			runtime.LockOSThread()
+			select {}
+		}()
+		return next()
+	})},
+	"leaks memory": {check: "load/memory", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		kept = append(kept, bytes.Repeat([]byte{1}, 256<<10))
+		return next()
+	})},
+	"leaves a helper in a session of its own": {check: "shutdown/strays", breakage: starts(&exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "30"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}})},
 	"leaks processes": {check: "load/processes", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		if err := exec.Command("sleep", "600").Start(); err != nil {
 			return nil, err
@@ -173,7 +188,21 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 })
 
-var leaked []*os.File
+var (
+	leaked []*os.File
+	kept   [][]byte
+)
+
+// starts has the plugin run a command when it is configured.
+func starts(cmd *exec.Cmd) breakage {
+	return around("Configure", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		mine := &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, SysProcAttr: cmd.SysProcAttr}
+		if err := mine.Start(); err != nil {
+			return nil, err
+		}
+		return next()
+	})
+}
 
 func noProjects(_ *raw, _ updateReq, r updated) {
 	for _, c := range r.GetAllocations().GetConsumers() {

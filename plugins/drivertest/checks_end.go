@@ -47,6 +47,12 @@ var shutdownChecks = []Check{
 		Protects: "hosts full of processes without an agent",
 		Rule:     "The process ends when the agent closes the connection, within two seconds.", See: "plugins.Serve; go-plugin's GRPCController", run: checkExits,
 	},
+	{
+		ID: "shutdown/strays", Title: "leaves no process behind when it ends or is killed",
+		Protects: "hosts that fill with helpers of drivers that are gone, and the next process of the driver, whose device or socket they hold",
+		Rule:     "What a driver starts ends with it: the agent kills its process group, and what leaves the group is the driver's to end. (Guests are not a driver's processes in that sense; the suite has removed those that it made.)", See: "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
+		run: checkStrays,
+	},
 }
 
 func checkShutdown(ctx context.Context, b *bench) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -170,15 +171,18 @@ func neverOnTheRoot(classes ...string) breakage {
 	})
 }
 
-// correct are plugins that differ from the others without being wrong.
-var correct = map[string]brokenPlugin{
+// alone are plugins that have a test of their own.
+var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
+	"starts a daemon with an environment of its own": {breakage: starts(&exec.Cmd{
+		Path: "/bin/sh", Args: []string{"sh", "-c", "setsid sleep 30 </dev/null >/dev/null 2>&1 &"}, Env: []string{"PATH=/usr/bin:/bin"},
+	})},
 }
 
 // TestCorrectDriverWithAnotherPast: a former tree that the suite made up is not held against a driver that never made such a one.
 func TestCorrectDriverWithAnotherPast(t *testing.T) {
 	const name = "never had processors on the root"
-	report, err := Execute(t.Context(), correct[name].options(writeScript(t), name))
+	report, err := Execute(t.Context(), alone[name].options(writeScript(t), name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func serveBroken(name string) {
 	s := &raw{fake: fake.New()}
 	if name != "" {
 		s.broken = breakages[name].breakage
-		if c, ok := correct[name]; ok {
+		if c, ok := alone[name]; ok {
 			s.broken = c.breakage
 		}
 	}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/processes"
+)
+
+// watcher finds processes that outlive the plugin which started them.
+//
+// They are known by the directory of sockets in their environment, which every plugin process has for itself alone and which what it starts
+// inherits; by what descended from a plugin while it ran; and by having become children of this process, which adopts orphans meanwhile: a
+// daemon that has an environment of its own and left its parent.
+type watcher struct {
+	b        *bench
+	children map[processID]bool
+	known    map[processID]bool // descendants of plugins, but for these themselves
+	own      map[int]bool       // plugin processes
+}
+
+// processID names a process for good.
+type processID struct {
+	pid     int
+	started uint64
+}
+
+func idOf(p processes.Process) processID { return processID{p.PID, p.Started} }
+
+func (b *bench) watchProcesses() (*watcher, error) {
+	w := &watcher{b: b, children: map[processID]bool{}, known: map[processID]bool{}, own: map[int]bool{}}
+	all, err := processes.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if p.Parent == os.Getpid() {
+			w.children[idOf(p)] = true
+		}
+	}
+	return w, adopt(1)
+}
+
+// close stops adopting.
+func (w *watcher) close() { _ = adopt(-1) }
+
+// adopting counts the watchers: whether orphans are adopted is a matter of the whole process.
+var adopting struct {
+	sync.Mutex
+	n int
+}
+
+// adopt adds to the watchers. Orphans are adopted while there are any.
+func adopt(n int) error {
+	adopting.Lock()
+	defer adopting.Unlock()
+	adopting.n += n
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, uintptr(min(adopting.n, 1)), 0, 0, 0); err != nil {
+		return fmt.Errorf("adopting orphans: %w", err)
+	}
+	return nil
+}
+
+// look remembers what a plugin has started until now.
+func (w *watcher) look(p *proc) error {
+	all, err := processes.All()
+	if err != nil {
+		return err
+	}
+	w.own[p.PID()] = true
+	for _, q := range processes.Family(all, p.PID()) {
+		if q.PID != p.PID() {
+			w.known[idOf(q)] = true
+		}
+	}
+	return nil
+}
+
+// left are the processes that are still there, of plugins that have all ended.
+func (w *watcher) left() ([]processes.Process, error) {
+	all, err := processes.All()
+	if err != nil {
+		return nil, err
+	}
+	session := 0
+	if self, ok := processes.Look(os.Getpid()); ok {
+		session = self.Session
+	}
+	var out []processes.Process
+	for _, p := range all {
+		if p.State == 'Z' || w.own[p.PID] {
+			continue
+		}
+		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session && !processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
+		if w.known[idOf(p)] || orphan || processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/quiet/") {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// strays waits until the processes of plugins that have ended are gone, and kills those that stay. It returns what they are.
+func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
+	var left []processes.Process
+	for range 20 { // one that was killed takes a moment to end
+		var err error
+		if left, err = w.left(); err != nil || len(left) == 0 {
+			return nil, err
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	var out []string
+	for _, p := range left {
+		if now, ok := processes.Look(p.PID); !ok || idOf(now) != idOf(p) {
+			continue
+		}
+		out = append(out, fmt.Sprintf("process %d (%s) is still there after %s", p.PID, processes.CommandLine(p.PID), after))
+		_ = unix.Kill(p.PID, unix.SIGKILL)
+		if p.Parent == os.Getpid() { // adopted, and nobody else waits for it
+			_, _ = unix.Wait4(p.PID, nil, 0, nil)
+		}
+	}
+	return out, nil
+}
+
+func checkStrays(ctx context.Context, b *bench) error {
+	w, err := b.watchProcesses()
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	b.endFresh()
+	b.discard()
+	wrong, err := w.strays(ctx, "the checks before this one")
+	if err != nil {
+		return err
+	}
+	for _, way := range []struct {
+		words string
+		end   func(*proc)
+	}{
+		{"Shutdown and the end of the connection", func(p *proc) { _, _ = p.shutdown(ctx), p.End() }},
+		{"the process was killed", func(p *proc) { p.Kill() }},
+	} {
+		p, err := b.configured(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := p.nodes(ctx); err != nil {
+			return found("AvailableNodes", "%s", said(err))
+		}
+		if _, err := p.tree(ctx, base.bare, base.node); err != nil {
+			return err
+		}
+		if err := w.look(p); err != nil {
+			return err
+		}
+		way.end(p)
+		some, err := w.strays(ctx, way.words)
+		if err != nil {
+			return err
+		}
+		wrong = append(wrong, some...)
+	}
+	return several("Configure, one pass, and then the end of the process: once asked to, once killed", wrong)
+}
+
+// familySize counts a process, those of its group and those that it started.
+func familySize(pid int) int {
+	all, err := processes.All()
+	if err != nil {
+		return 0
+	}
+	return len(processes.Family(all, pid))
+}
+
+func threads(pid int) int {
+	p, _ := processes.Look(pid)
+	return p.Threads
+}
+
+func memory(pid int) int64 {
+	all, err := processes.All()
+	if err != nil {
+		return 0
+	}
+	var sum int64
+	for _, p := range processes.Family(all, pid) {
+		sum += p.Memory
+	}
+	return sum
+}
+
+// checkMemory makes passes in a few rounds and compares the resident memory after each: what grows in every one, and by much in all, never
+// ends growing. Caches and heaps that find their size do so in the first.
+func checkMemory(ctx context.Context, b *bench) error {
+	base, p, err := b.base(ctx)
+	if err != nil {
+		return err
+	}
+	const (
+		rounds, passes = 5, 100
+		longest        = 3 * time.Second // of a round of a slow driver
+		each, all      = 1 << 20, 32 << 20
+	)
+	var sizes []int64
+	made := 0
+	for range rounds {
+		began := time.Now()
+		for i := 0; i < passes && time.Since(began) < longest; i++ {
+			if _, err := p.nodes(ctx); err != nil {
+				return found("AvailableNodes", "%s", said(err))
+			}
+			if _, err := p.tree(ctx, base.stored, base.node); err != nil {
+				return err
+			}
+			made++
+		}
+		sizes = append(sizes, memory(p.PID()))
+	}
+	grown := true
+	var words []string
+	for i, size := range sizes {
+		grown = grown && (i == 0 || size-sizes[i-1] >= each)
+		words = append(words, fmt.Sprint(size>>20))
+	}
+	if grown && sizes[rounds-1]-sizes[0] >= all {
+		return found(fmt.Sprintf("%d passes in %d rounds", made, rounds), "resident memory that grew in each: %s MiB", strings.Join(words, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivertest
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDaemonIsAStray: one that has left everything that it could be known by is found, since this process adopts orphans. It is not in
+// TestBroken: a check that runs beside it in the same process could take the daemon for its own plugin's.
+func TestDaemonIsAStray(t *testing.T) {
+	const name = "starts a daemon with an environment of its own"
+	opts := alone[name].options(writeScript(t), name)
+	opts.Select = regexp.MustCompile("^shutdown/strays$")
+	report, err := Execute(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []string{"(sleep 30) is still there after Shutdown", "(sleep 30) is still there after the process was killed"} {
+		if r := report.Results[0]; r.Outcome != Failed || !strings.Contains(r.Came, after) {
+			t.Errorf("%q is not in:\n%s", after, r.Explain())
+		}
+	}
+}
