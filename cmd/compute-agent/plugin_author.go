@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
@@ -26,6 +27,7 @@ import (
 // examined are the flags of the commands that start a plugin by its path.
 type examined struct {
 	config, former, run string
+	release             string // path of a former release's executable
 }
 
 func (e *examined) addConfig(cmd *cobra.Command) {
@@ -43,6 +45,14 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 		return usage(fmt.Errorf("the plugin's executable: %w", err))
 	case !st.Mode().IsRegular() || st.Mode()&0o111 == 0:
 		return usage(fmt.Errorf("%s is not an executable file: give the path of the plugin's executable", path))
+	}
+	if e.release != "" {
+		if st, err := os.Stat(e.release); err != nil {
+			return usage(fmt.Errorf("--former: %w", err))
+		} else if !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+			return usage(fmt.Errorf("--former: %s is not an executable file: give the path of the last release's executable", e.release))
+		}
+		opts.FormerPath = e.release
 	}
 	if opts.Select, err = e.picked(); err != nil {
 		return opts, err
@@ -108,11 +118,21 @@ func newPluginRun() *cobra.Command {
 				return err
 			}
 			o.Log = func(line []byte) { _ = render.PluginLog(cmd.ErrOrStderr(), line) } // there is no better place to say that it cannot be said
-			n, failed := 0, false
+			n, failed, warned := 0, false, []string(nil)
 			err = drivertest.Rehearse(cmd.Context(), o, watch, interval, func(pass drivertest.Pass) error {
 				n++
 				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node drivertest.NodePass) bool { return node.Problem != "" })
-				return render.PluginPass(cmd.OutOrStdout(), pass, n)
+				if err := render.PluginPass(cmd.OutOrStdout(), pass, n); err != nil {
+					return err
+				}
+				var news []string
+				for _, w := range standardnames.Unknown(pass.Names()) {
+					if !slices.Contains(warned, w) {
+						news = append(news, w)
+					}
+				}
+				warned = append(warned, news...)
+				return render.PluginWarnings(cmd.OutOrStdout(), news)
 			})
 			if err == nil && failed {
 				return &exitError{code: exitFailed}

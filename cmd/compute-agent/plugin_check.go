@@ -8,11 +8,14 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
@@ -21,7 +24,8 @@ func newPluginTest() *cobra.Command {
 	var opts options
 	var ex examined
 	var junit, image string
-	var list, instances bool
+	var list, instances, failFast bool
+	var limit, checkLimit time.Duration
 	cmd := &cobra.Command{
 		Use: "test PATH", Short: "Check whether a driver does all that an agent relies on",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -34,14 +38,19 @@ func newPluginTest() *cobra.Command {
 			"nothing is installed. Of a check that fails it is told what was sent, what came, what the contract says and where to look.\n\n" +
 			"--config takes a file with the driver's own keys (what is below [drivers.NAME.config]), or one for conf.d with that table in it.\n" +
 			"It must be a configuration with which the driver knows its nodes on this machine.\n\n" +
-			"A reshape is tried from the tree that the driver makes with --former-config; without that, from its own tree with all inventory on\n" +
-			"the root, if the driver knows such a shape.\n\n" +
+			"A reshape is tried from the tree that the driver's last release makes, whose executable --former names, or from the tree that the driver\n" +
+			"makes with --former-config; with both, the last release gets that configuration. Without either it is tried from the driver's own tree\n" +
+			"with all inventory on the root, if the driver knows such a shape, and only the classes that it moves are judged.\n\n" +
 			"Of a driver that manages instances, those are tried with --instances only: the suite then makes some small ones on this machine,\n" +
 			"with made-up uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"The exit code is 0 if no check failed, 1 if one did or the command was interrupted, 64 if there was nothing to\n" +
-			"check, 78 if the file of --config is invalid or another driver's.",
+			"Each check is shown when it is over. Where standard error is no terminal, a check that takes long is named there every ten seconds.\n\n" +
+			"The exit code is 0 if no check failed, 1 if one did, the time of --timeout ran out or the command was interrupted, 64 if there was nothing\n" +
+			"to check, 78 if the file of --config is invalid or another driver's. Names of classes and traits that no list of standard ones has are\n" +
+			"warnings, and no failure.",
 		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +
+			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --former ./last-release/compute-driver-mine\n" +
+			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --timeout 5m --fail-fast\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +
 			"  compute-agent plugin test --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,20 +71,18 @@ func newPluginTest() *cobra.Command {
 			if instances || image != "" {
 				o.Instances = &drivertest.InstanceTemplate{Image: image}
 			}
-			var progress *progress
-			if f, ok := cmd.ErrOrStderr().(*os.File); ok && !opts.json() && term.IsTerminal(int(f.Fd())) {
-				progress = newProgress(f, checks)
-				o.Each = progress.made
+			if limit < 0 || checkLimit < 0 {
+				return &exitError{exitUsage, errors.New("--timeout and --check-timeout: a time limit is not negative")}
 			}
-			report, err := drivertest.Execute(cmd.Context(), o)
-			progress.clear()
-			if err != nil {
-				return interrupted(cmd, report, len(checks), err)
-			}
-			return reported(cmd, report, junit, opts.json())
+			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
+			return tested(cmd, o, checks, junit, opts.json())
 		},
 	}
 	ex.addConfig(cmd)
+	cmd.Flags().StringVar(&ex.release, "former", "", "`PATH` of the last release's executable, whose tree a reshape is tried from")
+	cmd.Flags().DurationVar(&limit, "timeout", 0, "time `LIMIT` of the whole suite, 0 for none")
+	cmd.Flags().DurationVar(&checkLimit, "check-timeout", 5*time.Minute, "time `LIMIT` of each check")
+	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "end with the first check that fails")
 	cmd.Flags().StringVar(&ex.former, "former-config", "", "`FILE` with a configuration whose tree needs a reshape with that of --config")
 	cmd.Flags().StringVar(&ex.run, "run", "", "only the checks whose ID matches `REGEX`")
 	cmd.Flags().StringVar(&junit, "junit", "", "write the report as JUnit XML to `FILE` too")
@@ -116,36 +123,60 @@ func (e *examined) picked() (*regexp.Regexp, error) {
 	return picked, nil
 }
 
-// reported prints a report that is complete.
-func reported(cmd *cobra.Command, report drivertest.Report, junit string, asJSON bool) error {
+// tested runs the checks and prints what becomes of them as it comes.
+func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check, junit string, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	text := render.NewPluginTest(out, checks, terminalWidth(out))
+	progress := newProgress(cmd.ErrOrStderr(), checks, asJSON)
+	defer progress.end()
+	o.Started = func(r drivertest.Report) {
+		progress.shown(func() {
+			if !asJSON {
+				text.Begin(r)
+			}
+		})
+	}
+	o.Each = func(r drivertest.Result) {
+		progress.made(func() {
+			if !asJSON {
+				text.Result(r)
+			}
+		})
+	}
+	report, err := drivertest.Execute(cmd.Context(), o)
+	progress.end()
+	var none *drivertest.FormerError
+	switch {
+	case errors.As(err, &none):
+		return &exitError{exitUsage, fmt.Errorf("--former: %w", err)}
+	case err != nil && cmd.Context().Err() == nil:
+		return err
+	case err != nil && asJSON:
+	case err != nil:
+		if err := text.Flush(); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("interrupted after %d of %d checks; %d failed until then", len(report.Results), len(checks), report.Count(drivertest.Failed))
+	}
 	if junit != "" {
 		if err := writeFile(junit, report.WriteJUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)
 		}
 	}
-	out := cmd.OutOrStdout()
-	var err error
-	if asJSON {
-		err = printJSON(out, report)
+	if warnings := standardnames.Unknown(report.Classes, report.Traits); asJSON {
+		err = printJSON(out, struct {
+			drivertest.Report
+			Warnings []string `json:"warnings,omitempty"`
+		}{report, warnings})
 	} else {
-		err = render.PluginTest(out, report, terminalWidth(out))
+		err = text.End(report, warnings)
 	}
 	if err == nil && report.Count(drivertest.Failed) > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return err
-}
-
-// interrupted says how far the suite came, and what failed until then.
-func interrupted(cmd *cobra.Command, report drivertest.Report, all int, err error) error {
-	if cmd.Context().Err() == nil {
-		return err
-	}
-	out := cmd.OutOrStdout()
-	if err := render.PluginFailures(out, report, terminalWidth(out)); err != nil {
-		return err
-	}
-	return fmt.Errorf("interrupted after %d of %d checks; %d failed until then", len(report.Results), all, report.Count(drivertest.Failed))
 }
 
 // terminalWidth is how many characters fit in a line of w, 0 if it is no terminal: then lines are not broken.
@@ -161,35 +192,96 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// progress shows on a terminal which check is run: a driver that hangs has one take minutes.
+// slowAfter is how often a check that takes long is named where there is no terminal.
+const slowAfter = 10 * time.Second
+
+// progress says on standard error which check runs: on a terminal always, elsewhere when it takes long. A driver that hangs has one take
+// minutes.
 type progress struct {
-	w      io.Writer
+	w        io.Writer
+	terminal bool
+	stop     chan struct{}
+	over     sync.WaitGroup
+
+	mu     sync.Mutex
 	checks []drivertest.Check
 	n      int
+	ended  bool
 }
 
-func newProgress(w io.Writer, checks []drivertest.Check) *progress {
-	p := &progress{w: w, checks: checks}
+func newProgress(w io.Writer, checks []drivertest.Check, quiet bool) *progress {
+	f, is := w.(*os.File)
+	p := &progress{w: w, checks: checks, terminal: is && !quiet && term.IsTerminal(int(f.Fd())), stop: make(chan struct{})}
+	if !p.terminal {
+		p.over.Go(p.nameSlow)
+	}
 	p.show()
 	return p
 }
 
-func (p *progress) made(drivertest.Result) {
-	p.n++
+// nameSlow names the check that runs if it is the same as the last time.
+func (p *progress) nameSlow() {
+	tick := time.NewTicker(slowAfter)
+	defer tick.Stop()
+	last, since := -1, time.Duration(0)
+	for {
+		select {
+		case <-tick.C:
+		case <-p.stop:
+			return
+		}
+		p.mu.Lock()
+		since += slowAfter
+		if p.n != last {
+			last, since = p.n, 0
+		}
+		if since > 0 && p.n < len(p.checks) {
+			_, _ = fmt.Fprintf(p.w, "%d of %d: %s has been running for %v or more\n", p.n+1, len(p.checks), p.checks[p.n].ID, since)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// shown prints something else, and then again which check runs.
+func (p *progress) shown(print func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	print()
 	p.show()
 }
 
+// made is shown for a check that is over.
+func (p *progress) made(print func()) {
+	p.mu.Lock()
+	p.n++
+	p.mu.Unlock()
+	p.shown(print)
+}
+
 func (p *progress) show() {
-	if p.n < len(p.checks) {
+	if p.terminal && p.n < len(p.checks) {
 		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%d of %d: %s", p.n+1, len(p.checks), p.checks[p.n].ID)
 	}
 }
 
-// clear takes the line away. Of no progress there is none.
+// clear takes the line away.
 func (p *progress) clear() {
-	if p != nil {
+	if p.terminal {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
+}
+
+// end takes the line away for good. It may be called again.
+func (p *progress) end() {
+	p.mu.Lock()
+	if !p.ended {
+		p.ended = true
+		close(p.stop)
+		p.clear()
+	}
+	p.mu.Unlock()
+	p.over.Wait()
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -221,7 +223,7 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 	}
 	out := make([]control.NodePlan, 0, len(plans))
 	for _, p := range plans {
-		view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Reshape: p.Reshape}
+		view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Reshape: p.Reshape, Warnings: unknownNames(p.Plan.Operations)}
 		var refused *resourcetracker.ReshapeError
 		switch {
 		case errors.As(p.Err, &refused):
@@ -232,6 +234,20 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 		out = append(out, view)
 	}
 	return out
+}
+
+// unknownNames are the names of classes and traits in a plan that are neither custom nor standard.
+func unknownNames(ops []reportclient.Operation) []string {
+	var classes, traits []string
+	for _, op := range ops {
+		classes, traits = slices.AppendSeq(classes, maps.Keys(op.Inventories)), append(traits, op.Traits...)
+		if op.Reshape != nil {
+			for _, p := range op.Reshape.Providers {
+				classes = slices.AppendSeq(classes, maps.Keys(p.After))
+			}
+		}
+	}
+	return standardnames.Unknown(classes, traits)
 }
 
 // refuse says of a node that its reshape is refused, and why.

@@ -154,6 +154,8 @@ type NodePlan struct {
 	// Refused says that the reshape would be refused, to protect data; Offenders and Remedy are about that.
 	Refused   bool     `json:"refused,omitempty"`
 	Offenders []string `json:"offenders,omitempty"`
+	// Warnings are about what would be written: names that no list of standard ones has.
+	Warnings []string `json:"warnings,omitempty"`
 	// Objections are the offenders by what is wrong with them, with the remedy for each. Remedy is for all of them.
 	Objections []resourcetracker.Objection `json:"objections,omitempty"`
 	Remedy     string                      `json:"remedy,omitempty"`
@@ -193,6 +195,7 @@ type PlanView struct {
 		Error     string                   `json:"error,omitempty"`
 		Refused   bool                     `json:"refused,omitempty"`
 		Offenders []string                 `json:"offenders,omitempty"`
+		Warnings  []string                 `json:"warnings,omitempty"`
 		// Objections: see [NodePlan].
 		Objections []resourcetracker.Objection `json:"objections,omitempty"`
 		Remedy     string                      `json:"remedy,omitempty"`

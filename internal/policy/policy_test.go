@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"internal/reaper":                     {},
 	"internal/scaffold":                   {},
 	"internal/version":                    {},
+	"internal/standardnames":              {"placement/ledger"},
 	// What the tree is to be follows from what the choosers decided, and from nothing that does I/O.
 	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/encryption", "drivers/libvirt/internal/hugepages", "drivers/libvirt/internal/machine",
 		"drivers/libvirt/internal/mdevs", "drivers/libvirt/internal/pcispec", "drivers/libvirt/internal/placing"},

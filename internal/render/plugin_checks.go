@@ -11,38 +11,82 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// PluginTest prints what became of the conformance checks of a plugin, and again at the end which failed. Checks that do not apply for
-// the same reason share a line. width is how many characters fit in a line; 0 breaks none.
-func PluginTest(w io.Writer, r drivertest.Report, width int) error {
-	p := &printer{w: w}
-	p.pluginHead(r)
-	for _, group := range groups(r.Results) {
-		p.line("")
-		column := 0
-		for _, res := range group {
-			column = max(column, len(res.ID))
-		}
-		for rest := group; len(rest) > 0; {
-			same := alike(rest)
-			p.outcome(rest[:same], same == len(group), column, width)
-			rest = rest[same:]
-		}
-	}
-	p.line("")
-	n := len(r.Results)
-	p.line("%d %s: %d passed, %d failed, %d do not apply.", n, plural(n, "check", "checks"), r.Count(drivertest.Passed), r.Count(drivertest.Failed), r.Count(drivertest.DoesNotApply))
-	p.failed(r, width)
-	return p.err
+// PluginTest prints a report of the conformance suite as it comes: who the plugin is, a line for each check when it is over, and at the end
+// which failed. Checks one after the other that do not apply for the same reason share a line, which comes with the next other one.
+type PluginTest struct {
+	p       *printer
+	width   int
+	columns map[string]int // by group: the longest ID
+	sizes   map[string]int // by group: how many checks
+	last    string         // group
+	held    []drivertest.Result
 }
 
-// PluginFailures prints the checks that failed, and nothing else.
-func PluginFailures(w io.Writer, r drivertest.Report, width int) error {
-	p := &printer{w: w}
-	for _, res := range r.Results {
-		if res.Outcome == drivertest.Failed {
-			p.outcome([]drivertest.Result{res}, false, len(res.ID), width)
-		}
+// NewPluginTest prints to w. The checks are those that are going to run. width is how many characters fit in a line; 0 breaks none.
+func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
+	t := &PluginTest{p: &printer{w: w}, width: width, columns: map[string]int{}, sizes: map[string]int{}}
+	for _, c := range checks {
+		group := groupOf(c.ID)
+		t.columns[group] = max(t.columns[group], len(c.ID))
+		t.sizes[group]++
 	}
+	return t
+}
+
+// Begin prints who the plugin is.
+func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r) }
+
+// Result prints what became of a check.
+func (t *PluginTest) Result(r drivertest.Result) {
+	group := groupOf(r.ID)
+	if len(t.held) > 0 && (group != t.last || r.Outcome != drivertest.DoesNotApply || r.Why != t.held[0].Why) {
+		t.release()
+	}
+	if group != t.last {
+		t.p.line("")
+		t.last = group
+	}
+	t.held = append(t.held, r)
+	if r.Outcome != drivertest.DoesNotApply {
+		t.release()
+	}
+}
+
+// release prints what was kept for others of the kind.
+func (t *PluginTest) release() {
+	if len(t.held) > 0 {
+		t.p.outcome(t.held, len(t.held) == t.sizes[t.last], t.columns[t.last], t.width)
+		t.held = nil
+	}
+}
+
+// Flush prints what was kept for others of the kind: nothing follows. The error is the first that writing had.
+func (t *PluginTest) Flush() error {
+	t.release()
+	return t.p.err
+}
+
+// End prints warnings and the sums.
+func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
+	t.release()
+	if len(warnings) > 0 {
+		t.p.line("")
+		t.p.notes("", warnings)
+	}
+	t.p.line("")
+	n := len(r.Results)
+	t.p.line("%d %s: %d passed, %d failed, %d do not apply.", n, plural(n, "check", "checks"), r.Count(drivertest.Passed), r.Count(drivertest.Failed), r.Count(drivertest.DoesNotApply))
+	if n := len(r.NotRun); n > 0 {
+		t.p.line("%d %s did not run: %s.", n, plural(n, "check", "checks"), r.Ended)
+	}
+	t.p.failed(r, t.width)
+	return t.p.err
+}
+
+// PluginWarnings prints what is worth knowing beside a pass or a report.
+func PluginWarnings(w io.Writer, warnings []string) error {
+	p := &printer{w: w}
+	p.notes("  ", warnings)
 	return p.err
 }
 
@@ -63,32 +107,9 @@ func PluginChecks(w io.Writer, checks []drivertest.Check) error {
 	return p.err
 }
 
-// groups are runs of results whose IDs begin with the same word.
-func groups(results []drivertest.Result) [][]drivertest.Result {
-	var out [][]drivertest.Result
-	last := ""
-	for _, r := range results {
-		if g := groupOf(r); len(out) == 0 || g != last {
-			last = g
-			out = append(out, nil)
-		}
-		out[len(out)-1] = append(out[len(out)-1], r)
-	}
-	return out
-}
-
-func groupOf(r drivertest.Result) string {
-	group, _, _ := strings.Cut(r.ID, "/")
+func groupOf(id string) string {
+	group, _, _ := strings.Cut(id, "/")
 	return group
-}
-
-// alike is how many results at the begin of a group are told in one line.
-func alike(group []drivertest.Result) int {
-	n := 1
-	for n < len(group) && group[0].Outcome == drivertest.DoesNotApply && group[n].Outcome == drivertest.DoesNotApply && group[n].Why == group[0].Why {
-		n++
-	}
-	return n
 }
 
 // outcome prints one result, or several that do not apply for the same reason; whole says that they are a whole group.
@@ -107,12 +128,12 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 	case n == 1:
 		p.hang(fmt.Sprintf("  -     %-*s  ", column, r.ID), "does not apply: "+visible(oneLine(r.Why)), width)
 	default:
-		id := r.ID + ", " + strings.TrimPrefix(results[n-1].ID, groupOf(r)+"/")
+		id := r.ID + ", " + strings.TrimPrefix(results[n-1].ID, groupOf(r.ID)+"/")
 		if n > 2 {
-			id = r.ID + " ... " + strings.TrimPrefix(results[n-1].ID, groupOf(r)+"/")
+			id = r.ID + " ... " + strings.TrimPrefix(results[n-1].ID, groupOf(r.ID)+"/")
 		}
 		if whole {
-			id = groupOf(r) + "/*"
+			id = groupOf(r.ID) + "/*"
 		}
 		p.hang(fmt.Sprintf("  -     %s  ", id), fmt.Sprintf("%d checks do not apply: %s", n, visible(oneLine(r.Why))), width)
 	}

@@ -4,6 +4,7 @@ package render_test
 
 import (
 	"bytes"
+	"io"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/render"
@@ -11,6 +12,20 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/providertree"
 )
+
+// tested prints a report that is complete.
+func tested(w io.Writer, r drivertest.Report, width int, warnings ...string) error {
+	var checks []drivertest.Check
+	for _, res := range r.Results {
+		checks = append(checks, res.Check)
+	}
+	t := render.NewPluginTest(w, checks, width)
+	t.Begin(r)
+	for _, res := range r.Results {
+		t.Result(res)
+	}
+	return t.End(r, warnings)
+}
 
 func TestPluginTest(t *testing.T) {
 	check := func(id, title string) drivertest.Check {
@@ -26,13 +41,13 @@ func TestPluginTest(t *testing.T) {
 		},
 	}
 	var b bytes.Buffer
-	if err := render.PluginTest(&b, report, 0); err != nil {
+	if err := tested(&b, report, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-test.txt", b.Bytes())
 
 	b.Reset()
-	if err := render.PluginTest(&b, drivertest.Report{Path: "./x"}, 80); err != nil {
+	if err := tested(&b, drivertest.Report{Path: "./x"}, 80); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-test-silent.txt", b.Bytes())
@@ -61,16 +76,24 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	}
 	var b bytes.Buffer
 	for _, width := range []int{80, 30} {
-		if err := render.PluginTest(&b, report, width); err != nil {
+		if err := tested(&b, report, width); err != nil {
 			t.Fatal(err)
 		}
 	}
 	golden(t, "plugin-test-terminal.txt", b.Bytes())
-	b.Reset()
-	if err := render.PluginFailures(&b, report, 0); err != nil {
+}
+
+// TestPluginTestThatEndsBeforeItsEnd: what did not run is said, and why.
+func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
+	var b bytes.Buffer
+	report := drivertest.Report{
+		Path: "./x", Name: "mine", Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
+		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
+	}
+	if err := tested(&b, report, 0, "the trait X is not known\x1b"); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plugin-test-failures.txt", b.Bytes())
+	golden(t, "plugin-test-ended.txt", b.Bytes())
 }
 
 func TestPluginChecks(t *testing.T) {

@@ -259,6 +259,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			for i, op := range n.Operations {
 				p.line("%4d. %s", i+1, op.Text)
 			}
+			p.notes("  ", n.Warnings)
 			if n.Reshape != nil {
 				p.preview(n.Reshape)
 			}
@@ -268,6 +269,13 @@ func Plan(w io.Writer, plan control.PlanView) error {
 		p.line("No compute node yet: no driver has named one.")
 	}
 	return p.err
+}
+
+// notes prints warnings, a line each.
+func (p *printer) notes(indent string, warnings []string) {
+	for _, w := range warnings {
+		p.line("%swarning: %s", indent, visible(oneLine(w)))
+	}
 }
 
 // ago says how long something is past, as people do.

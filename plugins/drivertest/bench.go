@@ -48,6 +48,11 @@ func newBench(opts Options) (*bench, error) {
 		return nil, fmt.Errorf("finding the plugin executable: %w", err)
 	}
 	opts.Path = path
+	if opts.FormerPath != "" {
+		if opts.FormerPath, err = filepath.Abs(opts.FormerPath); err != nil {
+			return nil, fmt.Errorf("finding the former release: %w", err)
+		}
+	}
 	if len(opts.Config) == 0 {
 		opts.Config = []byte("{}")
 	}

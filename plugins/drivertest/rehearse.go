@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,19 @@ type NodePass struct {
 	// Reshape is the reason that the driver gave for one, which was then made with no consumers; "" if there was none.
 	Reshape string
 	Problem string
+}
+
+// Names are those of the resource classes and traits that the nodes have after the pass, in no order.
+func (p Pass) Names() (classes, traits []string) {
+	for _, node := range p.Nodes {
+		if node.Tree == nil {
+			continue
+		}
+		for rp := range node.Tree.All() {
+			classes, traits = slices.AppendSeq(classes, maps.Keys(rp.Inventories)), append(traits, rp.Traits...)
+		}
+	}
+	return classes, traits
 }
 
 // ErrNoPlugin says that there is no plugin to rehearse with: it does not start, or refuses its configuration.

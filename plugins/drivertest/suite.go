@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -35,7 +36,15 @@ type Options struct {
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
 	Limits host.Timeouts
-	// Each, if set, is told of every result as it comes.
+	// Timeout bounds the whole suite; 0: nothing does. The check that runs when it ends has failed, those after it do not run.
+	Timeout time.Duration
+	// CheckTimeout bounds each check; 0: five minutes.
+	CheckTimeout time.Duration
+	// FailFast ends the suite with the first check that fails.
+	FailFast bool
+	// Started, if set, is called once before the first check, with a report that has no results yet.
+	Started func(Report)
+	// Each, if set, is called with every result as it comes.
 	Each func(Result)
 	// Log, if set, is given every line that the plugin's processes write, as the JSON that it would be in an agent's log, one at a time. It
 	// must not block, nor keep the line.
@@ -58,45 +67,94 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer b.close() //nolint:contextcheck // it ends in any case
+	if b.opts.CheckTimeout <= 0 {
+		b.opts.CheckTimeout = 5 * time.Minute
+	}
 	if opts.FormerPath != "" {
 		if err := b.askFormer(ctx); err != nil {
 			return Report{}, err
 		}
 	}
+	b.log.begin("start/handshake")
+	_, _ = b.shared(ctx) // why there is none is what the checks say
 	report := Report{Path: opts.Path, Results: []Result{}, Capabilities: []string{}}
-	for _, c := range Suite() {
-		if opts.Select != nil && !opts.Select.MatchString(c.ID) {
-			continue
-		}
-		r := b.examine(ctx, c)
-		if err := ctx.Err(); err != nil {
-			return report, fmt.Errorf("examining %s: %w", opts.Path, err)
-		}
-		report.Results = append(report.Results, r)
-		if opts.Each != nil {
-			opts.Each(r)
-		}
-	}
-	if b.info == nil {
-		_, _ = b.shared(ctx) // none of the checks that ran had to ask who the plugin is; the report says it all the same, if it can
-	}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)
 	}
+	if opts.Started != nil {
+		opts.Started(report)
+	}
+	if err := b.runAll(ctx, &report); err != nil {
+		return report, err
+	}
+	if report.Ended == "" {
+		report.Classes, report.Traits = b.names(ctx)
+	}
 	return report, nil
+}
+
+// names are those of the classes and traits that the driver gives its first node.
+func (b *bench) names(ctx context.Context) (classes, traits []string) {
+	base, _, err := b.base(ctx)
+	if err != nil {
+		return nil, nil
+	}
+	traits = slices.Collect(maps.Keys(base.reply.GetCapabilityTraits()))
+	for p := range base.own.All() {
+		classes, traits = slices.AppendSeq(classes, maps.Keys(p.Inventories)), append(traits, p.Traits...)
+	}
+	slices.Sort(classes)
+	slices.Sort(traits)
+	return slices.Compact(classes), slices.Compact(traits)
+}
+
+// runAll runs the checks that are picked.
+func (b *bench) runAll(parent context.Context, report *Report) error {
+	ctx := parent
+	if b.opts.Timeout > 0 {
+		limited, cancel := context.WithTimeout(parent, b.opts.Timeout)
+		defer cancel()
+		ctx = limited
+	}
+	for _, c := range Suite() {
+		if b.opts.Select != nil && !b.opts.Select.MatchString(c.ID) {
+			continue
+		}
+		if report.Ended != "" {
+			report.NotRun = append(report.NotRun, c.ID)
+			continue
+		}
+		r := b.examine(ctx, c)
+		switch {
+		case parent.Err() != nil:
+			return fmt.Errorf("examining %s: %w", b.opts.Path, parent.Err())
+		case ctx.Err() != nil:
+			report.Ended = fmt.Sprintf("the suite's time of %v ran out", b.opts.Timeout)
+			r.Outcome, r.Sent, r.Came, r.Why = Failed, "this check, and those before it", report.Ended, ""
+		case r.Outcome == Failed && b.opts.FailFast:
+			report.Ended = "a check failed"
+		}
+		report.Results = append(report.Results, r)
+		if b.opts.Each != nil {
+			b.opts.Each(r)
+		}
+	}
+	return nil
 }
 
 // examine runs one check.
 func (b *bench) examine(parent context.Context, c Check) Result {
-	const most = 5 * time.Minute
-	ctx, cancel := context.WithTimeout(parent, most)
+	ctx, cancel := context.WithTimeout(parent, b.opts.CheckTimeout)
 	defer cancel()
 	began := time.Now()
 	b.log.begin(c.ID)
 	err := b.needs(ctx, c)
 	if err == nil {
 		err = c.run(ctx, b)
+	}
+	if ctx.Err() != nil && parent.Err() == nil {
+		err = found("this check", "it was not over after %v", b.opts.CheckTimeout)
 	}
 	b.endFresh()
 	r := c.result(err)

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package standardnames finds names of resource classes and traits that Placement does not know: neither custom ones, which are created
+// when they are needed, nor in the lists of standard names that are built in.
+package standardnames
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// Unknown returns a sentence for each name that is neither custom nor standard, with the standard one that was perhaps meant: classes
+// first, each once, in order.
+func Unknown(classes, traits []string) []string {
+	out := kind{
+		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion, known: ledger.StandardClasses(),
+		meaning: "a Placement that does not know it either refuses the provider's inventory",
+	}.unknown(classes)
+	return append(out, kind{
+		what: "trait", list: "os-traits " + ledger.OSTraitsVersion, known: ledger.StandardTraits(),
+		meaning: "with a Placement that does not know it either it is left out",
+	}.unknown(traits)...)
+}
+
+type kind struct {
+	what, list, meaning string
+	known               []string
+}
+
+func (k kind) unknown(names []string) []string {
+	sorted := slices.Clone(names)
+	slices.Sort(sorted)
+	var out []string
+	for _, name := range slices.Compact(sorted) {
+		if strings.HasPrefix(name, ledger.CustomPrefix) || slices.Contains(k.known, name) {
+			continue
+		}
+		hint := "names of one's own begin with " + ledger.CustomPrefix
+		if near := spelling.Nearest(name, k.known, max(2, len(name)/4)); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		out = append(out, fmt.Sprintf("the %s %s is not in %s, and %s; %s", k.what, name, k.list, k.meaning, hint))
+	}
+	return out
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standardnames_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/standardnames"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+func TestUnknown(t *testing.T) {
+	got := standardnames.Unknown([]string{"VCPUS", "VCPU", "CUSTOM_VCPUS", "ZZZ", "VCPUS"}, []string{"HW_CPU_X86_AVX9", "CUSTOM_X", "COMPUTE_NODE", "XYZZY_PLUGH"})
+	want := []string{
+		"the resource class VCPUS is not in os-resource-classes 1.1.0, and a Placement that does not know it either refuses the provider's inventory; did you mean VCPU?",
+		"the resource class ZZZ is not in os-resource-classes 1.1.0, and a Placement that does not know it either refuses the provider's inventory; names of one's own begin with CUSTOM_",
+		"the trait HW_CPU_X86_AVX9 is not in os-traits 3.9.0, and with a Placement that does not know it either it is left out; did you mean HW_CPU_X86_AVX?",
+		"the trait XYZZY_PLUGH is not in os-traits 3.9.0, and with a Placement that does not know it either it is left out; names of one's own begin with CUSTOM_",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := standardnames.Unknown(ledger.StandardClasses(), ledger.StandardTraits()); len(got) > 0 {
+		t.Errorf("standard names: %v", got)
+	}
+}
