@@ -49,7 +49,7 @@ func TestPlanOfAReshape(t *testing.T) {
 		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true, Error: "the driver's reshape does not pass the agent's checks",
 			Offenders: []string{"consumer a: all that it holds would be lost", "consumer b: its consumer generation was changed"}, Remedy: "go back"},
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move what is allocated"},
-		{Node: "cn4", UUID: uuid(11), Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
+		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"}, Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
 		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
 			Objections: []resourcetracker.Objection{{Problem: "no room", Concerns: []string{"consumer a", "consumer b"}, Remedy: "make room"}}, Offenders: []string{"consumer a: no room", "consumer b: no room"}},
 	}}
