@@ -195,8 +195,8 @@ func terminalWidth(w io.Writer) int {
 // slowAfter is how often a check that takes long is named where there is no terminal.
 const slowAfter = 10 * time.Second
 
-// progress says on standard error which check runs: on a terminal always, elsewhere when it takes long. A driver that hangs has one take
-// minutes.
+// progress says on standard error which check runs: on a terminal always, elsewhere when it takes
+// long. A driver that hangs has one take minutes.
 type progress struct {
 	w        io.Writer
 	terminal bool

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// TestProgressNamesSlowChecks: where there is no terminal, a check that takes long is named, and others are not; there are no carriage
-// returns, and nothing comes after the end.
+// TestProgressNamesSlowChecks: where there is no terminal, a check that takes long is named, and
+// others are not; there are no carriage returns, and nothing comes after the end.
 func TestProgressNamesSlowChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer

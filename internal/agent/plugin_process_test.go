@@ -70,8 +70,9 @@ func TestTakeoverThatFails(t *testing.T) {
 	}
 }
 
-// TestWrongDigestIsRefused: a driver whose executable is not the pinned one never ran, so it did not crash. The condition has both digests
-// and the key to correct, no start is tried meanwhile, and a reload with the right digest has it run.
+// TestWrongDigestIsRefused: a driver whose executable is not the pinned one never ran, so it did
+// not crash. The condition has both digests and the key to correct, no start is tried meanwhile,
+// and a reload with the right digest has it run.
 func TestWrongDigestIsRefused(t *testing.T) {
 	h := newHouse(t)
 	content, err := os.ReadFile(h.driver)

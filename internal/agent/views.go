@@ -24,7 +24,8 @@ import (
 // Status implements [control.Agent].
 func (a *Agent) Status(context.Context) control.Status { return a.measured() }
 
-// measured is now, with what the drivers' processes use: that is read from /proc, so only when it is to be shown.
+// measured is now, with what the drivers' processes use: that is read from /proc, so only when it
+// is to be shown.
 func (a *Agent) measured() control.Status {
 	s := a.now()
 	var pids []int
@@ -223,7 +224,10 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 	}
 	out := make([]control.NodePlan, 0, len(plans))
 	for _, p := range plans {
-		view := control.NodePlan{Node: p.Node, UUID: p.UUID, Driver: name, Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Reshape: p.Reshape, Warnings: unknownNames(p.Plan.Operations)}
+		view := control.NodePlan{
+			Node: p.Node, UUID: p.UUID, Driver: name, Reshape: p.Reshape,
+			Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Warnings: unknownNames(p.Plan.Operations),
+		}
 		var refused *resourcetracker.ReshapeError
 		switch {
 		case errors.As(p.Err, &refused):

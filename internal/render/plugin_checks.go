@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// PluginTest prints a report of the conformance suite as it comes: who the plugin is, a line for each check when it is over, and at the end
-// which failed. Checks one after the other that do not apply for the same reason share a line, which comes with the next other one.
+// PluginTest prints a report of the conformance suite as it comes: who the plugin is, a line for
+// each check when it is over, and at the end which failed. Checks one after the other that do not
+// apply for the same reason share a line, which comes with the next other one.
 type PluginTest struct {
 	p       *printer
 	width   int
@@ -22,7 +23,8 @@ type PluginTest struct {
 	held    []drivertest.Result
 }
 
-// NewPluginTest prints to w. The checks are those that are going to run. width is how many characters fit in a line; 0 breaks none.
+// NewPluginTest prints to w. The checks are those that are going to run. width is how many
+// characters fit in a line; 0 breaks none.
 func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
 	t := &PluginTest{p: &printer{w: w}, width: width, columns: map[string]int{}, sizes: map[string]int{}}
 	for _, c := range checks {
@@ -60,7 +62,8 @@ func (t *PluginTest) release() {
 	}
 }
 
-// Flush prints what was kept for others of the kind: nothing follows. The error is the first that writing had.
+// Flush prints what was kept for others of the kind: nothing follows. The error is the first that
+// writing had.
 func (t *PluginTest) Flush() error {
 	t.release()
 	return t.p.err

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standardnames finds names of resource classes and traits that Placement does not know: neither custom ones, which are created
-// when they are needed, nor in the lists of standard names that are built in.
+// Package standardnames finds names of resource classes and traits that Placement does not know:
+// neither custom ones, which are created when they are needed, nor in the lists of standard names
+// that are built in.
 package standardnames
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Unknown returns a sentence for each name that is neither custom nor standard, with the standard one that was perhaps meant: classes
-// first, each once, in order.
+// Unknown returns a sentence for each name that is neither custom nor standard, with the standard
+// one that was perhaps meant: classes first, each once, in order.
 func Unknown(classes, traits []string) []string {
 	out := kind{
 		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion, known: ledger.StandardClasses(),

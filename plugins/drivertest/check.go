@@ -61,11 +61,12 @@ type Report struct {
 	SDK          string   `json:"sdk"`
 	Capabilities []string `json:"capabilities"`
 	Results      []Result `json:"results"`
-	// Ended says why the suite ended before its end, "" if it did not, and NotRun which checks did not run for that reason.
+	// Ended says why the suite ended before its end, "" if it did not, and NotRun which checks did
+	// not run for that reason.
 	Ended  string   `json:"ended,omitempty"`
 	NotRun []string `json:"not_run,omitempty"`
-	// Classes and Traits are the names of resource classes and traits that the driver gives its first node, in order. Whether
-	// Placement knows them is for the caller to find out.
+	// Classes and Traits are the names of resource classes and traits that the driver gives its
+	// first node, in order. Whether Placement knows them is for the caller to find out.
 	Classes []string `json:"classes,omitempty"`
 	Traits  []string `json:"traits,omitempty"`
 }

@@ -102,9 +102,9 @@ var resultChecks = []Check{
 		run: resultCheck(func(_ *baseline, r *reshaped) []string { return crowded(r.after, r.allocations) }),
 	},
 	{
-		ID: "reshape/spread", Title: "spreads consumers that fill the host, each to where there is room",
+		ID: "reshape/spread", Title: "spreads consumers that fill the host over all providers",
 		Protects: "a full host: Placement refuses the reshape of one whose consumers are all put on the same provider",
-		Rule:     "What is allocated goes to where it really is, or else to where there is room. Consumers that fit are placed, or named in a ReshapeFailed.", See: "plugins.Distribution",
+		Rule:     "What is allocated goes to where it really is, or else to where enough is free. Consumers that fit are placed, or named in a ReshapeFailed.", See: "plugins.Distribution",
 		run: checkSpread,
 	},
 	{

@@ -22,7 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// FormerError says that Options.FormerPath is no former release of the plugin, or cannot be used as one.
+// FormerError says that Options.FormerPath is no former release of the plugin, or cannot be used as
+// one.
 type FormerError struct {
 	Path    string
 	Problem string
@@ -39,7 +40,8 @@ type former struct {
 	tree    *providertree.Tree // as Placement has it
 }
 
-// askFormer runs the former release once, with a state directory of its own, and keeps what it reports. Its log is not judged.
+// askFormer runs the former release once, with a state directory of its own, and keeps what it
+// reports. Its log is not judged.
 //
 // Errors: a [*FormerError].
 func (b *bench) askFormer(ctx context.Context) error {
@@ -96,7 +98,8 @@ func (b *bench) askFormer(ctx context.Context) error {
 	case b.info.GetName() != info.GetName():
 		return fail("is the driver %q, and %s is the driver %q", info.GetName(), b.opts.Path, b.info.GetName())
 	case newer(info.GetVersion(), b.info.GetVersion()):
-		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release", info.GetVersion(), b.info.GetVersion(), b.opts.Path)
+		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release",
+			info.GetVersion(), b.info.GetVersion(), b.opts.Path)
 	case p.shape > present.shape && present.shape > 0:
 		return fail("has shape %d, which is newer than shape %d of %s: give the older one as the former release", p.shape, present.shape, b.opts.Path)
 	}
@@ -140,7 +143,8 @@ func sameContent(a, b string) (bool, error) {
 	return err == nil && bytes.Equal(one, other), err
 }
 
-// newer reports whether a version is newer than another one, as far as both are of three numbers: v1.2.3. Others cannot be compared.
+// newer reports whether a version is newer than another one, as far as both are of three numbers:
+// v1.2.3. Others cannot be compared.
 func newer(a, b string) bool {
 	va, ok := numbers(a)
 	vb, also := numbers(b)
@@ -160,12 +164,14 @@ func numbers(version string) ([]int, bool) {
 	return out, len(out) == 3
 }
 
-// formerTree is a tree that may need a reshape, nil if there is none, with where it comes from. A real one is what a driver made.
+// formerTree is a tree that may need a reshape, nil if there is none, with where it comes from. A
+// real one is what a driver made.
 func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providertree.Tree, source string, real bool, err error) {
 	if b.former != nil {
 		for _, n := range b.former.nodes {
 			if n.Name == base.node && rootOf(n) != base.root {
-				return nil, "", true, found("AvailableNodes, of the former release and of this one", "node %s has the uuid %s now, had %s: it is another node, and the former one's allocations are lost", n.Name, base.root, rootOf(n))
+				return nil, "", true, found("AvailableNodes, of the former release and of this one",
+					"node %s has the uuid %s now, had %s: it is another node, and the former one's allocations are lost", n.Name, base.root, rootOf(n))
 			}
 		}
 		return b.former.tree.Clone(), strings.TrimSpace("the tree of the former release " + b.former.version), true, nil
@@ -188,8 +194,8 @@ func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providert
 	return asStored(tree), "the tree that it makes with the former configuration", true, nil
 }
 
-// likeNew compares what came of a former tree with the tree of a new node, by names: uuids may be those of providers that were there
-// before.
+// likeNew compares what came of a former tree with the tree of a new node, by names: uuids may be
+// those of providers that were there before.
 func likeNew(base *baseline, after *providertree.Tree) []string {
 	var out []string
 	for _, id := range base.own.Subtree(base.root) {
@@ -205,8 +211,9 @@ func likeNew(base *baseline, after *providertree.Tree) []string {
 	return out
 }
 
-// movedLikeNew is likeNew for a former tree that was made up, in which there may be inventory where no release ever had any. It judges the
-// classes that the driver moved, and the traits and aggregates of the providers that it made for them.
+// movedLikeNew is likeNew for a former tree that was made up, in which there may be inventory where
+// no release ever had any. It judges the classes that the driver moved, and the traits and
+// aggregates of the providers that it made for them.
 func movedLikeNew(base *baseline, r *reshaped) []string {
 	moved := map[string]bool{}
 	for _, at := range leaving(r, base.root) {
@@ -270,7 +277,8 @@ func checkComplete(ctx context.Context, b *bench) error {
 	return several(r.sent(base, r.given), movedLikeNew(base, r))
 }
 
-// upgrade is what became of a former release's tree without a reshape: nil if the driver asks for one, or fails.
+// upgrade is what became of a former release's tree without a reshape: nil if the driver asks for
+// one, or fails.
 func (r *reshaped) upgrade(root string) *providertree.Tree {
 	if r.withoutError != nil || r.movedSilently(root) {
 		return nil

@@ -42,7 +42,8 @@ func outcomes(t *testing.T, opts Options, run string) map[string]Result {
 	return out
 }
 
-// TestReshapeFromFormerRelease: the tree to reshape is the one that the last release's program makes.
+// TestReshapeFromFormerRelease: the tree to reshape is the one that the last release's program
+// makes.
 func TestReshapeFromFormerRelease(t *testing.T) {
 	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), Former: json.RawMessage(shaped("flat")), FormerPath: formerRelease(t)}
 	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
@@ -56,7 +57,8 @@ func TestReshapeFromFormerRelease(t *testing.T) {
 	}
 }
 
-// TestUpgradeWithoutReshape: most releases need none. What becomes of the former release's tree is compared all the same.
+// TestUpgradeWithoutReshape: most releases need none. What becomes of the former release's tree is
+// compared all the same.
 func TestUpgradeWithoutReshape(t *testing.T) {
 	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), FormerPath: formerRelease(t)}
 	got := outcomes(t, opts, "^reshape/")
@@ -120,8 +122,8 @@ func otherProtocol(t *testing.T) string {
 	return name
 }
 
-// neverOnTheRoot is a correct driver that has had some classes on children since its first release, and leaves inventory of them that
-// somebody else put on the root, with what is allocated of it.
+// neverOnTheRoot is a correct driver that has had some classes on children since its first release,
+// and leaves inventory of them that somebody else put on the root, with what is allocated of it.
 func neverOnTheRoot(classes ...string) breakage {
 	return around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		r := req.(updateReq)
@@ -179,7 +181,8 @@ var alone = map[string]brokenPlugin{
 	})},
 }
 
-// TestCorrectDriverWithAnotherPast: a former tree that the suite made up is not held against a driver that never made such a one.
+// TestCorrectDriverWithAnotherPast: a former tree that the suite made up is not held against a
+// driver that never made such a one.
 func TestCorrectDriverWithAnotherPast(t *testing.T) {
 	const name = "never had processors on the root"
 	report, err := Execute(t.Context(), alone[name].options(writeScript(t), name))

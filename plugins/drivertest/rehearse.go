@@ -44,7 +44,8 @@ type NodePass struct {
 	Problem string
 }
 
-// Names are those of the resource classes and traits that the nodes have after the pass, in no order.
+// Names are those of the resource classes and traits that the nodes have after the pass, in no
+// order.
 func (p Pass) Names() (classes, traits []string) {
 	for _, node := range p.Nodes {
 		if node.Tree == nil {

@@ -24,7 +24,8 @@ type reshaped struct {
 	// without is the answer to before without allocations, or its error.
 	without      *driverv1.UpdateProviderTreeResponse
 	withoutError error
-	// why no reshape could be tried; then all that follows is empty, but for what became of a former release's tree that needs none.
+	// why no reshape could be tried; then all that follows is empty, but for what became of a
+	// former release's tree that needs none.
 	why      error
 	upgraded *providertree.Tree
 

@@ -20,10 +20,12 @@ type filled struct {
 // destination is a provider that inventory of a class moved to.
 type destination struct{ capacity, min, max, step int64 }
 
-// fill makes up consumers that fill the providers that a reshape moves inventory to, so that each provider has to take its part.
+// fill makes up consumers that fill the providers that a reshape moves inventory to, so that each
+// provider has to take its part.
 //
-// Every provider has room for the same number of slots of each class, and no consumer has more of a class than a slot. So whoever puts one
-// consumer after the other on any provider with enough room, all its classes together or each by itself, finds room for all.
+// Every provider has room for the same number of slots of each class, and no consumer has more of a
+// class than a slot. So whoever puts one consumer after the other on any provider with enough room,
+// all its classes together or each by itself, finds room for all.
 func fill(base *baseline, r *reshaped) filled {
 	to := map[string][]destination{} // by present class
 	for _, at := range leaving(r, base.root) {
@@ -78,14 +80,18 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []destination
 			return // no amount is allowed everywhere
 		}
 	}
+	smaller := slot - step
+	if smaller < 1 || slices.ContainsFunc(to, func(d destination) bool { return smaller < d.min }) {
+		smaller = slot
+	}
 	size := func(i int64) int64 { // they differ, so that one cannot be taken for another
-		if smaller := slot - step; i%2 == 1 && !slices.ContainsFunc(to, func(d destination) bool { return smaller < d.min || smaller < 1 }) {
+		if i%2 == 1 {
 			return smaller
 		}
 		return slot
 	}
 	n := slots * int64(len(to))
-	if sum := n / 2 * (slot + size(1)); sum <= biggest { // providers of very different size
+	if sum := n / 2 * (slot + smaller); sum <= biggest { // providers of very different size
 		n = 0
 		for _, d := range to {
 			n += d.capacity / slot
@@ -102,7 +108,8 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []destination
 				free[key] = was.Capacity()
 			}
 			amount := size(i)
-			if r.renames.Present(at.Class) != class || amount > free[key] || amount < was.MinUnit || amount > was.MaxUnit || amount%was.StepSize != 0 {
+			allowed := amount >= was.MinUnit && amount <= was.MaxUnit && amount%was.StepSize == 0
+			if r.renames.Present(at.Class) != class || amount > free[key] || !allowed {
 				continue
 			}
 			free[key] -= amount
@@ -139,7 +146,7 @@ func checkSpread(ctx context.Context, b *bench) error {
 	if !full.telling {
 		return notApplicable("the reshape moves nothing that has several providers to go to")
 	}
-	sent := r.sent(base, full.given) + "; they fill what is to move, and there is room for all"
+	sent := r.sent(base, full.given) + "; they fill what is to move, and all of them fit"
 	reply, err := p.update(ctx, r.before, base.node, full.given)
 	if f := wire.FailureOf(err); err != nil && f.Kind == wire.KindReshapeFailed && len(f.Offenders) > 0 {
 		return notApplicable("the driver answers %s, which is no mistake: it does not know where these consumers are", said(err))

@@ -12,8 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestFilledConsumersFitAnyhow: whichever provider of those with room a driver takes, and in whatever order, each consumer with all its
-// classes on the same one, there is one for the last consumer too, unless the providers are of very different size; and on one there is none.
+// TestFilledConsumersFitAnyhow: whichever provider of those with room a driver takes, and in
+// whatever order, each consumer with all its classes on the same one, there is one for the last
+// consumer too, unless the providers are of very different size; and on one there is none.
 func TestFilledConsumersFitAnyhow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base, r := reshapeOf(t)

@@ -17,9 +17,10 @@ import (
 
 // watcher finds processes that outlive the plugin which started them.
 //
-// They are known by the directory of sockets in their environment, which every plugin process has for itself alone and which what it starts
-// inherits; by what descended from a plugin while it ran; and by having become children of this process, which adopts orphans meanwhile: a
-// daemon that has an environment of its own and left its parent.
+// They are known by the directory of sockets in their environment, which every plugin process has
+// for itself alone and which what it starts inherits; by what descended from a plugin while it ran;
+// and by having become children of this process, which adopts orphans meanwhile: a daemon that has
+// an environment of its own and left its parent.
 type watcher struct {
 	b        *bench
 	children map[processID]bool
@@ -99,15 +100,18 @@ func (w *watcher) left() ([]processes.Process, error) {
 		if p.State == 'Z' || w.own[p.PID] {
 			continue
 		}
-		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session && !processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
-		if w.known[idOf(p)] || orphan || processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/quiet/") {
+		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session &&
+			!processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
+		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/quiet/")
+		if w.known[idOf(p)] || orphan || marked {
 			out = append(out, p)
 		}
 	}
 	return out, nil
 }
 
-// strays waits until the processes of plugins that have ended are gone, and kills those that stay. It returns what they are.
+// strays waits until the processes of plugins that have ended are gone, and kills those that stay.
+// It returns what they are.
 func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
 	var left []processes.Process
 	for range 20 { // one that was killed takes a moment to end
@@ -124,7 +128,7 @@ func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
 		}
 		out = append(out, fmt.Sprintf("process %d (%s) is still there after %s", p.PID, processes.CommandLine(p.PID), after))
 		_ = unix.Kill(p.PID, unix.SIGKILL)
-		if p.Parent == os.Getpid() { // adopted, and nobody else waits for it
+		if p.Parent == os.Getpid() { // adopted: no other part of this process waits for it
 			_, _ = unix.Wait4(p.PID, nil, 0, nil)
 		}
 	}
@@ -203,8 +207,9 @@ func memory(pid int) int64 {
 	return sum
 }
 
-// checkMemory makes passes in a few rounds and compares the resident memory after each: what grows in every one, and by much in all, never
-// ends growing. Caches and heaps that find their size do so in the first.
+// checkMemory makes passes in a few rounds and compares the resident memory after each: what grows
+// in every one, and by much in all, never ends growing. Caches and heaps that find their size do so
+// in the first.
 func checkMemory(ctx context.Context, b *bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {

@@ -23,11 +23,12 @@ type Options struct {
 	Env  map[string]string
 	// Config is the driver's configuration as JSON; nil counts as {}. It must be one with which the driver knows its nodes on this machine.
 	Config json.RawMessage
-	// FormerPath is the executable of the last release, or "": with Config, or with Former if that is given, it makes the tree that a
-	// reshape is tried from. It must be older than Path.
+	// FormerPath is the executable of the last release, or "": with Config, or with Former if that
+	// is given, it makes the tree that a reshape is tried from. It must be older than Path.
 	FormerPath string
-	// Former is another configuration: without FormerPath one with which the driver makes a tree that Config needs a reshape of. Nil, without
-	// FormerPath: the suite makes a former tree up, and judges no more of the result than what the driver moved.
+	// Former is another configuration: without FormerPath one with which the driver makes a tree
+	// that Config needs a reshape of. Nil, without FormerPath: the suite makes a former tree up,
+	// and judges no more of the result than what the driver moved.
 	Former json.RawMessage
 	// Instances lets the suite make, stop and remove instances, on the machine that it runs on; nil: it makes none, and checks that need one
 	// do not apply.
@@ -36,13 +37,15 @@ type Options struct {
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
 	Limits host.Timeouts
-	// Timeout bounds the whole suite; 0: nothing does. The check that runs when it ends has failed, those after it do not run.
+	// Timeout bounds the whole suite; 0: nothing does. The check that runs when it ends has failed,
+	// those after it do not run.
 	Timeout time.Duration
 	// CheckTimeout bounds each check; 0: five minutes.
 	CheckTimeout time.Duration
 	// FailFast ends the suite with the first check that fails.
 	FailFast bool
-	// Started, if set, is called once before the first check, with a report that has no results yet.
+	// Started, if set, is called once before the first check, with a report that has no results
+	// yet.
 	Started func(Report)
 	// Each, if set, is called with every result as it comes.
 	Each func(Result)
@@ -59,7 +62,8 @@ func Suite() []Check {
 
 // Execute puts the checks to a plugin.
 //
-// Errors: the plugin could not be examined at all (no such file, ctx ended); a [*FormerError]. A plugin that does not start, or does everything wrong, is no
+// Errors: the plugin could not be examined at all (no such file, ctx ended); a [*FormerError]. A
+// plugin that does not start, or does everything wrong, is no
 // error but a Report.
 func Execute(ctx context.Context, opts Options) (Report, error) {
 	b, err := newBench(opts)

@@ -24,8 +24,8 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrUntrusted says that the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
 	ErrUntrusted = errors.New("executable is not to be trusted")
-	// ErrNotExecutable says that the kernel does not execute the file: it is made for another machine, is no program, or its interpreter
-	// is not installed.
+	// ErrNotExecutable says that the kernel does not execute the file: it is made for another
+	// machine, is no program, or its interpreter is not installed.
 	ErrNotExecutable = errors.New("executable cannot be executed")
 	// ErrIncompatible says that the plugin speaks no version of the protocol that we do.
 	ErrIncompatible = errors.New("incompatible plugin")

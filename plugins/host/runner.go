@@ -94,7 +94,8 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// execError is why a file was not executed, with a hint where the file is the reason and not a shortage of the machine.
+// execError is why a file was not executed, with a hint where the file is the reason and not a
+// shortage of the machine.
 func execError(path string, err error) error {
 	hint := ""
 	switch {

@@ -33,8 +33,8 @@ const (
 	Quarantined State = "quarantined"
 	// Incompatible: it speaks another version of the protocol; it is tried again when the executable changes.
 	Incompatible State = "incompatible"
-	// Refused: the executable is not started, since it is not trusted or the kernel does not execute it; it is tried again when that
-	// changes.
+	// Refused: the executable is not started, since it is not trusted or the kernel does not
+	// execute it; it is tried again when that changes.
 	Refused State = "refused"
 	// Disabled: the configuration says so.
 	Disabled State = "disabled"

@@ -74,7 +74,8 @@ func (s *supervisor) once(ctx context.Context) {
 	s.pause(ctx, timer.C)
 }
 
-// lasting is the state of a plugin that another start of the same file does not help, "" for any other failure.
+// lasting is the state of a plugin that another start of the same file does not help, "" for any
+// other failure.
 func lasting(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
@@ -108,8 +109,9 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) {
 	}
 }
 
-// awaitOtherFile waits until the executable is another one, an order comes or the end. A file that is not trusted is also tried again
-// when it passes the checks, or fails another one: a directory above it may have been the reason.
+// awaitOtherFile waits until the executable is another one, an order comes or the end. A file that
+// is not trusted is also tried again when it passes the checks, or fails another one: a directory
+// above it may have been the reason.
 func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
 	tried, _ := s.identify(spec.Path)
 	for ctx.Err() == nil {

@@ -307,8 +307,8 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 	})
 }
 
-// TestRefusedExecutableIsNotTriedAgain: an executable that must not or cannot be started did not crash. It is started when it has
-// changed, when the checks pass, and at a reload.
+// TestRefusedExecutableIsNotTriedAgain: an executable that must not or cannot be started did not
+// crash. It is started when it has changed, when the checks pass, and at a reload.
 func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Remedy: "Correct it"}
 	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Remedy: "Correct it"}

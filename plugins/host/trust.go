@@ -89,7 +89,8 @@ func walkTrusted(path string, uid int) (int, error) {
 	return 0, fmt.Errorf("opening %s: %w", path, unix.EISDIR)
 }
 
-// unreadable is an error of the file system. That the agent must not read a file is a matter of the file: it cannot be verified.
+// unreadable is an error of the file system. That the agent must not read a file is a matter of the
+// file: it cannot be verified.
 func unreadable(path, what string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &UntrustedError{

@@ -10,13 +10,16 @@ type Usage struct {
 	Threads   int
 	// MemoryBytes is resident memory. Pages that several of the processes share count for each.
 	MemoryBytes int64
-	// OpenFiles are descriptors; those of processes that the agent must not look into are not among them.
+	// OpenFiles are descriptors; those of processes that the agent must not look into are not among
+	// them.
 	OpenFiles int
 }
 
-// Measure reads what plugins use, by the id of the plugin's process. Processes that have ended are left out.
+// Measure reads what plugins use, by the id of the plugin's process. Processes that have ended are
+// left out.
 //
-// Errors: /proc cannot be listed. Cost: reads a small file for each process of the machine that can be seen.
+// Errors: /proc cannot be listed. Cost: reads a small file for each process of the machine that can
+// be seen.
 func Measure(pids ...int) (map[int]Usage, error) {
 	all, err := processes.All()
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package processes reads from /proc which processes there are and what they use. Processes that the caller must not see
-// (hidepid, another PID namespace) are not in any answer.
+// Package processes reads from /proc which processes there are and what they use. Processes that
+// the caller must not see (hidepid, another PID namespace) are not in any answer.
 package processes
 
 import (
@@ -19,7 +19,8 @@ type Process struct {
 	// State is the letter that ps shows: Z is a zombie.
 	State   byte
 	Threads int
-	// Started is when it was started, in clock ticks since boot: with PID it names a process for good.
+	// Started is when it was started, in clock ticks since boot: with PID it names a process for
+	// good.
 	Started uint64
 	// Memory is its resident memory in bytes. Pages that processes share count for each of them.
 	Memory int64
@@ -98,7 +99,8 @@ func parse(stat []byte) (Process, error) {
 	return p, err
 }
 
-// Family is the process pid, those of its group, and all that descend from any of them, in the order of all.
+// Family is the process pid, those of its group, and all that descend from any of them, in the
+// order of all.
 func Family(all []Process, pid int) []Process {
 	in := map[int]bool{}
 	for _, p := range all {
