@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 )
 
 // again ends a cell's process, does something to its database file, and starts it again.
@@ -29,6 +30,9 @@ func (w *world) again(s *site, do func(file string)) {
 	w.must(s.store.Close())
 	file := filepath.Join(w.dir, s.cell.Name+".db")
 	do(file)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		w.must(os.Remove(dbfile.Marker(file))) // the loss is meant
+	}
 	var err error
 	s.store, err = cellsqlite.Open(ctx, file, s.cell.Name)
 	w.must(err)

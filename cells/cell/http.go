@@ -89,6 +89,11 @@ func (c *Cell) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 	c.routes.ServeHTTP(w, r)
 }
 
+// Refuse answers a request that ServeHTTP does not get, with a status and the reason.
+func (c *Cell) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	c.refuse(w, r, &wire.Error{Status: status, Code: wire.CodeBadRequest, Message: reason})
+}
+
 func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
 	if who, err := c.config.Auth.admit(r, one.need, r.PathValue("host")); err != nil {
 		c.turnAway(w, r, one, who, err)

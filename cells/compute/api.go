@@ -133,6 +133,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Refuse answers a request that ServeHTTP does not get, with a status and the reason.
+func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	x := newExchange(a, w, r)
+	defer x.finish()
+	x.refuse(newFault(status, "%s", reason))
+}
+
 // serve is the way of a request to its handler. The order of the checks is Nova's: who, route, microversion, project of the path.
 func (a *API) serve(x *exchange) error {
 	found := a.routes.find(x.r.Method, x.r.URL.Path)

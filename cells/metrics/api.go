@@ -79,7 +79,9 @@ type APISources struct {
 	// Databases are what is known of the databases of cells, by the uuids of cells.
 	Databases func(context.Context) (map[string]apidb.CellDatabase, error)
 	// Pending are the servers that are not built to the end, and the claims that are open.
-	Pending    func(context.Context) (builds, claims int64, err error)
+	Pending func(context.Context) (builds, claims int64, err error)
+	// Writable is whether writes to the API database work, as far as is known.
+	Writable   func() bool
 	InFlight   func() int64
 	Scheduling func() bool
 }
@@ -104,6 +106,7 @@ var (
 	descInFlight     = desc(prefixAPI+"http_requests_in_flight", "Requests that are worked on now.")
 	descScheduling   = desc(prefixAPI+"scheduling", "1 if this process schedules and reconciles, 0 if another one does, or none.")
 	descAPIDatabase  = desc(prefixAPI+"database_up", "1 if the API database could be read for this page, 0 if not.")
+	descAPIWritable  = desc(prefixAPI+"database_writable", "1 if the API database takes writes as far as is known, 0 if not.")
 	descBuilds       = desc(prefixAPI+"build_requests", "Servers that are not built to the end, in the API database; processes of one database show the same.")
 	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
 	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answered the last request of this process, 0 if it is down. Not before the first request.", "cell")
@@ -115,7 +118,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (w *watchedAPI) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests} {
+	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests} {
 		out <- d
 	}
 }
@@ -127,6 +130,7 @@ func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
 	e := emitter(out)
 	e.gauge(descInFlight, float64(w.from.InFlight()))
 	e.gauge(descScheduling, is(w.from.Scheduling()))
+	e.gauge(descAPIWritable, is(w.from.Writable()))
 	builds, claims, err := w.from.Pending(ctx)
 	if err == nil {
 		e.gauge(descBuilds, float64(builds))

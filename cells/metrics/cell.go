@@ -88,6 +88,8 @@ type CellSources struct {
 	Hosts func(context.Context) ([]wire.Service, error)
 	// Servers counts living servers by vm_state.
 	Servers func(context.Context) (map[string]int64, error)
+	// Writable is whether writes to the database work, as far as is known.
+	Writable func() bool
 	// Waiting is how many agents wait for work.
 	Waiting func() int
 }
@@ -110,6 +112,7 @@ type watchedCell struct {
 
 var (
 	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database is whole and could be read for this page, 0 if not: then the cell refuses every request.")
+	descCellWritable = desc(prefixCell+"database_writable", "1 if the cell's database takes writes as far as is known, 0 if not.")
 	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
 	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
 	descWaiting      = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
@@ -123,7 +126,7 @@ var vmStates = []string{wire.VMBuilding, wire.VMActive, wire.VMStopped, wire.VME
 
 // Describe implements prometheus.Collector.
 func (w *watchedCell) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCellDatabase, descHosts, descInstances, descWaiting} {
+	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descInstances, descWaiting} {
 		out <- d
 	}
 }
@@ -134,6 +137,7 @@ func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	e := emitter(out)
 	e.gauge(descWaiting, float64(w.from.Waiting()))
+	e.gauge(descCellWritable, is(w.from.Writable()))
 	hosts, err := w.from.Hosts(ctx)
 	if err == nil {
 		w.showHosts(e, hosts)

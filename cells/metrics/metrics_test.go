@@ -92,6 +92,7 @@ func (s *apiSources) sources() metrics.APISources {
 		Pending:    func(context.Context) (int64, int64, error) { return 4, 2, s.err },
 		InFlight:   func() int64 { return 3 },
 		Scheduling: func() bool { return true },
+		Writable:   func() bool { return s.err == nil },
 	}
 }
 
@@ -132,6 +133,7 @@ func (s servers) Report(context.Context, string, wire.HostReport, celldb.Moment)
 func cellSources(counts *int, err error) metrics.CellSources {
 	return metrics.CellSources{
 		Check: func(context.Context) error { return err },
+		Writable: func() bool { return err == nil },
 		Hosts: func(context.Context) ([]wire.Service, error) {
 			return []wire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err
 		},

@@ -123,10 +123,17 @@ func TestBadFiles(t *testing.T) {
 		}, 1, []string{"the database is damaged", "restore a backup"}},
 		"all of it is gone": {func(t *testing.T, _, db string) {
 			check(t, os.Truncate(db, 0))
-		}, 3, []string{"acknowledged changes are missing", "remove placement.db-lock"}},
+		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
 		"the file is removed": {func(t *testing.T, _, db string) {
 			check(t, os.Remove(db))
-		}, 3, []string{"acknowledged changes are missing", "remove placement.db-lock"}},
+		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
+		"all files are removed": {func(t *testing.T, _, db string) {
+			files, err := filepath.Glob(db + "*")
+			check(t, err)
+			for _, file := range files {
+				check(t, os.Remove(file))
+			}
+		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created"}},
 		"the write-ahead log is removed": {func(t *testing.T, _, db string) {
 			check(t, os.Remove(db+"-wal"))
 		}, 3, []string{"acknowledged changes are missing", "placement.db-wal was removed"}},

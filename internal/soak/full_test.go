@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,10 +86,14 @@ func TestFullDisk(t *testing.T) {
 		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "disk") || !strings.Contains(text, "full") {
 			t.Errorf("a write on the full disk: %d, Retry-After %q, %s", status, header.Get("Retry-After"), text)
 		}
+		if status, _, text, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(text), "no space is left") {
+			t.Errorf("/readyz on the full disk: %d, %s, %v", status, text, err)
+		}
 		// Reads and refused writes are part of the history: nothing of a refused write may show.
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 		check(t, os.Remove(filepath.Join(inside, "filler")))
+		c.ready(t)
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 	}
@@ -100,6 +105,22 @@ func TestFullDisk(t *testing.T) {
 		t.Error("no write of the storm met the full disk")
 	}
 	server.Stop(t)
+}
+
+// ready waits until a server says that it is ready.
+func (c *client) ready(t *testing.T) {
+	t.Helper()
+	for {
+		status, _, _, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil)
+		if err == nil && status == http.StatusOK {
+			return
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("not ready: %d, %v", status, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing disk is). The answer says

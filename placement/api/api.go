@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -33,6 +34,8 @@ type Config struct {
 	Options       Options
 	Limits        Limits
 	Logger        zerolog.Logger
+	// Problem is why writes fail now, for /readyz; nil when nothing can be known of that.
+	Problem func() error
 	// Observer is told of every answer; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
@@ -105,6 +108,7 @@ type API struct {
 	now      func() time.Time
 	mux      *http.ServeMux
 	observer Observer
+	problem  func() error
 	inFlight atomic.Int64
 	bodies   atomic.Int64 // bytes reserved for request bodies
 	buffers  sync.Pool
@@ -125,7 +129,11 @@ func New(cfg Config) *API {
 		limits:   cfg.Limits.withDefaults(),
 		log:      cfg.Logger,
 		observer: cfg.Observer,
+		problem:  cfg.Problem,
 		now:      cfg.Now,
+	}
+	if a.problem == nil {
+		a.problem = func() error { return nil }
 	}
 	if a.now == nil {
 		a.now = time.Now
@@ -185,6 +193,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(x, r)
 }
 
+// Refuse answers a request that ServeHTTP does not get, with a status and the reason.
+func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	x := a.newExchange(w, r)
+	defer x.finish()
+	x.fail(fail(status, wire.CodeUndefined, "%s", reason))
+}
+
 // admit finds out who sends the request and in which version it is to be answered.
 func (a *API) admit(x *exchange) error {
 	if x.r.URL.Path != "/" {
@@ -236,7 +251,7 @@ func clean(p string) bool {
 }
 
 // health answers /healthz, which says that the process serves, and /readyz, which says that it can answer: the state is
-// loaded and the database reachable. Neither needs a token.
+// loaded, the database can be read, and writes to it do not fail. Neither needs a token.
 func (a *API) health(ctx context.Context, x *exchange) {
 	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
 		f := fail(http.StatusMethodNotAllowed, wire.CodeUndefined, "The method %s is not allowed for this resource.", shortened(x.r.Method))
@@ -248,6 +263,13 @@ func (a *API) health(ctx context.Context, x *exchange) {
 	if x.r.URL.Path == "/readyz" {
 		if _, err := a.ledger.Snapshot(ctx); err != nil {
 			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is not ready: its database cannot be read.")
+			f.cause = err
+			x.quiet = false
+			x.fail(f)
+			return
+		}
+		if err := a.problem(); err != nil {
+			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is not ready: its database cannot be written to: %s. Reading is possible.", dbfile.Reason(err))
 			f.cause = err
 			x.quiet = false
 			x.fail(f)

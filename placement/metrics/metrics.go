@@ -42,13 +42,20 @@ func New() *Metrics {
 	return m
 }
 
-// Watch adds what is read only when somebody looks: of the ledger its size, of the API what it works on. It is called once.
-func (m *Metrics) Watch(l *ledger.Ledger, a *api.API) {
+// Watch adds what is read only when somebody looks: of the ledger its size, of the API what it works on, of the
+// database why writes to it fail. It is called once.
+func (m *Metrics) Watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
 	gauge("placement_http_requests_in_flight", "Requests that are worked on now.", func() float64 { return float64(a.Load().Requests) })
 	gauge("placement_http_body_bytes_in_flight", "Memory that the bodies of requests take now, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
+	gauge("placement_database_writable", "1 if the database takes writes as far as is known, 0 if not.", func() float64 {
+		if problem() != nil {
+			return 0
+		}
+		return 1
+	})
 	gauge("placement_writes_waiting", "Writes that wait for their turn now.", func() float64 { return float64(l.Waiting()) })
 	gauge("placement_snapshot_version", "Version of the state that this server shows; servers of one database show the same, soon.", func() float64 { return float64(l.Current().Version()) })
 	gauge("placement_resource_providers", "Resource providers there are.", func() float64 { return float64(l.Current().ProviderCount()) })

@@ -18,8 +18,16 @@ const rowsPerInsert = 50
 
 // Commit implements ledger.Store. Cost on SQLite: about 20 µs of CPU for each
 // row and one fsync.
-func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
+func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) (err error) {
 	const op = "committing to"
+	defer func() {
+		if err != nil && s.cfg.OnFail != nil {
+			s.cfg.OnFail(err)
+		}
+	}()
+	if err := s.check(); err != nil {
+		return s.failed(op, err)
+	}
 	tx := s.reserved
 	if tx == nil {
 		s.committing.Lock()
@@ -43,10 +51,42 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		}
 		return s.commitFailed(op, err)
 	}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(op, err))
+	}
 	if s.cfg.OnCommit != nil {
 		s.cfg.OnCommit(base + 1)
 	}
 	return nil
+}
+
+func (s *Store) check() error {
+	if s.cfg.Check == nil {
+		return nil
+	}
+	return s.cfg.Check()
+}
+
+// Probe runs a function in a transaction of the writing session, and commits it: to find out whether that
+// works.
+func (s *Store) Probe(ctx context.Context, do func(context.Context, *sql.Tx) error) error {
+	const op = "probing"
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if s.closed {
+		return s.failed(op, sql.ErrConnDone)
+	}
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return s.failed(op, err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	err = do(ctx, tx)
+	if err == nil {
+		err = tx.Commit()
+	}
+	s.dropLost(err)
+	return s.failed(op, err)
 }
 
 // begin begins a transaction in the writing session.

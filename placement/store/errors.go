@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -29,6 +30,8 @@ var (
 	ErrIO = errors.New("reading or writing it failed")
 	// ErrLost: the database is older than what was acknowledged from it.
 	ErrLost = errors.New("acknowledged changes are missing")
+	// ErrReplaced: its file was deleted, renamed or replaced while it is in use.
+	ErrReplaced = dbfile.ErrReplaced
 	// ErrSchema: the tables are not those that this program knows.
 	ErrSchema = errors.New("its schema is not known")
 )
@@ -78,7 +81,7 @@ func (e *Error) Is(target error) bool {
 		return false
 	}
 	switch e.Kind { //nolint:errorlint // Kind is one of the values above, never wrapped
-	case ErrFull, ErrReadOnly, ErrLocked, ErrUnreachable, ErrIO:
+	case ErrFull, ErrReadOnly, ErrLocked, ErrUnreachable, ErrIO, ErrReplaced:
 		return true
 	}
 	return false

@@ -36,6 +36,11 @@ type Config struct {
 	// before, no later than when the commit returns. It is not ok when it
 	// cannot be read now; nil says that there is none.
 	Mark func() (mark Mark, ok bool)
+	// Check returns an error if what is committed now would not be in the
+	// database that the store was made for; nil checks nothing. OnFail runs
+	// with the error of each commit that failed.
+	Check  func() error
+	OnFail func(error)
 	// OnClose runs after the connections are closed.
 	OnClose func() error
 }

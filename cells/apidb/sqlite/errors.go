@@ -15,6 +15,7 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 )
 
 // Error is a failure of the database itself.
@@ -61,6 +62,9 @@ func failed(ctx context.Context, op, path string, err error) error {
 func classify(op, path string, err error) error {
 	var driverError *driver.Error
 	if !errors.As(err, &driverError) {
+		if errors.Is(err, dbfile.ErrReplaced) {
+			return &Error{Op: op, Path: path, Kind: apidb.ErrUnavailable, What: "what is written now would be lost", Err: err}
+		}
 		if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
 			return &Error{Op: op, Path: path, Kind: apidb.ErrUnavailable, What: "the connection to it is closed", Err: err}
 		}

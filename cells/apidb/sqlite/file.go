@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 )
 
 // file is an open database's file, under its real name. Whoever has it must close it, after the connections.
@@ -64,6 +67,9 @@ func prepare(op, path string) (*file, mark, error) {
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, 0, fileError(op, path, err)
+	}
+	if err := dbfile.CheckNew(realName(path)); err != nil {
+		return nil, 0, &Error{Op: op, Path: path, Kind: apidb.ErrUnavailable, What: "there is no database, and there was one", Err: err}
 	}
 	return take(op, path, os.O_RDWR|os.O_CREATE)
 }

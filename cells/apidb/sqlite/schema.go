@@ -64,7 +64,7 @@ func Migrate(ctx context.Context, path string, to int) (had int, err error) {
 	if to < 0 || to > len(steps) {
 		return 0, fmt.Errorf("%s: %w: there is no step %d of the schema, this program knows %d", op, apidb.ErrSchema, to, len(steps))
 	}
-	file, db, err := openWriter(ctx, op, path, Options{})
+	file, db, _, err := openWriter(ctx, op, path, Options{})
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func readVersion(ctx context.Context, op, path string) (has int, err error) {
 		// All of it is in the file. Without this, SQLite would put its files beside one that says it uses a write-ahead log.
 		params.Set("immutable", "1")
 	}
-	db, err := connect(op, path, Options{}, params)
+	db, _, err := connect(op, path, Options{}, params)
 	if err != nil {
 		return 0, err
 	}

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 )
 
 // Store implements [apidb.Store]. A write costs one fsync; readers do not wait for it.
 type Store struct {
 	writer, reader *sql.DB
 	file           *file
+	guard          *dbfile.File
 	path           string
 	now            func() time.Time
 }
@@ -28,6 +30,7 @@ func (s *Store) Path() string { return s.path }
 
 // Close closes the file. Closing it again does nothing.
 func (s *Store) Close() error {
+	s.guard.Close()
 	// The writer last: it brings the write-ahead log into the file and removes it.
 	return s.file.close(s.reader, s.writer)
 }
@@ -40,16 +43,11 @@ func (s *Store) SchemaVersion(ctx context.Context) (has, knows int, err error) {
 
 // write runs f in a transaction that no other writer, of this process or another, is beside of. An error of f undoes all.
 func (s *Store) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	tx, err := s.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return failed(ctx, op, s.path, err)
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if err := f(tx); err != nil {
-		return failed(ctx, op, s.path, err)
-	}
-	return failed(ctx, op, s.path, tx.Commit())
+	return failed(ctx, op, s.path, s.guard.Transaction(ctx, s.writer, f))
 }
+
+// Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
+func (s *Store) Problem() error { return s.guard.Problem() }
 
 // read runs f on a snapshot.
 func (s *Store) read(ctx context.Context, op string, f func(*sql.Tx) error) error {

@@ -20,9 +20,11 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite/internal/prepared"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 )
 
 // steps are the schema steps, in the order of their names. One that was released never changes.
@@ -43,16 +45,19 @@ const (
 
 // Store is a cell's database in a file. It implements celldb.Store.
 type Store struct {
-	path string
-	lock *os.File
+	path  string
+	lock  *os.File
+	guard *dbfile.File
 	// turn makes writer and pulse take turns, which are two connections to the same file: who writes has put something in.
 	turn   chan struct{}
 	writer *sql.DB // one connection, one fsync for each commit
 	pulse  *sql.DB // one connection, without
 	reader *sql.DB
 	asked  *prepared.Statements // of reader
-	info   celldb.Info          // without the revision
 	whole  atomic.Int64         // the schema_version of SQLite that Check last found whole
+	// connectors are of writer, pulse and reader.
+	connectors []*dbfile.Connector
+	info       celldb.Info // without the revision
 }
 
 var _ celldb.Store = (*Store)(nil)
@@ -63,13 +68,26 @@ const busyTimeout = "busy_timeout(5000)"
 // maxStatements is how many are kept prepared on each connection for reading. Lists have few forms, and as many limits as callers come up with.
 const maxStatements = 64
 
+// Option changes how Open opens.
+type Option func(*options)
+
+type options struct{ log zerolog.Logger }
+
+// Logger gets a line when writes begin to fail and when they work again.
+func Logger(log zerolog.Logger) Option { return func(o *options) { o.log = log } }
+
 // Open opens the database of the cell with the name, and makes it (mode 0600), and its directory (0700), when it is not there. It brings the schema up
 // to date. The file of another program, or of a newer one, is refused and not touched.
-func Open(ctx context.Context, path, name string) (*Store, error) {
+func Open(ctx context.Context, path, name string, opts ...Option) (*Store, error) {
 	const op = "opening"
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s %s: %w", celldb.ErrUnavailable, op, path, err)
+	}
+	given := path
+	var o options
+	for _, opt := range opts {
+		opt(&o)
 	}
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
 		path = whole
@@ -90,6 +108,9 @@ func Open(ctx context.Context, path, name string) (*Store, error) {
 	}
 	if err == nil {
 		err = s.open(ctx, name)
+	}
+	if err == nil {
+		err = s.protect(ctx, given, o.log)
 	}
 	if err != nil {
 		return nil, errors.Join(explain(path, op, err), s.Close())
@@ -155,6 +176,9 @@ func takeLock(path string) (*os.File, error) {
 
 // create makes the file under another name and gives it its own when it is whole.
 func (s *Store) create(ctx context.Context, name string) (err error) {
+	if err := dbfile.CheckNew(s.path); err != nil {
+		return err
+	}
 	if _, err := os.Lstat(s.path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s is not there, but its write-ahead log %[2]s-wal is; put the file back, or move the log away to begin with an empty cell", celldb.ErrUnavailable, s.path)
 	}
@@ -171,7 +195,7 @@ func (s *Store) create(ctx context.Context, name string) (err error) {
 	if err := f.Close(); err != nil {
 		return fileError("creating", s.path, err)
 	}
-	db, err := connect(unfinished, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {"synchronous(FULL)", "application_id(" + strconv.Itoa(applicationID) + ")"}})
+	db, _, err := connect(unfinished, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {"synchronous(FULL)", "application_id(" + strconv.Itoa(applicationID) + ")"}})
 	if err != nil {
 		return err
 	}
@@ -199,9 +223,26 @@ func syncDir(dir string) error {
 	return nil
 }
 
+// protect begins to look after the files that were opened.
+func (s *Store) protect(ctx context.Context, path string, log zerolog.Logger) (err error) {
+	probe := func(ctx context.Context) error {
+		return s.write(ctx, "probing", func(tx *sql.Tx) error { return dbfile.Touch(ctx, tx) })
+	}
+	if s.guard, err = dbfile.Use(ctx, path, dbfile.Options{Probe: probe, Logger: log}); err != nil {
+		return err
+	}
+	for _, c := range s.connectors {
+		c.Guard(s.guard)
+	}
+	return nil
+}
+
+// Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
+func (s *Store) Problem() error { return s.guard.Problem() }
+
 // open connects, brings the schema up to date and looks whose cell it is.
 func (s *Store) open(ctx context.Context, name string) (err error) {
-	if s.reader, err = connect(s.path, 4, url.Values{"_pragma": {busyTimeout, "query_only(1)"}}); err != nil {
+	if s.reader, err = s.connect(s.path, 4, url.Values{"_pragma": {busyTimeout, "query_only(1)"}}); err != nil {
 		return err
 	}
 	s.asked = prepared.New(s.reader, maxStatements)
@@ -218,10 +259,10 @@ func (s *Store) open(ctx context.Context, name string) (err error) {
 	if s.info.Name != name {
 		return fmt.Errorf("%w: %s is of the cell %q, not of %q; choose another path, or that name", celldb.ErrName, s.path, s.info.Name, name)
 	}
-	if s.writer, err = connect(s.path, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {busyTimeout, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}); err != nil {
+	if s.writer, err = s.connect(s.path, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {busyTimeout, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}); err != nil {
 		return err
 	}
-	if s.pulse, err = connect(s.path, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {busyTimeout, "synchronous(NORMAL)"}}); err != nil {
+	if s.pulse, err = s.connect(s.path, 1, url.Values{"_txlock": {"immediate"}, "_pragma": {busyTimeout, "synchronous(NORMAL)"}}); err != nil {
 		return err
 	}
 	if err := s.writer.PingContext(ctx); err != nil {
@@ -233,14 +274,24 @@ func (s *Store) open(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-func connect(path string, most int, params url.Values) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
-	if err != nil {
-		return nil, err
+// connect is the function connect for the database itself.
+func (s *Store) connect(path string, most int, params url.Values) (*sql.DB, error) {
+	db, c, err := connect(path, most, params)
+	if err == nil {
+		s.connectors = append(s.connectors, c)
 	}
+	return db, err
+}
+
+func connect(path string, most int, params url.Values) (*sql.DB, *dbfile.Connector, error) {
+	c, err := dbfile.NewConnector((&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
+	if err != nil {
+		return nil, nil, err
+	}
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(most)
-	return db, nil
+	return db, c, nil
 }
 
 // stepNames are the files of the schema steps, in their order.
@@ -288,6 +339,7 @@ func (s *Store) SchemaVersion(ctx context.Context) (has, knows int, err error) {
 
 // Close closes the database. Nothing may use it any more.
 func (s *Store) Close() error {
+	s.guard.Close()
 	var errs []error
 	if s.asked != nil {
 		errs = append(errs, s.asked.Close())

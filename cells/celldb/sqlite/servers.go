@@ -25,15 +25,7 @@ func (s *Store) transaction(ctx context.Context, db *sql.DB, op string, f func(*
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return explain(s.path, op, err)
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if err := f(tx); err != nil {
-		return explain(s.path, op, err)
-	}
-	return explain(s.path, op, tx.Commit())
+	return explain(s.path, op, s.guard.Transaction(ctx, db, f))
 }
 
 // read runs f over one state of the database.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -157,6 +158,12 @@ func TestLost(t *testing.T) {
 	if err := os.Remove(lock); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrLost) || !strings.Contains(err.Error(), "run: rm -f "+dbfile.Marker(path)) {
+		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant", err)
+	}
+	if err := os.Remove(dbfile.Marker(path)); err != nil {
+		t.Fatal(err)
+	}
 	l = open(t, path)
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err }); err != nil {
 		t.Fatal(err)
@@ -208,5 +215,59 @@ func TestDamageFoundLater(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Log(err) // it may say again that the file is damaged
+	}
+}
+
+// TestFileRemovedWhileOpen: no write is acknowledged into files that are gone, reading goes on, writes work again when the
+// files are back, and the next start without them does not begin with an empty database.
+func TestFileRemovedWhileOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	path := filepath.Join(dir, "placement.db")
+	s, err := sqlite.Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string) error {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait(name); return err })
+		return err
+	}
+	if err := errors.Join(add("CUSTOM_A"), s.Problem()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := add("CUSTOM_B"); !errors.Is(err, store.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) || !errors.Is(s.Problem(), store.ErrReplaced) {
+		t.Errorf("got %v, want ErrReplaced, which is an ErrUnavailable; the store says %v", err, s.Problem())
+	}
+	if now, err := l.Snapshot(ctx); err != nil {
+		t.Errorf("reading: %v", err)
+	} else if _, found := now.Trait("CUSTOM_B"); found {
+		t.Error("a refused write is shown")
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add("CUSTOM_C"), s.Problem()); err != nil {
+		t.Errorf("with the files back: %v", err)
+	}
+	closeLedger(t, l)
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := sqlite.Open(ctx, path); !errors.Is(err, store.ErrLost) {
+			t.Errorf("a start without the files: got %v, want ErrLost", err)
+		}
 	}
 }

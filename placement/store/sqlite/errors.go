@@ -23,6 +23,10 @@ func classify(path string) func(op string, err error) (error, bool) {
 		if errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) {
 			return err, false
 		}
+		if errors.Is(err, store.ErrReplaced) {
+			e.Kind = store.ErrReplaced
+			return e, false
+		}
 		switch primary(err) {
 		case codes.SQLITE_FULL:
 			e.Kind, e.Hint = store.ErrFull, "nothing was written; make space in "+filepath.Dir(path)

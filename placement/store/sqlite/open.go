@@ -18,8 +18,9 @@ import (
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -40,6 +41,7 @@ type options struct {
 	exclusive   bool
 	busyTimeout time.Duration
 	maxPages    int
+	log         zerolog.Logger
 }
 
 // Exclusive keeps other processes out while the store is open, and saves
@@ -54,10 +56,25 @@ func BusyTimeout(d time.Duration) Option { return func(o *options) { o.busyTimeo
 // beyond that fail with store.ErrFull. No limit by default.
 func MaxPages(n int) Option { return func(o *options) { o.maxPages = n } }
 
+// Logger gets a line when writes begin to fail and when they work again.
+func Logger(log zerolog.Logger) Option { return func(o *options) { o.log = log } }
+
+// Store is a store on an SQLite file.
+type Store struct {
+	*store.Store
+	file *dbfile.File
+}
+
+// Problem is why commits fail now; nil when nothing is known that keeps them from succeeding.
+func (s *Store) Problem() error { return s.file.Problem() }
+
 // Open opens the database file, and makes it (mode 0600) and its directory
 // (0700) when they are not there. It brings the schema up to date, or adopts
 // the file when OpenStack Placement made it. Errors are *store.Error.
-func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error) {
+//
+// While the store is open, commits fail with store.ErrReplaced as long as the
+// path does not name the file that was opened.
+func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	const op = "opening"
 	o := options{busyTimeout: 5 * time.Second}
 	for _, opt := range opts {
@@ -67,6 +84,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if err != nil {
 		return nil, &store.Error{Op: op, Where: path, Kind: store.ErrUnreachable, Err: err}
 	}
+	given := path
 	// A database that two servers know by two names is one: its lock lies beside the file itself.
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
 		path = whole
@@ -91,19 +109,19 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if empty && noted > 0 {
 		// Unless another server has filled it by now, it held something once.
 		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-			return nil, errors.Join(held.refuseLoss(0, noted), unlock())
+			return nil, errors.Join(&store.Error{Op: op, Where: path, Kind: store.ErrLost, Err: dbfile.Lost(path, path+"-lock")}, unlock())
 		}
 	}
 	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}
 	if o.maxPages > 0 {
 		pragmas = append(pragmas, "max_page_count("+strconv.Itoa(o.maxPages)+")")
 	}
-	writer, err := open(path, o, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
+	writer, guarded, err := open(path, o, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
 	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	writer.SetMaxOpenConns(1)
-	reader, err := open(path, o, url.Values{"_pragma": {"query_only(1)"}})
+	reader, alsoGuarded, err := open(path, o, url.Values{"_pragma": {"query_only(1)"}})
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), unlock())
 	}
@@ -124,7 +142,8 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 		wal.release()
 		return unlock()
 	}
-	s, err := store.New(ctx, store.Config{
+	var file *dbfile.File
+	made, err := store.New(ctx, store.Config{
 		Writer: writer, Reader: reader, Where: path, Exclusive: o.exclusive, OnCommit: held.note, OnClose: closed,
 		Dialect: store.Dialect{
 			TimeColumn: func(column string) string { return "CAST(" + column + " AS TEXT)" },
@@ -135,10 +154,18 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 			Classify: classify(path), CommitUnknown: commitUnknown,
 		},
 		Mark: wal.mark,
+		Check: func() error {
+			if file == nil {
+				return nil // it is being opened
+			}
+			return file.Check()
+		},
+		OnFail: func(err error) { file.Failed(err) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	s := &Store{Store: made}
 	version, err := s.Version(ctx)
 	if err == nil {
 		err = held.refuseLoss(version, noted)
@@ -150,7 +177,22 @@ func Open(ctx context.Context, path string, opts ...Option) (*store.Store, error
 	if version > held.noted() {
 		held.note(version)
 	}
+	probe := func(ctx context.Context) error {
+		return s.Probe(ctx, func(ctx context.Context, tx *sql.Tx) error { return dbfile.Touch(ctx, tx) })
+	}
+	if file, err = dbfile.Use(ctx, given, dbfile.Options{Probe: probe, Logger: o.log}); err != nil {
+		return nil, errors.Join(fileError(op, path, err), s.Close())
+	}
+	s.file = file
+	guarded.Guard(file)
+	alsoGuarded.Guard(file)
 	return s, nil
+}
+
+// Close implements ledger.Store. Closing again does nothing.
+func (s *Store) Close() error {
+	s.file.Close()
+	return s.Store.Close()
 }
 
 // PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of
@@ -170,13 +212,13 @@ func PathOf(dsn string) (string, error) {
 	return path, nil
 }
 
-func open(path string, o options, params url.Values) (*sql.DB, error) {
+func open(path string, o options, params url.Values) (*sql.DB, *dbfile.Connector, error) {
 	params["_pragma"] = append([]string{"busy_timeout(" + strconv.FormatInt(o.busyTimeout.Milliseconds(), 10) + ")"}, params["_pragma"]...)
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
+	c, err := dbfile.NewConnector((&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
 	if err != nil {
-		return nil, &store.Error{Op: "opening", Where: path, Kind: store.ErrUnreachable, Err: err}
+		return nil, nil, &store.Error{Op: "opening", Where: path, Kind: store.ErrUnreachable, Err: err}
 	}
-	return db, nil
+	return sql.OpenDB(c), c, nil
 }
 
 // header starts every SQLite file.
@@ -188,6 +230,9 @@ func prepare(path string) (empty bool, err error) {
 	const op = "opening"
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return false, fileError(op, path, err)
+	}
+	if err := dbfile.CheckNew(path, path+"-lock"); err != nil {
+		return false, &store.Error{Op: op, Where: path, Kind: store.ErrLost, Err: err}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

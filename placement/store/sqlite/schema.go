@@ -35,7 +35,7 @@ func ReadSchema(ctx context.Context, path string) (schema store.Schema, err erro
 	case !info.Mode().IsRegular():
 		return store.Schema{}, &store.Error{Op: op, Where: path, Kind: store.ErrNotDatabase, Hint: "it is no file"}
 	}
-	db, err := open(path, options{busyTimeout: 5 * time.Second}, url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)"}})
+	db, _, err := open(path, options{busyTimeout: 5 * time.Second}, url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)"}})
 	if err != nil {
 		return store.Schema{}, err
 	}
