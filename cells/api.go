@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/servertls"
 )
 
@@ -46,6 +47,8 @@ type APIConfig struct {
 	Auth authn.Authenticator
 	Open bool
 	TLS  servertls.Files
+	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
+	Connections *serve.Connections
 	// PolicyFile has rules that go before Nova's defaults; "" is none.
 	PolicyFile string
 	Options    compute.Options
@@ -80,6 +83,9 @@ type API struct {
 // NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or Placement yet. Errors wrap [ErrConfig], or say
 // what is wrong with the database.
 func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
+	if cfg.Connections == nil {
+		cfg.Connections = serve.NewConnections(serve.Limits{})
+	}
 	a := &API{cfg: cfg, metrics: metrics.NewAPI(nil)}
 	a.ready.look = a.look
 	var err error
@@ -100,7 +106,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Upgrade {
 		open = sqlite.OpenAndUpgrade
 	}
-	if a.store, err = open(ctx, cfg.Database, sqlite.Options{}); err != nil {
+	if a.store, err = open(ctx, cfg.Database, sqlite.Options{Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	a.gatherer = gather.New(gather.Options{Client: cfg.CellClient, Timeout: cfg.CellTimeout, FastFail: cfg.CellFastFail, Logger: cfg.Logger})
@@ -124,7 +130,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Logger: cfg.Logger,
 	})
 	a.metrics.Watch(metrics.APISources{
-		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
+		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, Writable: func() bool { return a.store.Problem() == nil }, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
 	})
 	return a, nil
 }
@@ -148,7 +154,11 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	group.Go(func() error { return a.boot.Run(behind) })
 	group.Go(func() error {
 		defer stop()
-		return serveHTTP(ctx, l, a.Handler(), a.tls, cellCalls*a.cfg.CellTimeout, a.cfg.Logger)
+		server := &serve.Server{
+			Handler: a.handler, TLS: a.tls, Connections: a.cfg.Connections, Refuse: a.handler.Refuse, Logger: a.cfg.Logger,
+			ReadTimeout: requestTimeout, WriteTimeout: cellCalls*a.cfg.CellTimeout + answerTimeout, Grace: stopGrace,
+		}
+		return server.Serve(ctx, l)
 	})
 	return group.Wait()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/servertls"
 )
 
@@ -32,6 +33,8 @@ type CellConfig struct {
 	Database string
 	Auth     cell.Auth
 	TLS      servertls.Files
+	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this cell's own.
+	Connections *serve.Connections
 	// ReportInterval is how often agents show life, ServiceDownTime after which silence a host is down.
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
@@ -41,6 +44,7 @@ type CellConfig struct {
 // Cell is the process of one cell. Make one with NewCell, and Close it.
 type Cell struct {
 	store   celldb.Store
+	problem func() error // why writes to it fail
 	handler *cell.Cell
 	metrics *metrics.Cell
 	ready   readiness
@@ -54,11 +58,14 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	store, err := sqlite.Open(ctx, cfg.Database, cfg.Name)
+	store, err := sqlite.Open(ctx, cfg.Database, cfg.Name, sqlite.Logger(cfg.Logger))
 	if err != nil {
 		return nil, err
 	}
-	c := &Cell{metrics: metrics.NewCell(nil), tls: config, cfg: cfg}
+	if cfg.Connections == nil {
+		cfg.Connections = serve.NewConnections(serve.Limits{})
+	}
+	c := &Cell{metrics: metrics.NewCell(nil), problem: store.Problem, tls: config, cfg: cfg}
 	c.store, c.ready.look = c.metrics.Timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
@@ -68,9 +75,10 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
 	}
 	c.metrics.Watch(metrics.CellSources{
-		Check:   c.handler.Check,
-		Hosts:   func(ctx context.Context) ([]wire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
-		Servers: store.CountStates, Waiting: c.handler.Waiting,
+		Check:    c.handler.Check,
+		Hosts:    func(ctx context.Context) ([]wire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
+		Writable: func() bool { return store.Problem() == nil },
+		Servers:  store.CountStates, Waiting: c.handler.Waiting,
 	})
 	return c, nil
 }
@@ -83,7 +91,11 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 	if err := c.cfg.Auth.CheckListen(l.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())
 	}
-	return serveHTTP(ctx, l, c.handler, c.tls, 0, c.cfg.Logger)
+	server := &serve.Server{
+		Handler: c.handler, TLS: c.tls, Connections: c.cfg.Connections, Refuse: c.handler.Refuse, Logger: c.cfg.Logger,
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: stopGrace,
+	}
+	return server.Serve(ctx, l)
 }
 
 // Close closes the database. Stop serving first.

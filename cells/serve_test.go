@@ -16,37 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/compute-agent/compute-agent/internal/seldom"
+	"github.com/compute-agent/compute-agent/internal/serve"
 )
-
-// TestHandshakesThatFail are told of once a minute for each address, and probes that only connect are not.
-func TestHandshakesThatFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var said strings.Builder
-		l := connectionLog{zerolog.New(&said).Level(zerolog.WarnLevel), seldom.New(time.Minute, time.Now)}
-		tell := func(want int, line string) {
-			t.Helper()
-			if _, err := l.Write([]byte(line)); err != nil {
-				t.Error(err)
-			}
-			if got := strings.Count(said.String(), "\n"); got != want {
-				t.Errorf("after %q there are %d lines: %s", line, got, said.String())
-			}
-		}
-		tell(1, "http: TLS handshake error from 192.0.2.7:4711: tls: client didn't provide a certificate\n")
-		tell(1, "http: TLS handshake error from 192.0.2.7:4712: tls: client didn't provide a certificate\n")
-		tell(1, "http: TLS handshake error from 192.0.2.8:4712: EOF\n")
-		tell(1, "http: superfluous response.WriteHeader call\n")
-		tell(2, "http: TLS handshake error from [2001:db8::1]:4712: remote error: tls: bad certificate\n")
-		time.Sleep(time.Minute)
-		tell(3, "http: TLS handshake error from 192.0.2.7:4713: tls: client didn't provide a certificate\n")
-		if !strings.Contains(said.String(), `"address":"2001:db8::1","why":"remote error: tls: bad certificate"`) {
-			t.Error(said.String())
-		}
-	})
-}
 
 // pipes is a listener whose connections are made by the test.
 type pipes struct {
@@ -72,7 +43,8 @@ func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text str
 	ctx, stop := context.WithCancel(t.Context())
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
 	ended := make(chan error)
-	go func() { ended <- serveHTTP(ctx, l, handler, nil, longest, zerolog.Nop()) }()
+	s := &serve.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: longest + answerTimeout, Grace: stopGrace}
+	go func() { ended <- s.Serve(ctx, l) }()
 	client, server := net.Pipe()
 	l.come <- server
 	go func() { _, _ = io.WriteString(client, text) }()

@@ -11,18 +11,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/internal/serve"
 )
 
 // Bounds of requests of those who watch.
 const (
-	watchHeaderTimeout = 5 * time.Second
-	watchWriteTimeout  = 30 * time.Second
-	watchGrace         = 2 * time.Second
+	watchReadTimeout  = 5 * time.Second
+	watchWriteTimeout = 30 * time.Second
+	watchGrace        = 2 * time.Second
 	// readyTime is how long a process tries to find out whether it is ready; readyFor is how long the answer is good for others who ask.
 	readyTime = 2 * time.Second
 	readyFor  = time.Second
@@ -57,7 +60,7 @@ func (r *readiness) now(ctx context.Context) Readiness {
 }
 
 // serveWatch answers /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
-func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness) error {
+func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness, conns *serve.Connections, log zerolog.Logger) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
@@ -68,8 +71,8 @@ func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready
 		}
 		say(w, status, now.Lines...)
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: watchHeaderTimeout, ReadTimeout: watchHeaderTimeout, WriteTimeout: watchWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10}
-	if err := serve.Until(ctx, server, l, watchGrace); err != nil {
+	server := &serve.Server{Handler: mux, Connections: conns, ReadTimeout: watchReadTimeout, WriteTimeout: watchWriteTimeout, Grace: watchGrace, Logger: log}
+	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -84,15 +87,18 @@ func say(w http.ResponseWriter, status int, lines ...string) {
 
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
-	return serveWatch(ctx, l, a.metrics.Handler(), &a.ready)
+	return serveWatch(ctx, l, a.metrics.Handler(), &a.ready, a.cfg.Connections, a.cfg.Logger)
 }
 
-// look finds out whether the API is ready: its database answers, and at least one cell that has hosts does. Each cell is asked, all at once.
+// look finds out whether the API is ready: its database answers and takes writes, and at least one cell that has hosts does. Each cell is asked, all at once.
 func (a *API) look(ctx context.Context) Readiness {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
 		a.cfg.Logger.Warn().Err(err).Msg("The compute API says that it is not ready, because its database cannot be read. Do what the error says.")
 		return Readiness{Lines: []string{"not ready: the API database cannot be read"}}
+	}
+	if err := a.store.Problem(); err != nil {
+		return Readiness{Lines: []string{"not ready: the API database cannot be written to: " + dbfile.Reason(err)}}
 	}
 	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
 	if err != nil {
@@ -124,14 +130,17 @@ func (a *API) look(ctx context.Context) Readiness {
 
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
-	return serveWatch(ctx, l, c.metrics.Handler(), &c.ready)
+	return serveWatch(ctx, l, c.metrics.Handler(), &c.ready, c.cfg.Connections, c.cfg.Logger)
 }
 
-// look finds out whether the cell is ready: its database is whole, without which it refuses every request.
+// look finds out whether the cell is ready: its database is whole, without which it refuses every request, and takes writes.
 func (c *Cell) look(ctx context.Context) Readiness {
 	if err := c.handler.Check(ctx); err != nil {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
 		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
+	}
+	if err := c.problem(); err != nil {
+		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + dbfile.Reason(err)}}
 	}
 	return Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
 }

@@ -16,12 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// How long an administrator's request may take to arrive, and requests under way may take to end when the service stops. There
-// is no bound to an answer: a profile is taken as long as one likes.
-const (
-	adminHeaderTimeout = 5 * time.Second
-	adminGrace         = 2 * time.Second
-)
+// adminGrace is how long an administrator's requests may take to end when the service stops. There is no bound to an answer: a
+// profile is taken as long as one likes.
+const adminGrace = 2 * time.Second
 
 // Status is what GET /status of the admin socket answers.
 type Status struct {
@@ -30,6 +27,8 @@ type Status struct {
 	Started  time.Time `json:"started"`
 	Uptime   int64     `json:"uptime_seconds"`
 	Database string    `json:"database"`
+	// DatabaseProblem is why writes fail now, empty when nothing is known that keeps them from succeeding.
+	DatabaseProblem string `json:"database_problem,omitempty"`
 	// SnapshotVersion grows by one with each commit, of whichever server of the database.
 	SnapshotVersion   int64 `json:"snapshot_version"`
 	ResourceProviders int   `json:"resource_providers"`
@@ -43,12 +42,16 @@ type Status struct {
 // Status tells how the service is doing, without asking the database.
 func (s *Server) Status() Status {
 	now, snapshot := time.Now(), s.ledger.Current()
-	return Status{
+	status := Status{
 		Version: version.Number(), PID: os.Getpid(), Started: s.started, Uptime: int64(now.Sub(s.started) / time.Second),
 		Database: s.database, SnapshotVersion: snapshot.Version(), ResourceProviders: snapshot.ProviderCount(),
 		Consumers: snapshot.ConsumerCount(), ConsumersMissing: snapshot.MissingConsumers(),
 		RequestsInFlight: s.api.Load().Requests, WritesWaiting: s.ledger.Waiting(),
 	}
+	if err := s.problem(); err != nil {
+		status.DatabaseProblem = err.Error()
+	}
+	return status
 }
 
 // ServeAdmin answers /status, /metrics, /healthz, /readyz and /debug/pprof on the listener until the context ends. Nobody is
@@ -66,12 +69,12 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return serveAside(ctx, l, mux)
+	return s.serveAside(ctx, l, mux)
 }
 
 // ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends, to whoever asks.
 func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
-	return serveAside(ctx, l, s.metricsMux())
+	return s.serveAside(ctx, l, s.metricsMux())
 }
 
 func (s *Server) metricsMux() *http.ServeMux {
@@ -83,10 +86,10 @@ func (s *Server) metricsMux() *http.ServeMux {
 }
 
 // serveAside serves what is not the API until the context ends.
-func serveAside(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10}
+func (s *Server) serveAside(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := &serve.Server{Handler: handler, Connections: s.connections, Grace: adminGrace, Logger: s.log}
 	// A profile under way ends with the service.
-	if err := serve.Until(ctx, server, l, adminGrace); err != nil {
+	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
@@ -37,6 +38,8 @@ type Config struct {
 	PolicyFile string
 	// TLS is how the service is reached by TLS.
 	TLS TLS
+	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
+	Connections *serve.Connections
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
 	// Placement are Placement's own options.

@@ -74,7 +74,7 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 	case !db.Exists:
 		return 0, 0, fmt.Errorf("%w: there is no database at %s", ErrConfig, db.Path)
 	}
-	l, err := openLedger(ctx, db.Path, &cfg, nil)
+	l, _, err := openLedger(ctx, db.Path, &cfg, nil)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -7,14 +7,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -22,28 +21,26 @@ import (
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
-// How long a request may take to arrive, an answer to be taken (counted from the request's headers), and an idle connection
-// may stay.
+// How long a request may take to arrive, and an answer to be taken (counted from the request's headers).
 const (
-	headerTimeout   = 10 * time.Second
-	requestTimeout  = 60 * time.Second
-	answerTimeout   = 120 * time.Second
-	idleTimeout     = 120 * time.Second
-	defaultGrace    = 10 * time.Second
-	maxHeaderBytes  = 256 << 10
-	serverLogPrefix = "http: "
+	requestTimeout = 60 * time.Second
+	answerTimeout  = 120 * time.Second
+	defaultGrace   = 10 * time.Second
 )
 
 // Server is a Placement service. Make one with New, and Close it.
 type Server struct {
 	ledger  *ledger.Ledger
+	problem func() error // why writes fail
 	api     *api.API
 	metrics *metrics.Metrics // nil when nobody looks
 	auth    Auth
 	tls     *tls.Config // nil for plain HTTP
 	listen  string
 	grace   time.Duration
-	log     zerolog.Logger
+	// connections are those of all servers of the process.
+	connections *serve.Connections
+	log         zerolog.Logger
 
 	started  time.Time
 	database string // the file, for people
@@ -83,9 +80,12 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLedger(ctx, file, &cfg, m)
+	l, problem, err := openLedger(ctx, file, &cfg, m)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Connections == nil {
+		cfg.Connections = serve.NewConnections(serve.Limits{})
 	}
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultGrace
@@ -99,25 +99,27 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 		Limits:        cfg.Limits,
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
+		Problem:       problem,
 	}
 	if m != nil {
 		calls.Observer = m
 	}
-	s := &Server{ledger: l, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, log: cfg.Logger, started: time.Now(), database: file}
+	s := &Server{ledger: l, problem: problem, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, connections: cfg.Connections, log: cfg.Logger, started: time.Now(), database: file}
 	if m != nil {
-		m.Watch(l, s.api)
+		m.Watch(l, s.api, problem)
 	}
 	return s, nil
 }
 
-func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (*ledger.Ledger, error) {
-	var options []sqlite.Option
+// openLedger opens the database file. problem is why writes to it fail.
+func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (_ *ledger.Ledger, problem func() error, err error) {
+	options := []sqlite.Option{sqlite.Logger(cfg.Logger)}
 	if cfg.Exclusive {
 		options = append(options, sqlite.Exclusive())
 	}
 	store, err := sqlite.Open(ctx, file, options...)
 	if err != nil {
-		return nil, fmt.Errorf("open the Placement database %s: %w", file, err)
+		return nil, nil, fmt.Errorf("open the Placement database %s: %w", file, err)
 	}
 	opts := ledger.Options{Now: cfg.Now}
 	if m != nil {
@@ -125,9 +127,9 @@ func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metric
 	}
 	l, err := ledger.Open(ctx, store, opts)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), store.Close())
+		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), store.Close())
 	}
-	return l, nil
+	return l, store.Problem, nil
 }
 
 // Handler is the HTTP side of the service.
@@ -150,40 +152,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.auth.checkListener(l); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	server := &http.Server{
-		Handler:           s.api,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(serverLog{s.log}, serverLogPrefix, 0),
-	}
-	serve := server.Serve
-	if s.tls != nil {
-		server.TLSConfig = s.tls.Clone() // It is made ready for HTTP/2.
-		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-	}
 	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("The Placement service answers requests.")
-	served := make(chan error, 1)
-	go func() { served <- serve(l) }()
-	select {
-	case err := <-served:
+	server := &serve.Server{
+		Handler: s.api, TLS: s.tls, Connections: s.connections, Refuse: s.api.Refuse, Logger: s.log,
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true,
+	}
+	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve Placement on %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
-	defer cancel()
-	err := server.Shutdown(grace)
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn().Dur("grace", s.grace).Msg("Requests were still under way when the time to end them was over. Their connections are cut; what was acknowledged is safe.")
-		err = server.Close()
-	}
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	if err != nil {
-		return fmt.Errorf("stop the Placement service: %w", err)
 	}
 	s.log.Info().Stringer("address", l.Addr()).Msg("The Placement service has stopped answering.")
 	return nil
@@ -195,12 +170,4 @@ func (s *Server) Close() error {
 		return fmt.Errorf("close the Placement database: %w", err)
 	}
 	return nil
-}
-
-// serverLog takes the lines that net/http logs, which are about single connections.
-type serverLog struct{ log zerolog.Logger }
-
-func (l serverLog) Write(line []byte) (int, error) {
-	l.log.Debug().Msg(strings.TrimSpace(strings.TrimPrefix(string(line), serverLogPrefix)))
-	return len(line), nil
 }

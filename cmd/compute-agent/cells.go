@@ -128,7 +128,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			Transport: placement.Transport, Timeout: cfg.PlacementClient.Timeout,
 		},
 		Quotas: quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
-		DiscoverHosts: c.DiscoverHostsInterval, Logger: log,
+		DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }
 

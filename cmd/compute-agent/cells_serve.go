@@ -100,6 +100,6 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 	return cells.CellConfig{
 		Name: name, Database: database, Auth: auth,
 		TLS:            servertls.Files{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile},
-		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Logger: log,
+		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }

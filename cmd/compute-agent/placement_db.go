@@ -51,7 +51,7 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 	if err != nil {
 		return placement.Config{}, err
 	}
-	return placementConfig(cfg, placementFlags{database: o.database}, zerolog.Nop()), nil
+	return placementConfig(cfg, placementFlags{database: o.database}, nil, zerolog.Nop()), nil
 }
 
 // databaseView is a database as JSON.

@@ -45,7 +45,7 @@ func newPlacementMigrate() *cobra.Command {
 				return err
 			}
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-			migrate.Placement = placementConfig(cfg, flags, log)
+			migrate.Placement = placementConfig(cfg, flags, nil, log)
 			done, err := agent.Migrate(cmd.Context(), cfg, log, migrate)
 			if err != nil {
 				return err

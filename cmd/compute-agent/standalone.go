@@ -98,7 +98,8 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	}
 
 	flags := placementFlags{listen: listener.Addr().String(), auth: string(placement.NoAuth)}
-	server, err := placement.New(ctx, placementConfig(cfg, flags, log.Level(zerolog.WarnLevel)))
+	connections := connectionsOf(cfg)
+	server, err := placement.New(ctx, placementConfig(cfg, flags, connections, log.Level(zerolog.WarnLevel)))
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	defer stopBeside()
 	var made *standaloneCompute
 	if compute != "" {
-		if made, err = newStandaloneCompute(ctx, cfg, compute, log.Level(zerolog.WarnLevel)); err != nil {
+		if made, err = newStandaloneCompute(ctx, cfg, compute, connections, log.Level(zerolog.WarnLevel)); err != nil {
 			return err
 		}
 		defer made.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -63,7 +64,7 @@ func cellSocket(cfg *config.Config, name string) string {
 }
 
 // newStandaloneCompute opens all databases and sockets. Requests are answered from Serve on.
-func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, log zerolog.Logger) (_ *standaloneCompute, err error) {
+func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, connections *serve.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
 	s := &standaloneCompute{}
 	defer func() {
 		if err != nil {
@@ -74,7 +75,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 		made, err := cells.NewCell(ctx, cells.CellConfig{
 			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
 			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
-			Logger: log.With().Str("cell", c.Name).Logger(),
+			Connections: connections, Logger: log.With().Str("cell", c.Name).Logger(),
 		})
 		if err != nil {
 			return nil, err
@@ -90,6 +91,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	if err != nil {
 		return nil, err
 	}
+	made.Connections = connections
 	made.Upgrade = true // nobody else uses it
 	if s.listener, err = cells.Listen(ctx, address); err != nil {
 		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)

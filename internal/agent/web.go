@@ -38,8 +38,8 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 // serveMetrics answers Prometheus and probes until ctx ends. A listener that fails ends nothing else.
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
-	server := &http.Server{Handler: a.web(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	if err := serve.Until(ctx, server, l, 2*time.Second); err != nil {
+	server := &serve.Server{Handler: a.web(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, Grace: 2 * time.Second, Logger: a.log}
+	if err := server.Serve(ctx, l); err != nil {
 		a.log.Error().Err(err).Msg("Metrics are served no more. The agent goes on; restart it to get them back.")
 	}
 }

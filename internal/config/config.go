@@ -30,6 +30,7 @@ type Config struct {
 	Placement        Placement
 	PlacementTLS     PlacementTLS
 	PlacementMetrics PlacementMetrics
+	Server           Server
 	Keystone         Keystone
 	CORS             CORS
 	Policy           Policy
@@ -247,6 +248,13 @@ type PlacementTLS struct {
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string // Not empty: clients must show a certificate of these.
+}
+
+// Server is the section [server]: bounds for the clients of all services of a
+// process.
+type Server struct {
+	MaxConnections           int // Zero is derived from the limit of open files.
+	MaxConnectionsPerAddress int // Zero is a quarter of them.
 }
 
 // PlacementMetrics is the section [placement_metrics]: where else than on its

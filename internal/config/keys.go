@@ -160,6 +160,12 @@ var agentSections = []section{
 		{"listen", restart, "Address to serve /metrics, /healthz and /readyz on as well, by plain HTTP and to whoever\nasks. Without a host it is 127.0.0.1. Empty means nowhere.",
 			text[Config]{at: func(c *Config) *string { return &c.PlacementMetrics.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
 	}},
+	{"server", "Bounds for the clients of all services of a process: Placement, the compute API, a cell. When there\nis one connection too many, the one that has been idle for longest is closed for it.", []key[Config]{
+		{"max_connections", restart, "How many connections there may be. 0 is as many as the limit of open files (LimitNOFILE)\nallows, at most 20000; a greater number than it allows has no effect.",
+			number[Config]{at: func(c *Config) *int { return &c.Server.MaxConnections }, max: 1_000_000}},
+		{"max_connections_per_address", restart, "How many of them one IP address may have. 0 is a quarter of max_connections. Behind a load\nbalancer or a proxy all clients have its address: set it to the same as max_connections.",
+			number[Config]{at: func(c *Config) *int { return &c.Server.MaxConnectionsPerAddress }, max: 1_000_000}},
+	}},
 	{"keystone", "The Keystone that the bundled Placement server asks about tokens (--auth keystone), and the\nservice user that it asks as, who needs the role service there: with a password, or with an\napplication credential.", []key[Config]{
 		{"auth_url", restart, "Address of Keystone.",
 			text[Config]{at: func(c *Config) *string { return &c.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},

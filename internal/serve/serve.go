@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve runs the small HTTP servers beside the main ones: control and admin sockets, metrics.
+// Package serve runs HTTP servers: [Server] those that clients on a network reach, with bounds for what they
+// may take, and [Until] those on sockets of this machine's administrators.
 package serve
 
 import (
@@ -14,7 +15,12 @@ import (
 // Until answers requests on the listener until the context ends, and returns nil then. Requests under way have the grace to
 // end; their contexts end with ctx. The error of a listener that fails is returned as it is.
 func Until(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
-	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	return until(ctx, ctx, server, l, grace)
+}
+
+// until is Until with a context of its own for requests.
+func until(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
+	server.BaseContext = func(net.Listener) context.Context { return requests }
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+)
+
+// Bounds that hold unless Limits say otherwise.
+const (
+	// mostConnections is the bound of all connections where the process may have more descriptors.
+	mostConnections = 20_000
+	// shareOfAddress is which part of all connections one address may have: one of so many.
+	shareOfAddress = 4
+	// otherDescriptors are left for databases, logs, and connections to other services, and one of
+	// shareOfOthers more.
+	otherDescriptors, shareOfOthers = 40, 16
+	// leastConnections are always allowed.
+	leastConnections = 8
+	// headerBudget is what all headers that have not arrived completely may cost together, in bytes.
+	headerBudget = 32 << 20
+	// lineCost is what a line of a header costs beside its bytes: the entry of a map.
+	lineCost = 128
+)
+
+// Limits bound the connections of the clients of a process. Connections to unix sockets do not count.
+type Limits struct {
+	// Total is how many there may be; 0 is what the process's limit of open files allows, at most 20,000.
+	Total int
+	// PerAddress is how many one IP address may have; 0 is a quarter of Total.
+	PerAddress int
+}
+
+// resolve fills in defaults for a process that may have so many files open.
+func (l Limits) resolve(files uint64) Limits {
+	possible := mostConnections
+	if reserved := otherDescriptors + files/shareOfOthers; files < mostConnections+reserved {
+		possible = max(int(files)-int(reserved), leastConnections) //nolint:gosec // it is less than the bound above
+	}
+	if l.Total <= 0 || l.Total > possible {
+		l.Total = possible
+	}
+	if l.PerAddress <= 0 {
+		l.PerAddress = max(l.Total/shareOfAddress, leastConnections)
+	}
+	l.PerAddress = min(l.PerAddress, l.Total)
+	return l
+}
+
+// Connections are the connections of clients to all servers of a process. When a new one would be one too
+// many, one of the process, or of the same address, is closed: the one that has been idle for longest, or
+// else the one that has been sending the headers of a request for longest. A connection whose request is
+// worked on is never closed; if there are no others, the new one is refused. It is safe for concurrent use.
+type Connections struct {
+	limits Limits
+	budget int64 // of headers
+
+	mu        sync.Mutex
+	n         int
+	idle      list.List // of *conn, the one that is idle for longest first
+	waiting   list.List // of *conn
+	addresses map[netip.Addr]*address
+	headers   int64 // what the headers of those that wait cost
+}
+
+// address are the connections of one IP address.
+type address struct {
+	n             int
+	idle, waiting list.List
+}
+
+// NewConnections makes an empty set.
+func NewConnections(l Limits) *Connections {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		files.Cur = 1024 // the usual limit
+	}
+	return &Connections{limits: l.resolve(files.Cur), budget: headerBudget, addresses: map[netip.Addr]*address{}}
+}
+
+// Limits are the bounds in force.
+func (s *Connections) Limits() Limits { return s.limits }
+
+// state of a connection.
+type state int
+
+const (
+	waiting state = iota // for the rest of a request's headers, or of a handshake
+	active               // a request is worked on
+	idle                 // between two requests
+	closed
+)
+
+// conn is a connection that is counted.
+type conn struct {
+	net.Conn
+	set  *Connections
+	from netip.Addr // invalid for one that has no bound
+
+	// Under set.mu.
+	state            state
+	inAll, inAddress *list.Element // of the lists of its state, nil if it is active or closed
+	cost             int64         // of its headers
+}
+
+// admit takes a connection in, and closes another one for it if there is a bound to keep. It returns nil if
+// there is none to close; the new one is closed then.
+func (s *Connections) admit(c net.Conn) *conn {
+	n := &conn{Conn: c, set: s}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		n.from = tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	var victim *conn
+	accepted := true
+	s.mu.Lock()
+	if n.from.IsValid() {
+		a := s.addresses[n.from]
+		switch {
+		case a != nil && a.n >= s.limits.PerAddress:
+			victim = oldest(&a.idle, &a.waiting)
+		case s.n >= s.limits.Total:
+			victim = oldest(&s.idle, &s.waiting)
+		}
+		if victim != nil {
+			s.remove(victim)
+		} else {
+			a = s.addresses[n.from]
+			accepted = s.n < s.limits.Total && (a == nil || a.n < s.limits.PerAddress)
+		}
+		if accepted {
+			if a = s.addresses[n.from]; a == nil {
+				a = &address{}
+				s.addresses[n.from] = a
+			}
+			a.n++
+			s.n++
+		}
+	}
+	if accepted {
+		s.enlist(n, waiting)
+	}
+	s.mu.Unlock()
+	if victim != nil {
+		_ = victim.Conn.Close() // its client sees the end of the connection
+	}
+	if !accepted {
+		_ = c.Close() // as above
+		return nil
+	}
+	return n
+}
+
+// evict closes one connection that no request is worked on for, and reports whether there was one.
+func (s *Connections) evict() bool {
+	s.mu.Lock()
+	victim := oldest(&s.idle, &s.waiting)
+	if victim != nil {
+		s.remove(victim)
+	}
+	s.mu.Unlock()
+	if victim == nil {
+		return false
+	}
+	_ = victim.Conn.Close() // its client sees the end of the connection
+	return true
+}
+
+func oldest(lists ...*list.List) *conn {
+	for _, l := range lists {
+		if e := l.Front(); e != nil {
+			return e.Value.(*conn)
+		}
+	}
+	return nil
+}
+
+// enlist moves a connection to a state. The caller holds mu.
+func (s *Connections) enlist(c *conn, to state) {
+	a := s.addresses[c.from]
+	if c.inAll != nil {
+		l, la := &s.idle, (*list.List)(nil)
+		if a != nil {
+			la = &a.idle
+		}
+		if c.state == waiting {
+			l = &s.waiting
+			if a != nil {
+				la = &a.waiting
+			}
+		}
+		l.Remove(c.inAll)
+		if la != nil {
+			la.Remove(c.inAddress)
+		}
+		c.inAll, c.inAddress = nil, nil
+	}
+	c.state = to
+	if to != waiting {
+		s.headers -= c.cost
+		c.cost = 0
+	}
+	if a == nil { // one without a bound is never closed for another
+		return
+	}
+	switch to {
+	case waiting:
+		c.inAll, c.inAddress = s.waiting.PushBack(c), a.waiting.PushBack(c)
+	case idle:
+		c.inAll, c.inAddress = s.idle.PushBack(c), a.idle.PushBack(c)
+	}
+}
+
+// remove forgets a connection. The caller holds mu.
+func (s *Connections) remove(c *conn) {
+	if c.state == closed {
+		return
+	}
+	s.enlist(c, closed)
+	if a := s.addresses[c.from]; a != nil {
+		s.n--
+		if a.n--; a.n == 0 {
+			delete(s.addresses, c.from)
+		}
+	}
+}
+
+// become changes the state of a connection.
+func (c *conn) become(to state) {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	if c.state != closed && c.state != to {
+		c.set.enlist(c, to)
+	}
+}
+
+// charge adds to what the headers of the connection cost. If all together cost too much, the connections
+// that have been sending headers for longest are closed; that may be this one.
+func (c *conn) charge(cost int64) {
+	s := c.set
+	s.mu.Lock()
+	var victims []*conn
+	if c.state == idle { // its next request has begun
+		s.enlist(c, waiting)
+	}
+	if c.state == waiting {
+		c.cost += cost
+		s.headers += cost
+		for s.headers > s.budget {
+			victim := oldest(&s.waiting)
+			if victim == nil {
+				break
+			}
+			s.remove(victim)
+			victims = append(victims, victim)
+		}
+	}
+	s.mu.Unlock()
+	for _, victim := range victims {
+		_ = victim.Conn.Close() // its client sees the end of the connection
+	}
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.set.mu.Lock()
+	c.set.remove(c)
+	c.set.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what is sent, so that the client can read an answer to a request that was not read to its
+// end.
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger; what it gets goes to zerolog.
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Bounds that hold for all servers.
+const (
+	// headerTimeout is how long the headers of a request may take to arrive.
+	headerTimeout = 10 * time.Second
+	// idleTimeout is how long a connection may wait for the next request.
+	idleTimeout = 120 * time.Second
+	// maxHeaderBytes bounds the headers of a request with its request line. Handlers bound the query in it.
+	maxHeaderBytes = 80 << 10
+)
+
+// Server is an HTTP server that clients on a network reach. Handler is required.
+type Server struct {
+	Handler http.Handler
+	// TLS is nil for plain HTTP.
+	TLS *tls.Config
+	// ReadTimeout is how long a whole request may take to arrive, WriteTimeout how long it may take from its
+	// headers to the end of its answer. 0 is no bound.
+	ReadTimeout, WriteTimeout time.Duration
+	// Grace is how long requests that are worked on have to end when the server stops. Their contexts end
+	// at once, unless Finish is set.
+	Grace  time.Duration
+	Finish bool
+	// Connections are those of all servers of the process; nil makes a set of this server's own.
+	Connections *Connections
+	// Refuse answers a request that no handler gets, with a status and the reason.
+	Refuse func(w http.ResponseWriter, r *http.Request, status int, reason string)
+	Logger zerolog.Logger
+}
+
+// Serve answers requests on the listener until the context ends, and returns nil then. It closes the
+// listener in any case.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	conns := s.Connections
+	if conns == nil {
+		conns = NewConnections(Limits{})
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(s.handle),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       s.ReadTimeout,
+		WriteTimeout:      s.WriteTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          log.New(connectionLog{s.Logger}, "", 0),
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnState: func(c net.Conn, to http.ConnState) {
+			switch to {
+			case http.StateActive: // the handler comes next
+				countedOf(c).become(waiting)
+			case http.StateIdle:
+				countedOf(c).become(idle)
+			}
+		},
+		// Each request that framing counts is one that the handler gets.
+		DisableGeneralOptionsHandler: true,
+	}
+	requests := ctx
+	if s.Finish {
+		requests = context.WithoutCancel(ctx)
+	}
+	return until(ctx, requests, server, listen(ctx, l, s.TLS, conns, s.Logger), s.Grace)
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// countedOf is the counted connection below one that net/http has.
+func countedOf(c net.Conn) *conn {
+	switch c := c.(type) {
+	case *watched:
+		return c.counted
+	case watchedTLS:
+		return c.counted
+	case *tls.Conn: // HTTP/2
+		return c.NetConn().(*conn)
+	}
+	panic(fmt.Sprintf("serve: a connection of type %T", c)) // the listener makes these only
+}
+
+func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
+	c := r.Context().Value(connKey{}).(net.Conn)
+	countedOf(c).become(active)
+	var http1 *watched
+	switch c := c.(type) {
+	case *watched:
+		http1 = c
+	case watchedTLS:
+		http1 = c.watched
+	}
+	if http1 != nil {
+		http1.served++
+		switch http1.verdictOf(http1.served) {
+		case ambiguous:
+			w.Header().Set("Connection", "close")
+			s.refuse(w, r, http.StatusBadRequest, "The request has both Content-Length and Transfer-Encoding. Send one of them.")
+			return
+		case last:
+			w.Header().Set("Connection", "close")
+		}
+	}
+	s.Handler.ServeHTTP(w, r)
+}
+
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	if s.Refuse == nil {
+		http.Error(w, reason, status)
+		return
+	}
+	s.Refuse(w, r, status, reason)
+}
+
+// connectionLog takes the lines that net/http logs, which are about single connections.
+type connectionLog struct{ log zerolog.Logger }
+
+func (c connectionLog) Write(line []byte) (int, error) {
+	c.log.Debug().Str("connection", strings.TrimSpace(string(line))).Msg("A connection failed. Others are not affected.")
+	return len(line), nil
+}
