@@ -223,7 +223,7 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 		"a missing file": {func(c *placement.TLS) { c.CertFile += ".not" }, "no such file"},
 		"another's key":  {func(c *placement.TLS) { put(t, c.CertFile, other, 0o600) }, "private key does not match public key"},
 		"no certificate": {func(c *placement.TLS) { put(t, c.CertFile, []byte("hello"), 0o600) }, "failed to find any PEM data"},
-		"a key for all":  {func(c *placement.TLS) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that others may read or change it; run: chmod 0600"},
+		"a key for all":  {func(c *placement.TLS) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that others may read or change it; run: chmod g-w,o= "},
 		"no CAs":         {func(c *placement.TLS) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
 		"a CA that is none": {func(c *placement.TLS) {
 			c.ClientCAFile = c.CertFile + "2"

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,11 +102,15 @@ func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 // TokenFile is the TokenAuth of a file, as the file is now. Make one with OpenTokens.
 type TokenFile struct{ file *fresh.Value[*TokenAuth] }
 
-// OpenTokens reads a token file; see ReadTokens. The file is looked at again while requests come, at most once a second.
+// OpenTokens reads a token file; see ReadTokens. It must be one of root or of the user of this process, that others
+// cannot read. The file is looked at again while requests come, at most once a second.
 // When it has changed its new tokens are known from then on, and the others no more; if it cannot be used the old tokens
 // stay, and log says so.
 func OpenTokens(path string, log zerolog.Logger) (*TokenFile, error) {
 	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*TokenAuth, error) {
+		if err := errors.Join(files[0].Private(), files[0].OwnedHere()); err != nil {
+			return nil, err
+		}
 		return ReadTokens(bytes.NewReader(files[0].Data), path)
 	})
 	if err != nil {

@@ -30,7 +30,25 @@ var ErrUnreadable = errors.New("cannot be read")
 type Content struct {
 	Path string
 	Mode os.FileMode
-	Data []byte
+	// Owner is the number of the user that it belongs to.
+	Owner uint32
+	Data  []byte
+}
+
+// Private returns an error if others than its owner and its group may read the file, or others than its owner write it.
+func (c Content) Private() error {
+	if mode := c.Mode.Perm(); mode&0o027 != 0 {
+		return fmt.Errorf("%s has mode %04o, so that others may read or change it; run: chmod g-w,o= %[1]s", c.Path, mode)
+	}
+	return nil
+}
+
+// OwnedHere returns an error unless the file belongs to root or to the user of this process.
+func (c Content) OwnedHere() error {
+	if c.Owner != 0 && int64(c.Owner) != int64(os.Geteuid()) {
+		return fmt.Errorf("%s belongs to user %d, who is neither root nor the user of this process (%d); run: chown root %[1]s", c.Path, c.Owner, os.Geteuid())
+	}
+	return nil
 }
 
 // Value is a T made of files. Make one with New. It is safe for concurrent use.
@@ -160,7 +178,7 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 	for _, c := range contents {
 		one := sha256.Sum256(c.Data)
 		_, _ = h.Write(one[:]) // It never fails.
-		_, _ = fmt.Fprint(h, c.Mode)
+		_, _ = fmt.Fprint(h, c.Mode, c.Owner)
 	}
 	h.Sum(all[:0])
 	return all
@@ -185,6 +203,9 @@ func read(path string) (c Content, err error) {
 	}
 	defer func() { _ = f.Close() }() // It was only read.
 	c = Content{Path: path, Mode: info.Mode()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		c.Owner = sys.Uid
+	}
 	if c.Data, err = io.ReadAll(io.LimitReader(f, maxSize+1)); err != nil {
 		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
 	}

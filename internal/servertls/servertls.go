@@ -57,8 +57,8 @@ func (t Files) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, er
 
 // read makes the configuration of one connection from the files.
 func (t Files) read(files []fresh.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
-	if mode := files[1].Mode.Perm(); mode&0o027 != 0 {
-		return nil, fmt.Errorf("the key %s has mode %04o, so that others may read or change it; run: chmod 0600 %[1]s", t.KeyFile, mode)
+	if err := files[1].Private(); err != nil {
+		return nil, fmt.Errorf("the key %w", err)
 	}
 	pair, err := tls.X509KeyPair(files[0].Data, files[1].Data)
 	if err != nil {

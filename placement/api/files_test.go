@@ -72,6 +72,51 @@ func TestATokenFileThatChanges(t *testing.T) {
 	}
 }
 
+// TestATokenFileOfOthers: one that other users can read, or that is another user's, is refused at the start, and leaves the former tokens
+// in force when it becomes so.
+func TestATokenFileOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	file(t, path, sum("one")+" service me\n")
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: true, 0o640: true, 0o644: false, 0o604: false, 0o660: false, 0o620: false, 0o601: false} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := authn.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "run: chmod ") {
+			t.Errorf("mode %04o: %v", mode, err)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path, 65534, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := authn.OpenTokens(path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+			t.Errorf("another user's: %v", err)
+		}
+		if err := os.Chown(path, 0, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		auth, err := authn.OpenTokens(path, zerolog.New(&log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		r := httptest.NewRequest(http.MethodGet, "/traits", nil)
+		r.Header.Set("X-Auth-Token", "one")
+		if _, err := auth.Authenticate(r); err != nil || !strings.Contains(log.String(), "has mode 0644") {
+			t.Errorf("readable for all since the start: %v, the log says %s", err, log.String())
+		}
+	})
+}
+
 // allowedBy is who may do an action by a policy file, out of some people of the project p, asking about p.
 func allowedBy(policy api.Policy, action api.Action) string {
 	var allowed []string
