@@ -60,5 +60,8 @@ func decode(status int, content []byte, out any) error {
 	if err := json.Unmarshal(content, out); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w: %s", err, request.Excerpt(content))
 	}
+	if err := wire.CheckAnswer(out); err != nil {
+		return fmt.Errorf("the answer is not Placement's: %w", err)
+	}
 	return nil
 }

@@ -2,7 +2,12 @@
 
 package wire
 
-import "strings"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // IsName says whether s can be the name of a resource class, a trait or a consumer type: [A-Z0-9_]+.
 func IsName(s string) bool {
@@ -80,4 +85,42 @@ func usualUUID(s string) bool {
 		}
 	}
 	return true
+}
+
+// CheckAnswer returns an error if an answer names a provider or a consumer by something that is no UUID: clients put what they
+// read into the paths of further requests. It knows the answers of this package.
+func CheckAnswer(answer any) error {
+	var all []string
+	switch a := answer.(type) {
+	case *ResourceProvider:
+		all = a.uuids(nil)
+	case *ResourceProviders:
+		for i := range a.ResourceProviders {
+			all = a.ResourceProviders[i].uuids(all)
+		}
+	case *ProviderAllocations:
+		all = slices.Collect(maps.Keys(a.Allocations))
+	case *ConsumerAllocations:
+		all = slices.Collect(maps.Keys(a.Allocations))
+	case *AggregateList:
+		all = a.Aggregates
+	}
+	for _, uuid := range all {
+		if !IsUUID(uuid) {
+			return fmt.Errorf("%.100q is not a UUID", uuid)
+		}
+	}
+	return nil
+}
+
+// uuids appends those that a provider has.
+func (p *ResourceProvider) uuids(all []string) []string {
+	all = append(all, p.UUID)
+	if p.Parent != nil {
+		all = append(all, *p.Parent)
+	}
+	if p.Root != "" {
+		all = append(all, p.Root)
+	}
+	return all
 }
