@@ -132,7 +132,7 @@ func (s servers) Report(context.Context, string, wire.HostReport, celldb.Moment)
 
 func cellSources(counts *int, err error) metrics.CellSources {
 	return metrics.CellSources{
-		Check: func(context.Context) error { return err },
+		Check:    func(context.Context) error { return err },
 		Writable: func() bool { return err == nil },
 		Hosts: func(context.Context) ([]wire.Service, error) {
 			return []wire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err

@@ -19,6 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/dbfile"
+	"github.com/compute-agent/compute-agent/internal/printable"
 	"github.com/compute-agent/compute-agent/internal/reaper"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
@@ -70,17 +72,20 @@ func reapOrphans(stderr io.Writer) (end func()) {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	// What came from Placement, cells, drivers and files does not speak to the terminal.
+	out, problems := printable.NewWriter(stdout), printable.NewWriter(stderr)
+	defer func() { _, _ = out.Flush(), problems.Flush() }()
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(out)
+	root.SetErr(problems)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
 	}
 	var code *exitError
 	if !errors.As(err, &code) || code.err != nil {
-		complain(stderr, err)
+		complain(problems, err)
 	}
 	return exitCode(err)
 }
@@ -108,7 +113,7 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, store.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
+	case errors.Is(err, store.ErrLost), errors.Is(err, dbfile.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // somebody else's database
 		return exitProtect

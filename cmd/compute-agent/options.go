@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/printable"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -95,7 +96,15 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	switch cfg.Log.Form(journal, terminal) {
 	case config.FormatConsole:
-		console := zerolog.ConsoleWriter{Out: w, NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05"}
+		console := zerolog.ConsoleWriter{
+			Out: below(w), NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05", // with colors
+			FormatPrepare: func(event map[string]any) error { // it quotes fields itself
+				if message, ok := event[zerolog.MessageFieldName].(string); ok {
+					event[zerolog.MessageFieldName] = printable.Line(message)
+				}
+				return nil
+			},
+		}
 		return zerolog.New(console).With().Timestamp().Logger()
 	case config.FormatJournald:
 		entries, err := systemd.NewJournal(systemd.JournalSocket, "compute-agent", w) // open as long as the process lives
@@ -107,6 +116,14 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 		return log
 	}
 	return jsonLogger(w, journal)
+}
+
+// below is the writer that a printable.Writer writes to, and any other writer itself.
+func below(w io.Writer) io.Writer {
+	if p, ok := w.(*printable.Writer); ok {
+		return p.Unwrap()
+	}
+	return w
 }
 
 func jsonLogger(w io.Writer, journal bool) zerolog.Logger {

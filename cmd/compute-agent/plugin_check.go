@@ -181,7 +181,7 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 
 // terminalWidth is how many characters fit in a line of w, 0 if it is no terminal: then lines are not broken.
 func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := below(w).(*os.File)
 	if !ok {
 		return 0
 	}
@@ -210,9 +210,10 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, checks []drivertest.Check, quiet bool) *progress {
-	f, is := w.(*os.File)
-	p := &progress{w: w, checks: checks, terminal: is && !quiet && term.IsTerminal(int(f.Fd())), stop: make(chan struct{})}
-	if !p.terminal {
+	p := &progress{w: w, checks: checks, stop: make(chan struct{})}
+	if f, is := below(w).(*os.File); is && !quiet && term.IsTerminal(int(f.Fd())) {
+		p.w, p.terminal = f, true // its control characters move the cursor
+	} else {
 		p.over.Go(p.nameSlow)
 	}
 	p.show()

@@ -62,7 +62,7 @@ func (p *printer) orphan(o audit.Orphan) {
 	if !o.Written.IsZero() {
 		age = fmt.Sprintf("%s (%s ago)", when(o.Written), o.Age.Round(time.Second))
 	}
-	p.line("    written    %s, for project %s, user %s", age, printable(o.ProjectID), printable(o.UserID))
+	p.line("    written    %s, for project %s, user %s", age, o.ProjectID, o.UserID)
 	switch {
 	case o.Seen == nil:
 		p.line("    as guest   never seen here")
@@ -80,7 +80,7 @@ func (p *printer) orphan(o audit.Orphan) {
 func (p *printer) unaccounted(g audit.Guest) {
 	name := g.UUID
 	if g.Name != "" {
-		name += " (" + printable(g.Name) + ")"
+		name += " (" + g.Name + ")"
 	}
 	switch {
 	case len(g.Differences) > 0:
@@ -135,7 +135,7 @@ func Healed(w io.Writer, r audit.Report) error {
 			case g.Done == "":
 				outcome = "left out"
 			}
-			rows = append(rows, []string{n.Node, g.UUID, printable(g.Name), holds(g.Has), outcome})
+			rows = append(rows, []string{n.Node, g.UUID, g.Name, holds(g.Has), outcome})
 		}
 	}
 	if len(rows) > 1 {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/internal/printable"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 )
 
@@ -18,7 +18,7 @@ import (
 // leaves. Conditions that remove nothing are folded.
 func Explanation(w io.Writer, e *candidates.Explanation) error {
 	p := &printer{w: w}
-	p.line("%s", printable(e.Verdict))
+	p.line("%s", e.Verdict)
 	var rows []explainRow
 	for _, g := range e.Groups {
 		rows = append(rows, explainRow{text: groupTitle(g), head: true})
@@ -34,7 +34,7 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	})...)
 	width := 0
 	for i := range rows {
-		rows[i].text = printable(rows[i].text)
+		rows[i].text = printable.Line(rows[i].text) // before it is measured
 		width = max(width, min(utf8.RuneCountInString(rows[i].text), 72))
 	}
 	p.line("")
@@ -49,7 +49,7 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 			p.line("  %-*s  %9s  %9s  %7s", width, r.text, number(r.removed), r.left[0], r.left[1])
 		}
 		if r.note != "" {
-			p.line("    %s", printable(r.note))
+			p.line("    %s", r.note)
 		}
 	}
 	return p.err
@@ -106,14 +106,4 @@ func number(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
-}
-
-// printable is a text from a server without what would move a terminal's cursor.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
@@ -21,26 +20,19 @@ func (p *printer) pluginHead(r drivertest.Report) {
 	if name == "" {
 		name = "(it does not say who it is)"
 	}
-	p.line("%s  %s", visible(strings.TrimRight(name+" "+r.Version, " ")), r.Path)
+	p.line("%s  %s", strings.TrimRight(name+" "+r.Version, " "), r.Path)
 	can := strings.Join(r.Capabilities, ", ")
 	if can == "" {
 		can = "nothing beyond what all must"
 	}
-	p.line("  SDK  %s", visible(r.SDK))
-	p.line("  can  %s", visible(can))
+	p.line("  SDK  %s", r.SDK)
+	p.line("  can  %s", can)
 }
+
+// untabbed has four spaces for a tab.
+func untabbed(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
-
-// visible replaces what a terminal would obey instead of showing it. Lines stay lines.
-func visible(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c != '\n' && !unicode.IsPrint(c) {
-			return '\uFFFD'
-		}
-		return c
-	}, strings.ReplaceAll(s, "\t", "    "))
-}
 
 // PluginInfo prints who a plugin is and what may be configured.
 func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) error {
@@ -79,7 +71,7 @@ func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) 
 		if len(facts) > 0 {
 			kind = " (" + strings.Join(facts, ", ") + ")"
 		}
-		p.line("  %s", visible(key+kind))
+		p.line("  %s", key+kind)
 		for _, row := range wrapText(s.Properties[key].Description, 96) {
 			p.line("      %s", row)
 		}
@@ -105,31 +97,31 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	p := &printer{w: w}
 	p.line("pass %d", n)
 	if pass.Health != "" {
-		p.line("  the driver reports a problem of its own: %s", visible(oneLine(pass.Health)))
+		p.line("  the driver reports a problem of its own: %s", oneLine(pass.Health))
 	}
 	for _, w := range pass.Warnings {
-		p.line("  the driver warns of %s: %s", visible(oneLine(w.Name)), visible(oneLine(w.Text)))
+		p.line("  the driver warns of %s: %s", oneLine(w.Name), oneLine(w.Text))
 	}
 	if pass.Watch != "" {
-		p.line("  changes are not noticed by themselves: %s", visible(oneLine(pass.Watch)))
+		p.line("  changes are not noticed by themselves: %s", oneLine(pass.Watch))
 	}
 	for _, name := range pass.Gone {
-		p.line("  node %s: the driver does not name it any more; in Placement it stays as it is (compute-agent node remove)", visible(name))
+		p.line("  node %s: the driver does not name it any more; in Placement it stays as it is (compute-agent node remove)", name)
 	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
 			p.line("  node %s (%s)", node.Node, node.UUID)
 		}
 		if node.Reshape != "" {
-			p.line("    %s", visible(oneLine(node.Reshape)))
+			p.line("    %s", oneLine(node.Reshape))
 			p.line("    called again with the allocations of no consumers")
 		}
 		if node.Problem != "" {
-			p.line("    %s", visible(oneLine(node.Problem)))
+			p.line("    %s", oneLine(node.Problem))
 			continue
 		}
 		for _, row := range node.Changes {
-			p.line("    %s", visible(row))
+			p.line("    %s", row)
 		}
 		if len(node.Changes) == 0 {
 			p.line("    nothing changed")
@@ -166,9 +158,9 @@ func PluginLog(w io.Writer, line []byte) error {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		fmt.Fprintf(&rest, " %s=%v", key, fields[key])
 	}
-	p.line("log: %-6s %s", visible(level), visible(oneLine(message+rest.String())))
+	p.line("log: %-6s %s", level, oneLine(message+rest.String()))
 	for row := range strings.Lines(stack) {
-		p.line("        %s", visible(strings.TrimRight(row, "\n")))
+		p.line("        %s", untabbed(strings.TrimRight(row, "\n")))
 	}
 	return p.err
 }

@@ -124,12 +124,12 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 	case r.Outcome == drivertest.Failed:
 		p.hang(fmt.Sprintf("  FAIL  %-*s  ", column, r.ID), r.Title, width)
 		for row := range strings.Lines(r.Explain()) {
-			row = visible(strings.TrimRight(row, "\n"))
+			row = untabbed(strings.TrimRight(row, "\n"))
 			label := min(len("protects: "), len(row)) // what Explain indents by
 			p.hang("          "+row[:label], row[label:], width)
 		}
 	case n == 1:
-		p.hang(fmt.Sprintf("  -     %-*s  ", column, r.ID), "does not apply: "+visible(oneLine(r.Why)), width)
+		p.hang(fmt.Sprintf("  -     %-*s  ", column, r.ID), "does not apply: "+oneLine(r.Why), width)
 	default:
 		id := r.ID + ", " + strings.TrimPrefix(results[n-1].ID, groupOf(r.ID)+"/")
 		if n > 2 {
@@ -138,7 +138,7 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 		if whole {
 			id = groupOf(r.ID) + "/*"
 		}
-		p.hang(fmt.Sprintf("  -     %s  ", id), fmt.Sprintf("%d checks do not apply: %s", n, visible(oneLine(r.Why))), width)
+		p.hang(fmt.Sprintf("  -     %s  ", id), fmt.Sprintf("%d checks do not apply: %s", n, oneLine(r.Why)), width)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/printable"
 )
 
 // TreeOptions say how much of a tree is printed.
@@ -53,9 +54,10 @@ type printer struct {
 	err error
 }
 
+// line prints one line, whatever the names in it hold.
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+		_, p.err = fmt.Fprintln(p.w, printable.Line(strings.TrimRight(fmt.Sprintf(format, args...), " ")))
 	}
 }
 
@@ -121,13 +123,14 @@ func aligned(rows [][]string, left int) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
-			width[i] = max(width[i], len([]rune(cell)))
+			width[i] = max(width[i], len([]rune(printable.Line(cell))))
 		}
 	}
 	out := make([]string, 0, len(rows))
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
+			cell = printable.Line(cell)
 			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
 			if i < left {
 				cells[i] = cell + pad

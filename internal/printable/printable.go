@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package printable makes text that came from elsewhere safe to show on a terminal: names and messages from
+// Placement, cells, drivers and files may hold sequences that a terminal obeys, and characters that make text
+// look like something else.
+package printable
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Line is s in one line: what is not printable is escaped, line feeds and tabs too. Printable text is
+// returned as it is.
+func Line(s string) string { return text(s, "") }
+
+// Text is Line, but line feeds and tabs stay.
+func Text(s string) string { return text(s, "\n\t") }
+
+func text(s, keep string) string {
+	fine := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(keep, r) }
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !fine(r) }) {
+		return s
+	}
+	out := make([]byte, 0, len(s)+16)
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			out = append(out, `\x`...)
+			out = append(out, hex[s[0]>>4], hex[s[0]&15])
+		case fine(r):
+			out = append(out, s[:size]...)
+		default:
+			out = escape(out, r)
+		}
+		s = s[size:]
+	}
+	return string(out)
+}
+
+const hex = "0123456789abcdef"
+
+// escape appends a character as JSON escapes it, so that JSON stays JSON.
+func escape(out []byte, r rune) []byte {
+	switch r {
+	case '\n':
+		return append(out, `\n`...)
+	case '\t':
+		return append(out, `\t`...)
+	case '\r':
+		return append(out, `\r`...)
+	}
+	units := []rune{r}
+	if a, b := utf16.EncodeRune(r); a != unicode.ReplacementChar {
+		units = []rune{a, b}
+	}
+	for _, u := range units {
+		digits := strconv.FormatInt(int64(u), 16)
+		out = append(out, `\u`...)
+		out = append(out, "0000"[:4-len(digits)]...)
+		out = append(out, digits...)
+	}
+	return out
+}
+
+// Writer passes on what is written as Text. It is safe for concurrent use.
+type Writer struct {
+	mu   sync.Mutex
+	w    io.Writer
+	rest []byte // the beginning of a character
+}
+
+// NewWriter makes a Writer on another one.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Unwrap is the writer below, for what escapes by itself.
+func (w *Writer) Unwrap() io.Writer { return w.w }
+
+// Write implements io.Writer. A character that is not complete waits for the rest of it.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := append(w.rest, p...)
+	end := len(all)
+	for i := 1; i <= min(utf8.UTFMax-1, len(all)); i++ {
+		if b := all[len(all)-i]; utf8.RuneStart(b) {
+			if !utf8.FullRune(all[len(all)-i:]) {
+				end = len(all) - i
+			}
+			break
+		}
+	}
+	_, err := io.WriteString(w.w, Text(string(all[:end])))
+	w.rest = append([]byte(nil), all[end:]...)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush writes what is left of a character that was never completed.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := io.WriteString(w.w, Text(string(w.rest)))
+	w.rest = nil
+	return err
+}
