@@ -274,7 +274,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 // notes prints warnings, a line each.
 func (p *printer) notes(indent string, warnings []string) {
 	for _, w := range warnings {
-		p.line("%swarning: %s", indent, visible(oneLine(w)))
+		p.line("%swarning: %s", indent, oneLine(w))
 	}
 }
 
