@@ -80,7 +80,10 @@ func (t *Tracker) possible(d draft) draft {
 // agentLayer is what the agent itself says of a node's root, and the traits that must not be on it whoever set them: what the
 // driver says the node is not capable of, and, right after an operator enabled the node, that it is disabled.
 func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, unsupported []string) {
-	traits := []string{TraitComputeNode, TraitOwnerNova}
+	traits := []string{TraitComputeNode}
+	if !adopted(d) || d.known.HasTraits(d.node.UUID, TraitOwnerNova) {
+		traits = append(traits, TraitOwnerNova)
+	}
 	if t.config.Disabled != nil {
 		if _, disabled := t.config.Disabled(d.node); disabled {
 			traits = append(traits, TraitStatusDisabled)
@@ -130,6 +133,10 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
 	return fmt.Sprintf("%s: %s on %s has no effect: %s", config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
 }
+
+// adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is not added to such a root: Nova
+// before 2026.2 does not set it, and the adoption of its tree takes no write.
+func adopted(d draft) bool { return !d.record.Created && !unborn(d.known, d.node.UUID) }
 
 func unborn(tree *providertree.Tree, root string) bool {
 	p, found := tree.Provider(root)

@@ -17,7 +17,7 @@ import (
 // contact with a node that Placement knows already, by asking the driver what it says of an empty one: that is the driver's,
 // and the rest is somebody else's, as what another driver of this agent has made is.
 //
-// Cost: no request; one call of the driver at the first contact, until a pass gets as far as writing.
+// Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far as writing.
 func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
 	if state.record != nil {
 		return state.record, nil
@@ -31,8 +31,12 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 		if err != nil {
 			return nil, err
 		}
+		denied, err := t.deniedTraits(ctx, d, bare)
+		if err != nil {
+			return nil, err
+		}
 		former := record
-		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare).Inherit(former, d.known)
+		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied).Inherit(former, d.known)
 		record.Shape, record.Created = t.shapeTold(d.known, d.node.UUID), former.Created
 		return record, nil // and forgotten if nothing comes of the pass: the next one may find another tree
 	}
@@ -65,6 +69,34 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 	if unborn(d.known, d.node.UUID) {
 		return bare, nil
 	}
+	return t.answerAbout(ctx, d, bare)
+}
+
+// deniedTraits are the standard traits of an adopted root that the driver says the host does not have. Only the agent that made the
+// tree before, Nova mostly, can have set them; so they are the driver's, to remove.
+func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.Tree) ([]string, error) {
+	undecided := ownership.Undecided(d.node.UUID, d.known, bare, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
+	if len(undecided) == 0 {
+		return nil, nil
+	}
+	empty := &providertree.Tree{}
+	if err := empty.AddRoot(d.node.UUID, d.node.Name); err != nil {
+		return nil, err
+	}
+	probe, err := ownership.Probe(d.node.UUID, empty, undecided)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := t.answerAbout(ctx, d, probe)
+	if err != nil {
+		return nil, err
+	}
+	return ownership.Denied(d.node.UUID, answer, undecided), nil
+}
+
+// answerAbout is the driver's answer about a node of which Placement would have the root alone; bare itself if the driver asks for a
+// reshape.
+func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.Tree) (*providertree.Tree, error) {
 	var answer *providertree.Tree
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
 		answer, _, err = t.config.Driver.UpdateProviderTree(ctx, bare.Clone(), d.node.Name, nil)

@@ -3,6 +3,8 @@
 package ownership
 
 import (
+	"slices"
+
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -15,11 +17,12 @@ import (
 //   - the root, and the providers of its tree that bare has too, by uuid or else by name;
 //   - on each of these: the resource classes that bare has on any provider (a class that moves from the root to children is on
 //     the root still), the traits and aggregates that bare has on that one provider;
-//   - on the root: all standard resource classes, of which nobody but the driver can have been the author.
+//   - on the root: all standard resource classes, of which nobody but the driver can have been the author, and the traits
+//     in denied, which the driver says the host does not have ([Denied]).
 //
 // Everything else is somebody else's. Values are recorded as they are in Placement. A nil bare is an answer without anything
 // but the root. Cost: O(size of both trees).
-func Adopt(root, node, driver string, known, bare *providertree.Tree) *Record {
+func Adopt(root, node, driver string, known, bare *providertree.Tree, denied []string) *Record {
 	r := &Record{Root: root, Node: node, Driver: driver, Providers: map[string]Provider{}}
 	if known == nil || !known.Exists(root) {
 		return r
@@ -59,12 +62,46 @@ func Adopt(root, node, driver string, known, bare *providertree.Tree) *Record {
 		for _, trait := range said.Traits {
 			o.traits[trait] = Driver
 		}
+		if uuid == root {
+			for _, trait := range denied {
+				o.traits[trait] = Driver
+			}
+		}
 		for _, aggregate := range said.Aggregates {
 			o.aggregates[aggregate] = Driver
 		}
 		r.note(p, o)
 	}
 	return r
+}
+
+// traitProbe is a trait that no driver and no operator knows.
+const traitProbe = "CUSTOM_COMPUTE_AGENT_PROBE"
+
+// Undecided are the traits of the root that the driver may deny: the standard traits that bare, the driver's answer about an
+// empty node, does not have. Apart from those in except, which are the agent's.
+func Undecided(root string, known, bare *providertree.Tree, except ...string) []string {
+	p, _ := known.Provider(root)
+	return slices.DeleteFunc(slices.Clone(p.Traits), func(trait string) bool {
+		return providertree.IsCustom(trait) || bare.HasTraits(root, trait) || slices.Contains(except, trait)
+	})
+}
+
+// Probe returns bare, an empty node, with the traits in undecided on the root. The driver's answer to it is for [Denied].
+func Probe(root string, bare *providertree.Tree, undecided []string) (*providertree.Tree, error) {
+	out := bare.Clone()
+	_, err := out.AddTraits(root, append(slices.Clip(undecided), traitProbe)...)
+	return out, err
+}
+
+// Denied are the traits in undecided that the driver removed from the tree of [Probe]: it knows them, and says that the host
+// does not have them. A driver that replaces all traits, so that the probe is gone too, denies none: it does not say which it
+// knows.
+func Denied(root string, answer *providertree.Tree, undecided []string) []string {
+	if !answer.HasTraits(root, traitProbe) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(undecided), func(trait string) bool { return answer.HasTraits(root, trait) })
 }
 
 // Inherit returns r, the record for a tree that another driver takes over, with what in the tree is the agent's and the operator's by the

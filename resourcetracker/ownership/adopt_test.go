@@ -76,7 +76,7 @@ cn1 VCPU=8
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := tree(t, c.known)
-			r := Adopt(root, "cn1", "fake", known, tree(t, c.bare))
+			r := Adopt(root, "cn1", "fake", known, tree(t, c.bare), nil)
 			if diff := cmp.Diff(trim(c.want), owners(r)); diff != "" {
 				t.Errorf("(- want, + got):\n%s", diff)
 			}
@@ -95,11 +95,11 @@ cn1 VCPU=8
 
 func TestAdoptOfNothing(t *testing.T) {
 	for _, known := range []*providertree.Tree{nil, {}} {
-		if r := Adopt(root, "cn1", "fake", known, nil); len(r.Providers) != 0 || r.Root != root {
+		if r := Adopt(root, "cn1", "fake", known, nil, nil); len(r.Providers) != 0 || r.Root != root {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := owners(Adopt(root, "cn1", "fake", tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil)); got != "cn1 driver VCPU:driver" {
+	if got := owners(Adopt(root, "cn1", "fake", tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, nil)); got != "cn1 driver VCPU:driver" {
 		t.Error(got)
 	}
 }
@@ -114,7 +114,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
   cn1_pci_0000_85_00_0#d2 VGPU=4
   cn1_0000:81:00.0#d3 CUSTOM_PCI_8086_1=1
   cn1_amd_sev#d4 MEM_ENCRYPTION_CONTEXT=15 HW_CPU_X86_AMD_SEV`)
-	record := Adopt(root, "cn1", "fake", known, bare)
+	record := Adopt(root, "cn1", "fake", known, bare, nil)
 	layers := []Layer{{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "OWNER_NOVA")}}
 	in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
 	first, err := Merge(in)
@@ -153,7 +153,7 @@ func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
 	answer := tree(t, `
 cn1 VCPU=8
   gpu0 VGPU=4 !`)
-	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(root, "cn1", "fake", known, answer)})
+	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(root, "cn1", "fake", known, answer, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -178,7 +178,7 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	if diff := cmp.Diff(want, record.Drift(lost)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
-	if drift := Adopt(root, "cn1", "fake", lost, nil).Drift(lost); drift != nil {
+	if drift := Adopt(root, "cn1", "fake", lost, nil, nil).Drift(lost); drift != nil {
 		t.Errorf("a new node: %q", drift)
 	}
 	var none *Record

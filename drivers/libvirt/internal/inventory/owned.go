@@ -42,20 +42,20 @@ func (w *Wanted) former(root string, p providertree.View) (site placing.Provider
 	}
 	_, mdevErr := machine.ParseDeviceName(key)
 	_, pciErr := machine.ParseAddress(key)
+	classes := p.SortedClasses()
+	mdevs := len(classes) > 0 && !slices.ContainsFunc(classes, func(c string) bool { return !w.mdevClasses[c] })
 	switch number := cellName.FindStringSubmatch(key); {
 	case number != nil:
 		cell, _ := strconv.Atoi(number[1]) // the expression allows nothing else
 		return placing.Provider{Kind: placing.Cell, Cell: cell}, marked(traitNUMA, traitNova)
 	case mdevErr == nil:
-		return placing.Provider{Kind: placing.MdevParent, Parent: key}, marked(traitNova)
+		return placing.Provider{Kind: placing.MdevParent, Parent: key}, mdevs || marked(traitNova) // Nova before 2026.2 does not mark it
 	case pciErr == nil:
 		return placing.Provider{Kind: placing.PCI}, marked(pcispec.TraitManaged)
 	case encryptionName.MatchString(key):
 		return placing.Provider{Kind: placing.Encryption}, made || slices.ContainsFunc(traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
 	}
 	// A virtual parent of mediated devices can have any name. Nova's is known by what it has.
-	classes := p.SortedClasses()
-	mdevs := len(classes) > 0 && !slices.ContainsFunc(classes, func(c string) bool { return !w.mdevClasses[c] })
 	return placing.Provider{Kind: placing.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
 }
 

@@ -212,11 +212,20 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 		_, err := s.tree.SetTraits(uuid, p.Traits)
 		return err
 	}
-	if _, err := s.tree.AddTraits(uuid, p.Traits...); err != nil {
+	if _, err := s.tree.AddTraits(uuid, s.traits(p, uuid, s.there[i])...); err != nil {
 		return err
 	}
 	_, err := s.tree.RemoveTraits(uuid, w.stale(p)...)
 	return err
+}
+
+// traits are those to add to a provider. One that another program made, as its uuid shows, gets no OWNER_NOVA: Nova before 2026.2 does not
+// set it, and the adoption of its tree takes no write.
+func (s *standing) traits(p *Provider, uuid string, there bool) []string {
+	if made, err := providertree.ChildUUID(s.root, p.Key); !there || err == nil && made == uuid {
+		return p.Traits
+	}
+	return slices.DeleteFunc(slices.Clone(p.Traits), func(trait string) bool { return trait == traitNova })
 }
 
 // place brings a provider below its parent, under its name.

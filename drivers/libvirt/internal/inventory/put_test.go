@@ -407,3 +407,22 @@ func TestTreesThatCannotBe(t *testing.T) {
 		t.Error("nothing can be put")
 	}
 }
+
+// TestPutAdoptsNova26GPUs: Nova 26 does not mark its GPUs with OWNER_NOVA. They do not get it, and go when they are not wanted.
+func TestPutAdoptsNova26GPUs(t *testing.T) {
+	tree := novas(t)
+	for _, uuid := range []string{root, novaGPU0, novaGPU1} {
+		_, err := tree.RemoveTraits(uuid, "OWNER_NOVA")
+		must(t, err)
+	}
+	host := twoSockets(t)
+	after := put(t, want(t, host, settings()), tree)
+	if changes := providertree.Diff(tree, after); !changes.Empty() {
+		t.Errorf("the adoption changes the tree (-Nova +driver):\n%s", cmp.Diff(dump(tree), dump(after)))
+	}
+	host.Mdevs = slices.DeleteFunc(host.Mdevs, func(m mdevs.Provider) bool { return m.Class == "VGPU" })
+	after = put(t, want(t, host, settings()), after)
+	if after.Exists(novaGPU0) || !after.Exists(novaGPU1) {
+		t.Errorf("not exactly the GPU that is not wanted went:\n%s", dump(after))
+	}
+}
