@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -36,6 +37,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 			return nil, err
 		}
 		former := record
+		if record.Providers == nil && !unborn(d.known, d.node.UUID) {
+			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.node.UUID, d.known), false
+		}
 		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied).Inherit(former, d.known)
 		record.Shape, record.Created = t.shapeTold(d.known, d.node.UUID), former.Created
 		return record, nil // and forgotten if nothing comes of the pass: the next one may find another tree
@@ -121,11 +125,51 @@ func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) erro
 	if plan.Empty() {
 		return nil
 	}
+	if err := t.keepAdopted(state, d); err != nil {
+		return err
+	}
 	return t.save(state, d.record.Union(d.next))
 }
 
+// keepAdopted keeps what an adopted node was before this agent's first write, and what the writes to come change of it, so that the
+// node can be given back exactly ([ownership.GiveBack]).
+func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
+	if t.config.Records == nil {
+		return nil
+	}
+	if !state.adoptedSaved {
+		switch stored, err := t.config.Records.LoadAdopted(d.node.UUID); {
+		case err != nil:
+			return &passError{step: "reading what this node was before it was adopted", err: err}
+		case stored != nil: // the record was lost, or the agent has restarted
+			state.adopted, state.adoptedSaved = stored, true
+		case state.adopted == nil:
+			state.adoptedSaved = true // the node was not adopted, or by an earlier version
+		}
+	}
+	if state.adopted == nil {
+		return nil
+	}
+	noted := state.adopted.Note(d.known, d.desired)
+	if noted == state.adopted && state.adoptedSaved {
+		return nil
+	}
+	if err := t.config.Records.SaveAdopted(noted); err != nil {
+		return &passError{step: "keeping what this node was before it was adopted", err: err}
+	}
+	state.adopted, state.adoptedSaved = noted, true
+	return nil
+}
+
 // remember keeps what is ours now that all is written. Writing may have shown what Placement cannot be told.
-func (t *Tracker) remember(state *nodeState, d draft) error { return t.save(state, t.possible(d).next) }
+func (t *Tracker) remember(state *nodeState, d draft) error {
+	if !state.adoptedSaved {
+		if err := t.keepAdopted(state, d); err != nil {
+			return err
+		}
+	}
+	return t.save(state, t.possible(d).next)
+}
 
 func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 	if state.saved && record.Equal(state.record) {
@@ -139,3 +183,6 @@ func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 	state.record, state.saved = record, true
 	return nil
 }
+
+// IsAgentTrait reports whether no other program sets a trait on the root of a compute node.
+func IsAgentTrait(trait string) bool { return strings.HasPrefix(trait, shapePrefix) }

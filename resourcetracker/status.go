@@ -99,6 +99,10 @@ type nodeState struct {
 	// record is what is ours in Placement; saved says that the state directory has it.
 	record *ownership.Record
 	saved  bool
+	// adopted is what the node was before this agent's first write, nil if that is not known; adoptedSaved says that the state directory has
+	// it, or that there is nothing to have.
+	adopted      *ownership.Adopted
+	adoptedSaved bool
 	// used is how much was allocated of what retires.
 	used map[string]used
 	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys. Guarded by the tracker's mu.

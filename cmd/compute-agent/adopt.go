@@ -58,11 +58,13 @@ func newAdopt() *cobra.Command {
 	var adopt agent.AdoptOptions
 	var ok consent
 	cmd := &cobra.Command{
-		Use: "adopt [--uuid UUID] [--rename] | --as-new", Short: "Take over a resource provider that exists under another uuid or name", Args: cobra.NoArgs,
+		Use: "adopt [--uuid UUID] [--rename] | --as-new | --give-back", Short: "Take over a resource provider that exists under another uuid or name, or give one back", Args: cobra.NoArgs,
 		Long: "Take over a resource provider that exists in Placement under another uuid or name, when the agent has refused to start.\n\n" +
 			"  --uuid UUID   this host's resource provider is UUID: its identity (compute_id) becomes that. The former file stays beside it.\n" +
 			"  --rename      the host was renamed: its resource provider, and those below it that are named after it, get the new name.\n" +
-			"  --as-new      this Placement does not know a node that was reported before, or that has guests: make it anew all the same.\n\n" +
+			"  --as-new      this Placement does not know a node that was reported before, or that has guests: make it anew all the same.\n" +
+			"  --give-back   nova-compute reports this node again: make its resource providers exactly what they were before this agent adopted\n" +
+			"                them, and forget the node. Allocations stay. What is still allocated of something that would go is a refusal.\n\n" +
 			"First it shows what Placement has, and asks. The agent must not run. Doing it twice is the same as once, and after a crash the\n" +
 			"same command goes on where it broke off. The exit code is 3 if there is any doubt about whose a provider is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,16 +108,19 @@ func newAdopt() *cobra.Command {
 	cmd.Flags().StringVar(&adopt.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
 	cmd.Flags().BoolVar(&adopt.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
 	cmd.Flags().BoolVar(&adopt.AsNew, "as-new", false, "let a node be made anew in a Placement that does not know it")
+	cmd.Flags().BoolVar(&adopt.GiveBack, "give-back", false, "make the resource providers what they were before this agent adopted them")
 	return cmd
 }
 
 // checkAdopt makes sure that exactly one thing is asked for.
 func checkAdopt(a *agent.AdoptOptions) error {
 	switch {
+	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
+		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")
 	case a.AsNew && (a.UUID != "" || a.Rename):
 		return errors.New("--as-new stands alone: a provider that is taken over is not new")
-	case !a.AsNew && a.UUID == "" && !a.Rename:
-		return errors.New("say --uuid UUID, --rename or --as-new; see compute-agent adopt --help")
+	case !a.GiveBack && !a.AsNew && a.UUID == "" && !a.Rename:
+		return errors.New("say --uuid UUID, --rename, --as-new or --give-back; see compute-agent adopt --help")
 	}
 	if a.Node != "" {
 		if err := providertree.ValidateProviderName(a.Node); err != nil {

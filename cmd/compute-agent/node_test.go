@@ -122,7 +122,7 @@ func TestReinstalledHost(t *testing.T) {
 	s.refusesToStart("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
 	fresh := s.identity()
 
-	s.says(exitUsage, []string{"adopt"}, "say --uuid UUID, --rename or --as-new")
+	s.says(exitUsage, []string{"adopt"}, "say --uuid UUID, --rename, --as-new or --give-back")
 	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
 	s.says(exitUsage, []string{"adopt", "--uuid", was}, "nobody is there to be asked")
 	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode, "adopt --node cn1 --uuid "+was)

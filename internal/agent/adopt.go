@@ -33,6 +33,8 @@ type AdoptOptions struct {
 	Rename bool
 	// AsNew lets nodes be made anew in a Placement that does not know them.
 	AsNew bool
+	// GiveBack makes the tree what it was before this agent adopted it.
+	GiveBack bool
 	// Confirm is shown what is there and what would be done, and says whether it shall be; nil: it shall not.
 	Confirm func(control.Adoption) (bool, error)
 }
@@ -77,6 +79,7 @@ type adopter struct {
 	from    string   // the former name, for a renaming
 	names   []string // of nodes that may be made anew
 	plan    control.Adoption
+	giving  *giveBack // for a node that is given back
 }
 
 // rename is one provider that gets another name.
@@ -108,6 +111,9 @@ func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
 
 // look finds out what is there and what is to be done. It writes nothing.
 func (ad *adopter) look(ctx context.Context) (err error) {
+	if ad.opts.GiveBack {
+		return ad.lookGiveBack(ctx)
+	}
 	dir := ad.agent.cfg.Agent.StateDir
 	ad.plan = control.Adoption{Node: ad.opts.Node, Providers: []control.AdoptedProvider{}, Steps: []string{}}
 	if ad.state, err = identity.Open(dir); err != nil {
@@ -364,7 +370,10 @@ func (ad *adopter) self() identity.Self {
 
 // do carries the plan out. Each step is whole or not done, and after a crash the same command goes on.
 func (ad *adopter) do(ctx context.Context) error {
-	if ad.opts.AsNew {
+	switch {
+	case ad.opts.GiveBack:
+		return ad.doGiveBack(ctx)
+	case ad.opts.AsNew:
 		return ad.allowAsNew()
 	}
 	self := ad.self()
@@ -407,6 +416,14 @@ func renameRecord(records *ownership.Store, root, from, to string) error {
 			p.Name = to
 		}
 		record.Providers[uuid] = p
+	}
+	adopted, err := records.LoadAdopted(root)
+	if err == nil && adopted != nil {
+		adopted.Rename(from, to)
+		err = records.SaveAdopted(adopted)
+	}
+	if err != nil {
+		return err
 	}
 	return records.Save(record)
 }

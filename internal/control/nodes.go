@@ -119,6 +119,8 @@ type Adoption struct {
 	Providers []AdoptedProvider `json:"providers"`
 	// Steps say what is done, in order; none: nothing is left to do.
 	Steps []string `json:"steps"`
+	// Unknown is what a node that is given back may have had before it was adopted, or not: it stays.
+	Unknown []string `json:"unknown,omitempty"`
 	// Done says that it was done, and not only looked at.
 	Done bool `json:"done"`
 }

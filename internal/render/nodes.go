@@ -105,6 +105,12 @@ func Adoption(w io.Writer, a control.Adoption) error {
 	for i, s := range a.Steps {
 		p.line("%4d. %s", i+1, s)
 	}
+	if len(a.Unknown) > 0 {
+		p.line("An earlier version of the agent adopted this node and kept no snapshot. It is not known whether these were there before; they stay:")
+		for _, s := range a.Unknown {
+			p.line("  - %s", s)
+		}
+	}
 	return p.err
 }
 

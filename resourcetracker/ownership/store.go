@@ -149,12 +149,17 @@ func (s *Store) write(r *Record) error {
 	if err != nil {
 		return err
 	}
+	return s.replace(s.Path(r.Root), content)
+}
+
+// replace puts a file into the directory: old or new, never part of one.
+func (s *Store) replace(path string, content []byte) error {
 	if err := s.prepareDir(); err != nil {
 		return err
 	}
-	path := s.Path(r.Root)
-	tmp := filepath.Join(s.dir, tmpPrefix+r.Root+suffix)
-	if err = s.disk.WriteFile(tmp, content); err == nil {
+	tmp := filepath.Join(s.dir, tmpPrefix+filepath.Base(path))
+	err := s.disk.WriteFile(tmp, content)
+	if err == nil {
 		err = s.disk.Rename(tmp, path)
 	}
 	if err != nil {
@@ -203,18 +208,26 @@ func (s *Store) List() ([]*Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// Remove forgets a node: after its providers are gone. That there is no record is no error.
+// Remove forgets a node, and what it was before it was adopted: after its providers are gone, or were given back. That there is no
+// record is no error.
 func (s *Store) Remove(root string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := checkRoot(root); err != nil {
 		return err
 	}
-	err := s.disk.Remove(s.Path(root))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	removed := false
+	var err error
+	for _, path := range []string{s.Path(root), s.AdoptedPath(root)} { // a snapshot alone does no harm
+		gone := s.disk.Remove(path)
+		if !errors.Is(gone, fs.ErrNotExist) {
+			removed, err = true, errors.Join(err, gone)
+		}
+	}
+	if !removed {
 		return nil
-	case err == nil:
+	}
+	if err == nil {
 		delete(s.unsynced, root)
 		err = s.disk.SyncDir(s.dir)
 	}

@@ -345,7 +345,7 @@ func TestWhatASaveCosts(t *testing.T) {
 	must(t, s.Save(r))
 	expect("write", "rename", "sync")
 	must(t, s.Remove(root))
-	expect("remove", "sync")
+	expect("remove", "remove", "sync")
 }
 
 func must(t testing.TB, err error) {

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// reported makes passes in which the driver answers so, one after the other, and returns what Placement has then, with the record and the
+// snapshot. The snapshot goes through its file.
+func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ...func(*providertree.Tree)) (*providertree.Tree, *Record, *Adopted) {
+	t.Helper()
+	store := Open(t.TempDir())
+	bare := tree(t, "cn1")
+	answers[0](bare)
+	record := Adopt(root, "cn1", "fake", known, bare, nil)
+	adopted := NewAdopted(root, known)
+	for _, answer := range answers {
+		in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
+		answer(in.Answer)
+		result, err := Merge(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted = adopted.Note(known, result.Tree)
+		if err := store.SaveAdopted(adopted); err != nil {
+			t.Fatal(err)
+		}
+		known, record = result.Tree, result.Record
+	}
+	loaded, err := store.LoadAdopted(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(adopted.Changed, loaded.Changed); diff != "" {
+		t.Errorf("the file has other changes: %s", diff)
+	}
+	return known, record, loaded
+}
+
+func never(string) bool { return false }
+
+// flatAnswer is what Nova's driver says of novaTree.
+func flatAnswer(edit func(*providertree.Tree)) func(*providertree.Tree) {
+	return func(tr *providertree.Tree) {
+		set := func(uuid, class string, total int64) {
+			if _, err := tr.SetInventory(uuid, class, providertree.Inventory{Total: total}); err != nil {
+				panic(err)
+			}
+		}
+		set(root, "VCPU", 16)
+		set(root, "MEMORY_MB", 2048)
+		for _, name := range []string{"cn1_pci_0000_84_00_0", "cn1_pci_0000_85_00_0"} {
+			if p, found := tr.ProviderByName(name); found {
+				set(p.UUID, "VGPU", 8)
+			} else if err := tr.AddChild(root, uid("new-"+name), name); err == nil {
+				set(uid("new-"+name), "VGPU", 8)
+			}
+		}
+		if edit != nil {
+			edit(tr)
+		}
+	}
+}
+
+func TestGiveBackRestoresTheTree(t *testing.T) {
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := []Layer{
+		{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "COMPUTE_NET_ATTACH_INTERFACE")},
+		{Owner: Operator, Providers: entryFor("cn1", providertree.Inventories{"CUSTOM_SLOTS": {Total: 3}}, "CUSTOM_GOLD")},
+	}
+	for name, answers := range map[string][]func(*providertree.Tree){
+		"other inventories, traits and aggregates": {flatAnswer(func(tr *providertree.Tree) {
+			must(tr.AddTraits(root, "HW_CPU_X86_SSE", "HW_CPU_X86_AVX"))
+			must(tr.AddAggregates(root, uid("rack")))
+		}), flatAnswer(func(tr *providertree.Tree) {
+			must(tr.RemoveTraits(root, "HW_CPU_X86_AVX"))
+			must(tr.RemoveInventory(root, "DISK_GB"))
+		})},
+		"a GPU that went": {flatAnswer(nil), flatAnswer(func(tr *providertree.Tree) {
+			if tr.Exists(uid("r1")) {
+				must(tr.Remove(uid("r1")))
+			}
+		})},
+		"cells, with the GPUs below": {flatAnswer(nil), flatAnswer(func(tr *providertree.Tree) {
+			if tr.Exists(uid("r2")) {
+				must(nil, tr.AddChild(root, uid("cell"), "cn1_numa_0"))
+				must(tr.SetInventory(uid("cell"), "PCPU", providertree.Inventory{Total: 4}))
+				must(tr.Move(uid("r2"), uid("cell")))
+			}
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := tree(t, novaTree)
+			now, record, adopted := reported(t, before, agent, answers...)
+			if changes := providertree.Diff(before, now); changes.Empty() {
+				t.Fatal("the passes changed nothing")
+			}
+			// Other programs write meanwhile.
+			if _, err := now.AddTraits(root, "CUSTOM_LATE"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := now.Remove(uid("br_eth0")); err != nil {
+				t.Fatal(err)
+			}
+			want := before.Clone()
+			must(want.AddTraits(root, "CUSTOM_LATE"))
+			must(want.Remove(uid("br_eth0")))
+			got, unknown, err := GiveBack(now, record, adopted, never)
+			if err != nil || len(unknown) > 0 {
+				t.Fatal(unknown, err)
+			}
+			if changes := providertree.Diff(want, got); !changes.Empty() {
+				t.Errorf("it is not what it was: %v", changes)
+			}
+		})
+	}
+}
+
+func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
+	before := tree(t, novaTree)
+	now, record, adopted := reported(t, before, nil, flatAnswer(func(tr *providertree.Tree) {
+		if !tr.Exists(uid("cell")) {
+			if err := tr.AddChild(root, uid("cell"), "cn1_numa_0"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}))
+	if err := now.AddChild(uid("cell"), uid("theirs"), "somebody's"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := GiveBack(now, record, adopted, never)
+	if !errors.Is(err, ErrGiveBack) || !strings.Contains(err.Error(), "somebody's") {
+		t.Error(err)
+	}
+}
+
+// TestGiveBackWithoutSnapshot: an earlier version adopted the node. What is certainly the agent's goes, the rest is listed.
+func TestGiveBackWithoutSnapshot(t *testing.T) {
+	made, err := providertree.ChildUUID(root, "gpu0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const novas = "b0b7f3a7-2f44-4a0f-9d0e-2c4b84f4e3a1" // Nova's uuids are random
+	before := tree(t, novaTree)
+	if err := before.AddChild(root, novas, "cn1_pci_0000_86_00_0"); err != nil {
+		t.Fatal(err)
+	}
+	now, record, _ := reported(t, before, nil, flatAnswer(func(tr *providertree.Tree) {
+		if _, found := tr.ProviderByName("cn1_pci_0000_86_00_0"); !found {
+			if err := tr.AddChild(root, uid("other"), "cn1_pci_0000_86_00_0"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !tr.Exists(made) {
+			if err := tr.AddChild(root, made, "cn1_gpu0"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := tr.AddTraits(root, "HW_NEW", "CUSTOM_MINE_1"); err != nil {
+			t.Fatal(err)
+		}
+	}))
+	got, unknown, err := GiveBack(now, record, nil, func(trait string) bool { return trait == "CUSTOM_MINE_1" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := got.Provider(root)
+	if record.Providers[novas].Owner != Driver || !got.Exists(novas) {
+		t.Error("the GPU that Nova made is gone, or was not the driver's")
+	}
+	if got.Exists(made) || p.HasTrait("CUSTOM_MINE_1") || !p.HasTrait("HW_NEW") || !p.HasTrait("CUSTOM_RACK_7") {
+		t.Errorf("the provider is there: %v, traits %v", got.Exists(made), p.Traits)
+	}
+	if !slices.ContainsFunc(unknown, func(s string) bool { return strings.Contains(s, "HW_NEW") && !strings.Contains(s, "CUSTOM_RACK_7") }) {
+		t.Errorf("unknown: %q", unknown)
+	}
+}
+
+func TestAdoptedFileThatIsDamaged(t *testing.T) {
+	store := Open(t.TempDir())
+	if a, err := store.LoadAdopted(root); a != nil || err != nil {
+		t.Error(a, err)
+	}
+	if err := store.SaveAdopted(NewAdopted(root, tree(t, novaTree))); err != nil {
+		t.Fatal(err)
+	}
+	if records, err := store.List(); len(records) > 0 || err != nil {
+		t.Errorf("the snapshot is taken for a record: %v, %v", records, err)
+	}
+	for content, want := range map[string]error{"{": ErrDamaged, `{"version": 99}`: ErrNewer, `{"version": 1, "root": "x"}`: ErrDamaged} {
+		if err := os.WriteFile(store.AdoptedPath(root), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.LoadAdopted(root); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", content, err, want)
+		}
+	}
+	if err := store.Remove(root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(store.AdoptedPath(root)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the snapshot outlives the node: %v", err)
+	}
+}
