@@ -53,6 +53,11 @@ type Guest struct {
 	// provider too) and resource class, at least 1 each, in the class' unit. Nil: not known, which is not the same as nothing. It is
 	// all of it or nil.
 	Resources map[string]map[string]int64
+	// Unknown is why Resources is nil and what to do about it, for people; may be "".
+	Unknown string
+	// Requested says that Resources is what was requested for the guest when it was created, by its flavor. Missing allocations are
+	// created from it. Existing allocations are not compared with it: whoever made them may know more.
+	Requested bool
 }
 
 // NodeChecker is implemented by drivers whose nodes can be gone for good while the agent lives on: a driver in front of a

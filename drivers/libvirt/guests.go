@@ -8,23 +8,28 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Guests lists libvirt's domains, running or only defined, whoever made them: all or an error. A domain that Nova made has the uuid of the
-// instance, and metadata that name the owner. What guests have is not told: that is Nova's to say, from the flavor.
+// instance, and metadata that name the owner and the flavor, from which follows what is allocated for it. For guests that have more than a
+// flavor's sizes (dedicated processors, devices), or have a volume as root disk, that is not known.
 //
-// Cost: that of roster.list.
-func (d *Driver) Guests(ctx context.Context, _ *providertree.Tree, node string) ([]plugins.Guest, error) {
-	if name, err := d.nodeName(ctx); err != nil {
-		return nil, answer(err)
-	} else if name != node {
-		return nil, fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
-	}
-	_, link, err := d.current()
+// Cost: that of roster.list; with NUMA cells as providers, that of survey.
+func (d *Driver) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
+	}
+	r := requests{cfg: cfg, tree: tree, node: node, root: root}
+	if cfg.NUMA == nested {
+		f, err := d.survey(ctx, cfg, link, false)
+		if err != nil {
+			return nil, answer(err)
+		}
+		r.host = placing.On(f.machine)
 	}
 	domains, unread, err := d.roster.list(ctx, link, false)
 	switch {
@@ -37,8 +42,7 @@ func (d *Driver) Guests(ctx context.Context, _ *providertree.Tree, node string) 
 	}
 	guests := make([]plugins.Guest, len(domains))
 	for i, domain := range domains {
-		guests[i] = plugins.Guest{UUID: domain.UUID, Name: domain.Name}
-		guests[i].ProjectID, guests[i].UserID = domain.Owner()
+		guests[i] = r.guest(domain)
 	}
 	return guests, nil
 }

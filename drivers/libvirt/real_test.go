@@ -249,12 +249,16 @@ func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
-	got, err := r.Guests(t.Context(), newTree(t), nodeName)
+	got, err := r.Guests(t.Context(), treeWithDisk(t), nodeName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(got, func(a, b plugins.Guest) int { return strings.Compare(a.UUID, b.UUID) })
 	diff(t, "guests", []plugins.Guest{
-		{UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b"}, {UUID: otherUUID, Name: "other"},
+		{
+			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
+			Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
+		},
+		{UUID: otherUUID, Name: "other", Unknown: notNovas},
 	}, got)
 }

@@ -16,6 +16,9 @@ import (
 // maxOwner bounds the ids of projects and users, and names of guests, in bytes: Placement stores that many characters.
 const maxOwner = 255
 
+// maxUnknown bounds why the resources of a guest are not known, in bytes.
+const maxUnknown = 1024
+
 // agentTraits are the agent's to set, whatever a driver is capable of.
 var agentTraits = []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"}
 
@@ -91,7 +94,7 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 	wrong := func(format string, args ...any) {
 		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
 	}
-	g := plugins.Guest{Name: words(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId()}
+	g := plugins.Guest{Name: words(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId(), Unknown: words(m.GetResourcesUnknown(), maxUnknown), Requested: m.GetRequested()}
 	var err error
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
 		wrong("its uuid is none")

@@ -51,6 +51,9 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 	}
 	for _, g := range in.Guests {
 		c.guests[g.UUID] = g
+		if g.Requested {
+			continue
+		}
 		for _, amounts := range g.Resources {
 			for class := range amounts {
 				c.classes[class] = true
@@ -154,6 +157,9 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 		found.Kept = "it holds something elsewhere: it may be on its way, or was evacuated and is still here"
 	case g.Resources == nil:
 		found.Kept = "the driver does not know what it has"
+		if g.Unknown != "" {
+			found.Kept += ": " + g.Unknown
+		}
 	case found.ProjectID == "" || found.UserID == "":
 		found.Kept = "the driver does not know whose it is (--incomplete-project and --incomplete-user can stand for that)"
 	}
@@ -161,10 +167,11 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 }
 
 // differences lists amounts of which the driver says something else than Placement. Of classes that it speaks of for no guest at
-// all it knows nothing (a network's bandwidth, say), and of a guest of which it does not know what it has neither.
+// all it knows nothing (a network's bandwidth, say), and of a guest of which it does not know what it has, or only what was requested,
+// neither.
 func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []Difference {
 	out := []Difference{}
-	if g.Resources == nil {
+	if g.Resources == nil || g.Requested {
 		return out
 	}
 	providers := maps.Clone(c.names)

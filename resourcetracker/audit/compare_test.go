@@ -318,3 +318,21 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// TestRequestedResources: what a guest was requested with is for guests that hold nothing. It says nothing against what others hold.
+func TestRequestedResources(t *testing.T) {
+	requested := resources{root: {"VCPU": 2}}
+	in := node(held("a", resources{root: {"VCPU": 4}}))
+	in.Guests = []plugins.Guest{
+		{UUID: "a", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
+		{UUID: "b", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
+		{UUID: "c", ProjectID: "p", UserID: "u", Unknown: "it is pinned. What to do: mend c"},
+	}
+	got := audit.Compare(in, hourOld, audit.Owner{})
+	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {
+		t.Fatalf("%+v", got.Unaccounted)
+	}
+	if kept := got.Unaccounted[1].Kept; kept != "the driver does not know what it has: it is pinned. What to do: mend c" {
+		t.Error(kept)
+	}
+}

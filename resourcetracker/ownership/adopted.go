@@ -335,7 +335,9 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 }
 
 // AdoptedPath is where the snapshot of an adopted node is, or would be.
-func (s *Store) AdoptedPath(root string) string { return filepath.Join(s.dir, root+adoptedSuffix+suffix) }
+func (s *Store) AdoptedPath(root string) string {
+	return filepath.Join(s.dir, root+adoptedSuffix+suffix)
+}
 
 // LoadAdopted returns the snapshot of a node; nil and no error, if there is none.
 //

@@ -41,6 +41,20 @@ type Domain struct {
 	Mdevs []string
 	// Security is the memory encryption.
 	Security Security
+	// Disks are the disks other than CD-ROMs and floppies, in the order of the XML.
+	Disks []AttachedDisk
+	// PersistentMemory is how many modules of persistent memory the guest has.
+	PersistentMemory int
+}
+
+// AttachedDisk is a disk of a guest as libvirt has it.
+type AttachedDisk struct {
+	// Type is file, block, network and the like. Source is the path of the file or device, or the name in a network's storage.
+	Type, Source string
+	// Target is the name of the device in the guest: vda.
+	Target string
+	// Serial is what the guest reads as the serial number: for a volume that Nova attached, the volume's uuid.
+	Serial string
 }
 
 // NUMATune is where the memory of a guest comes from.
@@ -93,6 +107,8 @@ type Nova struct {
 	FlavorName                                   string
 	VCPUs, MemoryMB, DiskGB, EphemeralGB, SwapMB int64
 	ProjectID, ProjectName, UserID, UserName     string
+	// ImageID is the image that the instance was created from; "" for one that was created from a volume.
+	ImageID string
 	// ExtraSpecs are written by Nova 2025.1 and later.
 	ExtraSpecs map[string]string
 }

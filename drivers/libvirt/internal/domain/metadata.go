@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
@@ -43,6 +44,10 @@ type novaXML struct {
 		User    ownerXML `xml:"user"`
 		Project ownerXML `xml:"project"`
 	} `xml:"owner"`
+	Root *struct {
+		Type string `xml:"type,attr"`
+		UUID string `xml:"uuid,attr"`
+	} `xml:"root"`
 }
 
 type ownerXML struct {
@@ -66,6 +71,9 @@ func (m metadataXML) nova() *Nova {
 		VCPUs: number(x.Flavor.VCPUs), MemoryMB: number(x.Flavor.Memory), DiskGB: number(x.Flavor.Disk),
 		EphemeralGB: number(x.Flavor.Ephemeral), SwapMB: number(x.Flavor.Swap),
 		ProjectID: x.Owner.Project.UUID, ProjectName: x.Owner.Project.Name, UserID: x.Owner.User.UUID, UserName: x.Owner.User.Name,
+	}
+	if x.Root != nil {
+		n.ImageID = cmp.Or(x.Root.UUID, x.Root.Type)
 	}
 	for _, spec := range x.Flavor.ExtraSpecs {
 		if n.ExtraSpecs == nil {

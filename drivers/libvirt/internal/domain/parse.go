@@ -92,7 +92,7 @@ var (
 		"uuid": true, "name": true, "title": true, "metadata": true, "memory": true, "currentMemory": true, "vcpu": true, "cputune": true,
 		"numatune": true, "cpu": true, "memoryBacking": true, "devices": true, "launchSecurity": true,
 	}
-	lookedDevices = map[string]bool{"hostdev": true, "interface": true, "disk": true}
+	lookedDevices = map[string]bool{"hostdev": true, "interface": true, "disk": true, "memory": true}
 )
 
 // domainXML is what is looked at. What there must be once is a list, so that a second one is noticed.
@@ -166,13 +166,25 @@ type devicesXML struct {
 	Hostdevs   []deviceXML `xml:"hostdev"`
 	Interfaces []deviceXML `xml:"interface"`
 	Disks      []deviceXML `xml:"disk"`
+	Memory     []struct {
+		Model string `xml:"model,attr"`
+	} `xml:"memory"`
 }
 
 type deviceXML struct {
-	Type   string `xml:"type,attr"`
+	Type string `xml:"type,attr"`
+	// Device and what follows are of disks.
+	Device string `xml:"device,attr"`
 	Source struct {
 		Address []addressXML `xml:"address"`
+		File    string       `xml:"file,attr"`
+		Dev     string       `xml:"dev,attr"`
+		Name    string       `xml:"name,attr"`
 	} `xml:"source"`
+	Target struct {
+		Dev string `xml:"dev,attr"`
+	} `xml:"target"`
+	Serial string `xml:"serial"`
 }
 
 type addressXML struct {

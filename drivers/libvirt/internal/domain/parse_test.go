@@ -113,7 +113,7 @@ func TestADomainOfNova(t *testing.T) {
 		Type: "kvm", UUID: uuid, Name: "instance-0000002a",
 		Nova: &domain.Nova{
 			Name: "web & mail", FlavorName: "gpu.large", VCPUs: 4, MemoryMB: 4096, DiskGB: 20, EphemeralGB: 5,
-			ProjectID: "p-1", ProjectName: "shop", UserID: "u-1", UserName: "alice", ExtraSpecs: map[string]string{"hw:cpu_thread_policy": "isolate"},
+			ProjectID: "p-1", ProjectName: "shop", UserID: "u-1", UserName: "alice", ImageID: "0c7e9bd0-7a4b-4c7f-8e7b-2f1a4f8d1b11", ExtraSpecs: map[string]string{"hw:cpu_thread_policy": "isolate"},
 		},
 		MemoryKiB: 4 << 20, CurrentKiB: 4 << 20, VCPUs: 4, CurrentVCPUs: 4,
 		Pins: [][]int{{4}, {5}, {6}, {7}}, EmulatorPin: []int{4, 5, 6, 7},
@@ -125,6 +125,7 @@ func TestADomainOfNova(t *testing.T) {
 		PCI:      []machine.Address{{Domain: 0x10000, Bus: 0x82, Slot: 0x1f, Function: 7}, {Bus: 6, Function: 2}, {Bus: 0x41}},
 		Mdevs:    []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
 		Security: domain.SEVES,
+		Disks:    []domain.AttachedDisk{{Type: "file", Source: "/var/lib/nova/instances/x/disk", Target: "vda"}, {Type: "nvme"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -193,6 +194,16 @@ func (r *reader) devices(d *Domain, x devicesXML) {
 	for _, dev := range x.Disks {
 		if dev.Type == "nvme" {
 			d.PCI = append(d.PCI, r.pci("disk", dev))
+		}
+		if dev.Device == "" || dev.Device == "disk" || dev.Device == "lun" {
+			d.Disks = append(d.Disks, AttachedDisk{
+				Type: dev.Type, Source: cmp.Or(dev.Source.File, dev.Source.Dev, dev.Source.Name), Target: dev.Target.Dev, Serial: strings.TrimSpace(dev.Serial),
+			})
+		}
+	}
+	for _, module := range x.Memory {
+		if module.Model == "nvdimm" || module.Model == "virtio-pmem" {
+			d.PersistentMemory++
 		}
 	}
 }

@@ -1182,7 +1182,12 @@ type Guest struct {
 	ProjectId string `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	UserId    string `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// All that the guest has. Absent if that is not known.
-	Resources     *GuestResources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	Resources *GuestResources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Why resources is absent and what to do about it, for people; may be empty. At most 1 KiB.
+	ResourcesUnknown string `protobuf:"bytes,6,opt,name=resources_unknown,json=resourcesUnknown,proto3" json:"resources_unknown,omitempty"`
+	// resources is what was requested for the guest when it was created, by its flavor. Missing allocations are created from it; existing
+	// ones are not compared with it.
+	Requested     bool `protobuf:"varint,7,opt,name=requested,proto3" json:"requested,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1250,6 +1255,20 @@ func (x *Guest) GetResources() *GuestResources {
 		return x.Resources
 	}
 	return nil
+}
+
+func (x *Guest) GetResourcesUnknown() string {
+	if x != nil {
+		return x.ResourcesUnknown
+	}
+	return ""
+}
+
+func (x *Guest) GetRequested() bool {
+	if x != nil {
+		return x.Requested
+	}
+	return false
 }
 
 type GuestResources struct {
@@ -3395,14 +3414,16 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"B\n" +
 	"\x0eGuestsResponse\x120\n" +
-	"\x06guests\x18\x01 \x03(\v2\x18.compute.driver.v1.GuestR\x06guests\"\xa8\x01\n" +
+	"\x06guests\x18\x01 \x03(\v2\x18.compute.driver.v1.GuestR\x06guests\"\xf3\x01\n" +
 	"\x05Guest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"project_id\x18\x03 \x01(\tR\tprojectId\x12\x17\n" +
 	"\auser_id\x18\x04 \x01(\tR\x06userId\x12?\n" +
-	"\tresources\x18\x05 \x01(\v2!.compute.driver.v1.GuestResourcesR\tresources\"\xbc\x01\n" +
+	"\tresources\x18\x05 \x01(\v2!.compute.driver.v1.GuestResourcesR\tresources\x12+\n" +
+	"\x11resources_unknown\x18\x06 \x01(\tR\x10resourcesUnknown\x12\x1c\n" +
+	"\trequested\x18\a \x01(\bR\trequested\"\xbc\x01\n" +
 	"\x0eGuestResources\x12N\n" +
 	"\tresources\x18\x01 \x03(\v20.compute.driver.v1.GuestResources.ResourcesEntryR\tresources\x1aZ\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
