@@ -31,7 +31,6 @@ func TestHypervisor(t *testing.T) {
 		{"a GPU goes and comes back", goneAndBack},
 		{"a GPU died before all is nested", diedBeforeNesting},
 		{"adoption of Nova's tree", adoptedFromNova},
-		{"guests of Nova's without allocations", healed},
 	} {
 		for _, kind := range slices.Sorted(maps.Keys(services)) {
 			t.Run(kind+"/"+story.name, func(t *testing.T) {

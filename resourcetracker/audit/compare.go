@@ -156,10 +156,7 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	case !held.Gone():
 		found.Kept = "it holds something elsewhere: it may be on its way, or was evacuated and is still here"
 	case g.Resources == nil:
-		found.Kept = "the driver does not know what it has"
-		if g.Unknown != "" {
-			found.Kept += ": " + g.Unknown
-		}
+		found.Kept = cmp.Or(g.Unknown, "the driver does not know what it has")
 	case found.ProjectID == "" || found.UserID == "":
 		found.Kept = "the driver does not know whose it is (--incomplete-project and --incomplete-user can stand for that)"
 	}

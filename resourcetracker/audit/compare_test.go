@@ -332,7 +332,7 @@ func TestRequestedResources(t *testing.T) {
 	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {
 		t.Fatalf("%+v", got.Unaccounted)
 	}
-	if kept := got.Unaccounted[1].Kept; kept != "the driver does not know what it has: it is pinned. What to do: mend c" {
+	if kept := got.Unaccounted[1].Kept; kept != "it is pinned. What to do: mend c" {
 		t.Error(kept)
 	}
 }
