@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domcaps"
@@ -25,6 +27,9 @@ type answers struct {
 	cpuMap     []bool // nil where the hypervisor has none
 	caps       capabilities.Host
 	expanded   []string // nil where libvirt does not know what the CPU's model stands for
+	// modelFeatures are those of the models that guests can have, where they do not have the host's; modelProblem is why they are not known.
+	modelFeatures []string
+	modelProblem  string
 	guests     guestFacts
 }
 
@@ -51,6 +56,9 @@ type remembered struct {
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
+	// models are those that libvirt expanded last, for which architecture, and modelFeatures what they stand for.
+	models, modelFeatures []string
+	modelArch             string
 	// flags are the kernel's words for the CPU's features, below a directory.
 	flags  []string
 	chroot string
@@ -65,7 +73,7 @@ type remembered struct {
 // ask asks for everything. What it remembers of a former connection is forgotten.
 //
 // Cost: four round trips, and six or more on a new connection.
-func (d *Driver) ask(ctx context.Context, l *hypervisor.Link) (answers, error) {
+func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu hosttraits.GuestCPU) (answers, error) {
 	type first struct {
 		answers
 		known remembered
@@ -76,7 +84,7 @@ func (d *Driver) ask(ctx context.Context, l *hypervisor.Link) (answers, error) {
 		if now := d.connections.Load(); now != known.connection {
 			known = remembered{connection: now}
 		}
-		a, err := askHost(c, &known)
+		a, err := askHost(c, &known, cpu)
 		return first{a, known}, err
 	})
 	if err != nil {
@@ -87,7 +95,7 @@ func (d *Driver) ask(ctx context.Context, l *hypervisor.Link) (answers, error) {
 	return a.answers, err
 }
 
-func askHost(c hypervisor.Conn, known *remembered) (a answers, err error) {
+func askHost(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (a answers, err error) {
 	if a.hypervisor, err = c.Type(); err != nil {
 		return a, fmt.Errorf("asking libvirt for its type: %w", err)
 	}
@@ -107,6 +115,7 @@ func askHost(c hypervisor.Conn, known *remembered) (a answers, err error) {
 		}
 	}
 	a.caps = known.caps
+	a.modelFeatures, a.modelProblem = askModels(c, known, cpu)
 	if known.features != nil && known.cpu == a.caps.CPU {
 		a.expanded = known.features
 		return a, nil
@@ -114,16 +123,50 @@ func askHost(c hypervisor.Conn, known *remembered) (a answers, err error) {
 	if a.caps.Model == "" {
 		return a, nil // nothing to expand: libvirt does not know this CPU
 	}
-	cpu, err := c.ExpandCPU(a.caps.CPU)
+	expanded, err := c.ExpandCPU(a.caps.CPU)
 	switch {
 	case errors.Is(err, hypervisor.ErrUnsupported):
 		return a, nil
 	case err != nil:
 		return a, fmt.Errorf("asking libvirt for the features of the host's CPU: %w", err)
 	}
-	a.expanded, err = capabilities.ParseCPU(cpu)
+	a.expanded, err = capabilities.ParseCPU(expanded)
 	known.cpu, known.features = a.caps.CPU, a.expanded
 	return a, err
+}
+
+// askModels asks which features the models have that guests can have: those that one of them has. A problem is no reason to say nothing of the
+// host.
+//
+// Cost: two calls for each model, once.
+func askModels(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (features []string, problem string) {
+	models := cpu.ModelsFor(known.caps.Arch)
+	if models == nil || known.modelArch == known.caps.Arch && slices.Equal(known.models, models) {
+		return known.modelFeatures, ""
+	}
+	names, err := c.CPUModels(known.caps.Arch)
+	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
+		return nil, err.Error()
+	}
+	all := map[string]bool{}
+	for _, model := range models {
+		if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, model) }); i >= 0 {
+			model = names[i] // Nova does not mind the case
+		}
+		text, err := c.ExpandCPU(capabilities.ModelCPU(known.caps.Arch, model))
+		var of []string
+		if err == nil {
+			of, err = capabilities.ParseCPU(text)
+		}
+		if err != nil {
+			return nil, fmt.Sprintf("model %s: %v", model, err)
+		}
+		for _, feature := range of {
+			all[feature] = true
+		}
+	}
+	known.models, known.modelArch, known.modelFeatures = slices.Clone(models), known.caps.Arch, slices.Sorted(maps.Keys(all))
+	return known.modelFeatures, ""
 }
 
 // read takes the capabilities in.

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +38,7 @@ type daemon struct {
 	noExpand error
 	away     error
 	expands  int // calls of ExpandCPU
+	models   map[string][]string
 
 	devices   []testhost.NodeDevice
 	noDevices error
@@ -95,8 +98,25 @@ func (d *daemon) Hostname() (string, error)              { return d.hostname, ni
 func (d *daemon) NodeInfo() (hypervisor.NodeInfo, error) { return d.node, nil }
 func (d *daemon) CPUMap() ([]bool, error)                { return d.cpuMap, d.noMap }
 func (d *daemon) Capabilities() (string, error)          { return d.caps, nil }
-func (d *daemon) ExpandCPU(string) (string, error)       { d.expands++; return d.expanded, d.noExpand }
 func (d *daemon) Versions() (uint64, uint64, error)      { return 9000000, 7002000, nil }
+
+func (d *daemon) CPUModels(string) ([]string, error) {
+	return slices.Sorted(maps.Keys(d.models)), nil
+}
+
+// ExpandCPU expands the models that it knows, and all others as the host's.
+func (d *daemon) ExpandCPU(cpu string) (string, error) {
+	d.expands++
+	for model, features := range d.models {
+		if strings.Contains(cpu, "<model>"+model+"</model>") {
+			return cpuXML(features...), nil
+		}
+	}
+	if !strings.Contains(cpu, "<vendor>") {
+		return "", fmt.Errorf("unknown CPU model in %s", cpu)
+	}
+	return d.expanded, d.noExpand
+}
 
 func (d *daemon) SEV() (hypervisor.SEV, error) { return hypervisor.SEV{}, hypervisor.ErrUnsupported }
 

@@ -96,7 +96,7 @@ func taken(f facts) map[machine.Address]bool {
 // traits is what the root's traits follow from.
 func (f facts) traits(cfg config) hosttraits.Host {
 	return hosttraits.Host{
-		Arch: f.caps.Arch, Features: f.features, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
+		Arch: f.caps.Arch, Features: f.features, FeaturesUnknown: f.featuresUnknown, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
 		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil || f.hypervisor != testDriver, Config: cfg.Config,
 	}
 }

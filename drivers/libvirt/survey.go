@@ -32,7 +32,9 @@ type facts struct {
 	machine   machine.Machine
 	memoryKiB uint64
 	disk      hostfs.Filesystem
-	features  []string
+	// features are those of the CPU that guests see; featuresUnknown: libvirt does not say.
+	features        []string
+	featuresUnknown bool
 	threaded  bool
 	// guests is what libvirt says that guests can have, sev what the kernel may encrypt, nil if it knows nothing of it.
 	answers
@@ -64,7 +66,7 @@ type witness struct {
 //
 // Cost: four calls of libvirt, two for the domains, and a file of /sys or some for each CPU and device.
 func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fresh bool) (facts, error) {
-	a, err := d.ask(ctx, l)
+	a, err := d.ask(ctx, l, cfg.GuestCPU)
 	if err != nil {
 		return facts{}, err
 	}
@@ -85,6 +87,12 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 		return facts{}, err
 	}
 	f.features = d.surveyFeatures(a, cfg.Chroot)
+	if cfg.ModelsFor(a.caps.Arch) != nil {
+		f.features, f.featuresUnknown = a.modelFeatures, a.modelProblem != ""
+		d.doubts.judge("cpu-models", f.featuresUnknown, "libvirt does not say which features the CPU models of guests have, so that the traits of the CPU stay as they are: %s",
+			a.modelProblem)
+	}
+	f.features = cfg.Apply(f.features)
 	var odd []machine.Doubt
 	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
 	case err == nil:

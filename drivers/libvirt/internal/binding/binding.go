@@ -194,6 +194,11 @@ func (c *connection) SEV() (sev hypervisor.SEV, err error) {
 	return sev, err
 }
 
+func (c *connection) CPUModels(arch string) ([]string, error) {
+	names, err := c.c.GetCPUModelNames(arch, 0)
+	return names, translate(err)
+}
+
 func (c *connection) ExpandCPU(cpu string) (string, error) {
 	x, err := c.c.BaselineCPU([]string{cpu}, libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
 	return x, translate(err)

@@ -179,6 +179,11 @@ func known(number *int) int {
 	return *number
 }
 
+// ModelCPU is the <cpu> element of a model without more features, for calls that take one. Names are libvirt's and need no escaping.
+func ModelCPU(arch, model string) string {
+	return "<cpu><arch>" + arch + "</arch><model>" + model + "</model></cpu>"
+}
+
 // ParseCPU reads the features of a guest's <cpu> element, as virConnectBaselineCPU returns it; disabled ones are left out.
 func ParseCPU(text string) ([]string, error) {
 	var cpu struct {

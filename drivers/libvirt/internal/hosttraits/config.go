@@ -41,11 +41,13 @@ type Config struct {
 	More Choice `json:"more_traits"`
 	// SWTPM lets guests have emulated TPMs, where libvirt can make them. It is Nova's option [libvirt]swtpm_enabled.
 	SWTPM bool `json:"swtpm_enabled"`
+
+	GuestCPU
 }
 
 // Check finds what the types do not. The error is a [*plugins.ConfigError].
 func (c Config) Check() error {
-	var all []error
+	all := c.GuestCPU.check()
 	for _, choice := range []struct {
 		key   string
 		value Choice

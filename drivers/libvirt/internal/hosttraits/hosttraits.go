@@ -13,8 +13,10 @@ import (
 type Host struct {
 	// Arch is libvirt's name of the host's architecture.
 	Arch string
-	// Features are libvirt's names of the CPU's features, all of them.
-	Features []string
+	// Features are libvirt's names of the features of the CPU that guests see, all of them. FeaturesUnknown: libvirt does not say which
+	// these are.
+	Features        []string
+	FeaturesUnknown bool
 	// Threaded: some core has more than one thread.
 	Threaded bool
 	// GuestArches are libvirt's names of the architectures that guests can have.
@@ -42,6 +44,9 @@ func Asked(host string) func(guest string) bool {
 func (h Host) Verdicts() map[string]bool {
 	out := make(map[string]bool, len(Owned()))
 	for family, list := range features {
+		if h.FeaturesUnknown {
+			break
+		}
 		has := map[string]bool{}
 		if family == families[h.Arch] {
 			has = set(h.Features)

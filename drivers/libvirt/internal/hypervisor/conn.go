@@ -29,6 +29,8 @@ type Conn interface {
 	SEV() (SEV, error)
 	// ExpandCPU returns a <cpu> element in which all features that the model of the given one stands for are listed.
 	ExpandCPU(cpu string) (string, error)
+	// CPUModels are libvirt's names of the CPU models of an architecture.
+	CPUModels(arch string) ([]string, error)
 	// Domains lists all domains in the order of their uuids, running or only defined: all or an error. want chooses those whose XML is read as well; nil: none.
 	//
 	// Cost: one call for the list and one for all states, however many there are, and one for each XML. None of them waits for an emulator: a guest
