@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// rootTree is what Placement has of the node: the names of all providers, and of the root all but the generations.
+func (s *site) rootTree() map[string]any {
+	s.t.Helper()
+	out := map[string]any{"names": s.names()}
+	for _, part := range []string{"inventories", "traits", "aggregates"} {
+		var content map[string]any
+		s.request(http.MethodGet, "/resource_providers/"+cn1+"/"+part, "", &content)
+		out[part] = content[part]
+	}
+	return out
+}
+
+// TestGiveBackAfterReshape: what a reshape has moved must be moved back before.
+func TestGiveBackAfterReshape(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	s.says(exitUsage, []string{"adopt", "--give-back", "--as-new"}, "--give-back cannot be combined")
+	s.says(exitUsage, []string{"adopt", "--give-back", "--rename"}, "--give-back cannot be combined")
+	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "was created by this agent", "nothing to give back")
+	s.wipe() // for an agent that comes anew the node is another's
+	before := s.rootTree()
+	s.configure("flat", "")
+	s.agent()()
+	if diff := cmp.Diff(before, s.rootTree()); diff != "" {
+		t.Fatalf("the adoption changed the tree: %s", diff)
+	}
+	s.configure("vgpu-children", "")
+	s.agent()()
+	if s.used() != 0 {
+		t.Fatal("the reshape did not take place")
+	}
+	s.says(exitProtect, []string{"adopt", "--give-back", "--node", "cn7", "--yes"}, `no record of a node "cn7"`, "cn1")
+	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated", "99999999-0000-4000-8000-000000000001", "compute-agent reshape undo 1")
+	s.says(exitDone, []string{"reshape", "undo", "1"})
+	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "To be done:", "delete resource provider", "forget what this agent owned")
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
+	if diff := cmp.Diff(before, s.rootTree()); diff != "" {
+		t.Errorf("the tree is not what it was: %s", diff)
+	}
+	if s.used() != 6 {
+		t.Errorf("%d VGPU in use on the root", s.used())
+	}
+	if left, err := filepath.Glob(s.state("nodes/*")); err != nil || len(left) > 0 {
+		t.Errorf("left in the state directory: %v, %v", left, err)
+	}
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Nothing is left to do")
+}
+
+// TestGiveBackWithoutSnapshot: an earlier version of the agent adopted the node.
+func TestGiveBackWithoutSnapshot(t *testing.T) {
+	s := newSite(t)
+	s.settle()
+	s.wipe()
+	s.configure("flat", "")
+	s.agent()()
+	check(t, os.Remove(s.state("nodes/"+cn1+".adopted.json")))
+	before := s.rootTree()
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "kept no snapshot", "COMPUTE_NODE", "the inventories of VCPU, VGPU of resource provider cn1")
+	after := s.rootTree()
+	if diff := cmp.Diff(before["inventories"], after["inventories"]); diff != "" {
+		t.Errorf("inventories that Nova may have made changed: %s", diff)
+	}
+}
