@@ -101,7 +101,8 @@ func (r requests) diskProvider() (uuid string, found bool) {
 	root, _ := r.tree.Provider(r.root)
 	for p := range r.tree.All() {
 		_, has := p.Inventories[classDiskGB]
-		if !has || !p.HasTrait(providertree.TraitSharesViaAggregate) || !slices.ContainsFunc(p.Aggregates, func(a string) bool { return slices.Contains(root.Aggregates, a) }) {
+		shares := p.HasTrait(providertree.TraitSharesViaAggregate)
+		if !has || !shares || !slices.ContainsFunc(p.Aggregates, func(a string) bool { return slices.Contains(root.Aggregates, a) }) {
 			continue
 		}
 		if found {

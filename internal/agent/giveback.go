@@ -38,8 +38,9 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 	ad.root, ad.plan.UUID = record.Root, record.Root
 	if record.Created {
 		return &identity.Error{
-			Problem: fmt.Sprintf("the resource provider of node %s (%s) was created by this agent: there is nothing to give back", record.Node, record.Root),
-			Remedy:  "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
+			Problem: fmt.Sprintf("the resource provider of node %s (%s) was created by this agent: there is nothing to give back",
+				record.Node, record.Root),
+			Remedy: "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
 		}
 	}
 	adopted, err := ad.agent.records.LoadAdopted(record.Root)
@@ -105,7 +106,8 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 	if err != nil {
 		return err
 	}
-	remedy := "give the driver the configuration that it had when the node was adopted, and start the agent once: it moves the allocations back"
+	remedy := "give the driver the configuration that it had when the node was adopted, and start the agent once: " +
+		"it moves the allocations back"
 	for _, e := range history {
 		if e.Root != ad.root || e.Err != nil {
 			continue
@@ -116,10 +118,12 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 				Remedy:  "start the agent once: its first pass finds out",
 			}
 		}
-		undone := slices.ContainsFunc(history, func(o journal.Entry) bool { return o.Undoes == e.ID && o.Outcome == reportclient.ReshapeHappened })
+		undone := slices.ContainsFunc(history, func(o journal.Entry) bool {
+			return o.Undoes == e.ID && o.Outcome == reportclient.ReshapeHappened
+		})
 		if e.Outcome == reportclient.ReshapeHappened && e.Undoes == 0 && !undone {
-			remedy = fmt.Sprintf("reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is refused, give the driver the configuration "+
-				"that it had before, and start the agent once: it moves the allocations back", e.ID, e.ID)
+			remedy = fmt.Sprintf("reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is refused, give the "+
+				"driver the configuration that it had before, and start the agent once: it moves the allocations back", e.ID, e.ID)
 		}
 	}
 	var held []string

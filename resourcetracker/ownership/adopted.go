@@ -122,7 +122,9 @@ func (a *Adopted) provider(uuid string) (providertree.Provider, bool) {
 // made, and traits that no other program writes. Unknown lists, for people, what may have been there before and stays.
 //
 // Errors: [ErrGiveBack] if the result is not a valid tree. Cost: O(size of the tree, the record and the snapshot).
-func GiveBack(known *providertree.Tree, record *Record, a *Adopted, isAgents func(trait string) bool) (tree *providertree.Tree, unknown []string, err error) {
+func GiveBack(
+	known *providertree.Tree, record *Record, a *Adopted, isAgents func(trait string) bool,
+) (tree *providertree.Tree, unknown []string, err error) {
 	g := giving{tree: known.Clone(), record: record, adopted: a}
 	if a == nil {
 		unknown = g.withoutSnapshot(isAgents)
@@ -319,7 +321,9 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	}
 	a := &Adopted{Root: f.Root, Changed: f.Changed}
 	for _, fp := range f.Providers {
-		p := providertree.Provider{UUID: fp.UUID, Name: fp.Name, ParentUUID: fp.Parent, Generation: providertree.NoGeneration, Traits: fp.Traits, Aggregates: fp.Aggregates}
+		p := providertree.Provider{
+			UUID: fp.UUID, Name: fp.Name, ParentUUID: fp.Parent, Generation: providertree.NoGeneration, Traits: fp.Traits, Aggregates: fp.Aggregates,
+		}
 		for class, inv := range fp.Inventories {
 			if p.Inventories == nil {
 				p.Inventories = providertree.Inventories{}
@@ -358,8 +362,8 @@ func (s *Store) LoadAdopted(root string) (*Adopted, error) {
 		a, err = decodeAdopted(root, content)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or move it away: then the agent cannot "+
-			"give the node back exactly", root, path, err)
+		return nil, fmt.Errorf("reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or move it away: "+
+			"then the agent cannot give the node back exactly", root, path, err)
 	}
 	return a, nil
 }
