@@ -30,7 +30,7 @@ type answers struct {
 	// modelFeatures are those of the models that guests can have, where they do not have the host's; modelProblem is why they are not known.
 	modelFeatures []string
 	modelProblem  string
-	guests     guestFacts
+	guests        guestFacts
 }
 
 // guestFacts are what libvirt says that guests can have. It takes seconds to find out the first time, and is the same until the daemon or an

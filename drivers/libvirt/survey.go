@@ -35,7 +35,7 @@ type facts struct {
 	// features are those of the CPU that guests see; featuresUnknown: libvirt does not say.
 	features        []string
 	featuresUnknown bool
-	threaded  bool
+	threaded        bool
 	// guests is what libvirt says that guests can have, sev what the kernel may encrypt, nil if it knows nothing of it.
 	answers
 	sev  *sysfs.SEV
