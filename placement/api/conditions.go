@@ -166,23 +166,23 @@ func inAggregates(p *ledger.Provider, memberOf [][]string) bool {
 }
 
 // hasRoom says whether the amount can be allocated of the provider's inventory in one piece.
-func hasRoom(s *ledger.Snapshot, p *ledger.Provider, a amount) bool {
+func hasRoom(p *ledger.Provider, a amount) bool {
 	inv, ok := p.Inventory(a.class)
-	if !ok || a.count < inv.MinUnit || a.count > inv.MaxUnit || a.count%inv.StepSize != 0 {
+	if !ok || !inv.AllowsUnits(a.count) {
 		return false
 	}
-	return float64(s.Used(p, a.class)+a.count) <= float64(inv.Total-inv.Reserved)*inv.AllocationRatio
+	return a.count <= p.Free(&inv)
 }
 
 // metBy says whether the provider meets all conditions. Cost: a binary search for each trait and aggregate, and a scan of
 // the provider's inventories for each class.
-func (c *conditions) metBy(s *ledger.Snapshot, p *ledger.Provider) bool {
+func (c *conditions) metBy(p *ledger.Provider) bool {
 	if !hasTraits(p, c.required) || slices.ContainsFunc(c.forbidden, p.HasTrait) ||
 		!inAggregates(p, c.memberOf) || slices.ContainsFunc(c.notMemberOf, p.InAggregate) {
 		return false
 	}
 	for _, a := range c.resources {
-		if !hasRoom(s, p, a) {
+		if !hasRoom(p, a) {
 			return false
 		}
 	}

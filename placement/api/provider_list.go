@@ -132,7 +132,7 @@ func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
 // find gives all providers that the query asks for, in order of their creation.
 func (pq *providerQuery) find(s *ledger.Snapshot, give func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
-		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || p.Name == pq.name) && pq.metBy(s, p) {
+		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || p.Name == pq.name) && pq.metBy(p) {
 			give(p)
 		}
 	}

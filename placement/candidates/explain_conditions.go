@@ -94,7 +94,7 @@ func unitsCondition(r Resource) condition {
 				small++
 			case r.Amount > inv.MaxUnit:
 				large++
-			case r.Amount%max(inv.StepSize, 1) != 0:
+			case !ledger.MultipleOf(r.Amount, inv.StepSize):
 				step++
 			default:
 				return true
@@ -124,7 +124,7 @@ func freeCondition(r Resource) condition {
 		kind: StepFree, text: fmt.Sprintf("has %d %s free", r.Amount, r.Class),
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
-			free := inv.Capacity() - p.Used(inv.ClassID())
+			free := p.Free(&inv)
 			if free >= r.Amount {
 				return true
 			}

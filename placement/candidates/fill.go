@@ -128,7 +128,7 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 		if s.room[at+n.class] < n.amount {
 			return false
 		}
-		if st := s.stocks[at+n.class]; n.amount < st.min || n.amount%st.step != 0 {
+		if st := s.stocks[at+n.class]; n.amount < st.min || !ledger.MultipleOf(n.amount, st.step) {
 			return false
 		}
 	}

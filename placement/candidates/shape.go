@@ -2,11 +2,7 @@
 
 package candidates
 
-import (
-	"math"
-
-	"github.com/compute-agent/compute-agent/placement/ledger"
-)
+import "github.com/compute-agent/compute-agent/placement/ledger"
 
 // shape is what a search needs to know of a tree, close together in memory. It is made once for each version of a tree, and
 // kept with it. Providers go by their places in the tree's pre-order.
@@ -43,7 +39,7 @@ func newShape(t *ledger.Tree) any {
 		sh.from = append(sh.from, int32(len(sh.stocks)))
 		for j := range p.Inventories {
 			inv := &p.Inventories[j]
-			sh.stocks = append(sh.stocks, stock{inv.ClassID(), room(p, inv), inv.MinUnit, max(inv.StepSize, 1)})
+			sh.stocks = append(sh.stocks, stock{inv.ClassID(), min(p.Free(inv), inv.MaxUnit), inv.MinUnit, inv.StepSize})
 		}
 	}
 	sh.from = append(sh.from, int32(len(sh.stocks)))
@@ -55,13 +51,3 @@ func newShape(t *ledger.Tree) any {
 
 // stocksOf returns the stocks of a provider.
 func (sh *shape) stocksOf(at int32) []stock { return sh.stocks[sh.from[at]:sh.from[at+1]] }
-
-// room returns how much of an inventory one request can get at most.
-func room(p *ledger.Provider, inv *ledger.Inventory) int64 {
-	capacity := inv.Capacity()
-	used := p.Used(inv.ClassID())
-	if capacity < math.MinInt64+used { // Beyond all sense; nothing is free.
-		return -1
-	}
-	return min(capacity-used, inv.MaxUnit)
-}

@@ -156,7 +156,7 @@ func (tx *Tx) fits(claims []claim) error {
 			if !ok {
 				return &Error{Kind: InventoryNotFound, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer}
 			}
-			if a.Used < inv.MinUnit || a.Used > inv.MaxUnit || a.Used%max(inv.StepSize, 1) != 0 {
+			if !inv.AllowsUnits(a.Used) {
 				return &Error{Kind: AllocationConstraint, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer,
 					Detail: fmt.Sprintf("requested %d, min_unit %d, max_unit %d, step_size %d", a.Used, inv.MinUnit, inv.MaxUnit, inv.StepSize)}
 			}
