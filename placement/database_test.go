@@ -46,8 +46,33 @@ func replyOf(status int, body any) reply {
 	return r
 }
 
+// answer is a status and a body.
+type answer struct {
+	status int
+	body   any
+}
+
+func repliesOf(answers []answer) []reply {
+	replies := make([]reply, len(answers))
+	for i, a := range answers {
+		replies[i] = replyOf(a.status, a.body)
+	}
+	return replies
+}
+
 // upstream sends requests to the distribution's own Placement on a database file.
 func upstream(t *testing.T, file string, calls []upstreamCall) []reply {
+	t.Helper()
+	return repliesOf(upstreamAnswers(t, file, calls))
+}
+
+// ours sends requests to this Placement on a database file.
+func ours(t *testing.T, file string, calls []upstreamCall) []reply {
+	t.Helper()
+	return repliesOf(ourAnswers(t, file, calls))
+}
+
+func upstreamAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	t.Helper()
 	var requests [][]any
 	for _, c := range calls {
@@ -73,15 +98,14 @@ func upstream(t *testing.T, file string, calls []upstreamCall) []reply {
 	if err := json.Unmarshal(out, &raw); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	var replies []reply
+	var answers []answer
 	for _, r := range raw {
-		replies = append(replies, replyOf(int(r[0].(float64)), r[1]))
+		answers = append(answers, answer{int(r[0].(float64)), r[1]})
 	}
-	return replies
+	return answers
 }
 
-// ours sends requests to this Placement on a database file.
-func ours(t *testing.T, file string, calls []upstreamCall) []reply {
+func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	t.Helper()
 	direct, err := placement.Direct(t.Context(), placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()})
 	if err != nil {
@@ -92,7 +116,7 @@ func ours(t *testing.T, file string, calls []upstreamCall) []reply {
 			t.Error(err)
 		}
 	}()
-	var replies []reply
+	var answers []answer
 	for _, c := range calls {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://placement"+c.path, strings.NewReader(c.body))
 		if err != nil {
@@ -117,9 +141,9 @@ func ours(t *testing.T, file string, calls []upstreamCall) []reply {
 				t.Fatalf("%v in %s", err, text)
 			}
 		}
-		replies = append(replies, replyOf(resp.StatusCode, body))
+		answers = append(answers, answer{resp.StatusCode, body})
 	}
-	return replies
+	return answers
 }
 
 func needUpstream(t *testing.T) {

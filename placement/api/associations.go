@@ -44,7 +44,7 @@ func setAggregates(x *exchange) error {
 
 // providerTraits answers with the traits of a provider. The traits changed last when the newest of them was made.
 func (x *exchange) providerTraits(s traitSource, p *ledger.Provider) error {
-	b := wire.AppendProviderTraits(x.buffer(), p.Traits, p.Generation)
+	b := wire.AppendProviderTraits(x.buffer(), p.TraitsByID(), p.Generation)
 	var modified time.Time
 	if x.v.Has(wire.CacheHeaders) {
 		for _, name := range p.Traits {

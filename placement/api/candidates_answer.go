@@ -252,7 +252,7 @@ func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[str
 	b = append(b, '}')
 	if v.Has(wire.CandidatesRequired) {
 		b = append(b, `,"traits":`...)
-		b = wire.AppendStrings(b, p.Traits)
+		b = wire.AppendStrings(b, p.TraitsByID())
 	}
 	if v.Has(wire.NestedCandidates) {
 		b = append(b, `,"parent_provider_uuid":`...)

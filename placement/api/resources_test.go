@@ -208,13 +208,13 @@ func TestAggregatesAndTraits(t *testing.T) {
 		call{method: "PUT", path: node + "/traits", version: "1.39", body: `{"traits":["CUSTOM_NEW"],"resource_provider_generation":1}`, status: 409, code: wire.CodeConcurrentUpdate},
 	)
 	got := decoded[wire.ProviderTraits](t, call{method: "PUT", path: node + "/traits", version: "1.39", body: `{"traits":["HW_CPU_X86_AVX","CUSTOM_NEW","CUSTOM_NEW"],"resource_provider_generation":2}`, status: 200}.do(t, h))
-	if diff := cmp.Diff(wire.ProviderTraits{Traits: []string{"CUSTOM_NEW", "HW_CPU_X86_AVX"}, Generation: 3}, got); diff != "" {
+	if diff := cmp.Diff(wire.ProviderTraits{Traits: []string{"HW_CPU_X86_AVX", "CUSTOM_NEW"}, Generation: 3}, got); diff != "" {
 		t.Errorf("traits (-want +got):\n%s", diff)
 	}
 	for query, want := range map[string]string{
-		"name=in:CUSTOM_NEW,HW_CPU_X86_AVX,NONE":             "CUSTOM_NEW HW_CPU_X86_AVX",
+		"name=in:CUSTOM_NEW,HW_CPU_X86_AVX,NONE":             "HW_CPU_X86_AVX CUSTOM_NEW",
 		"name=startswith:CUSTOM_":                            "CUSTOM_NEW",
-		"associated=TRUE":                                    "CUSTOM_NEW HW_CPU_X86_AVX",
+		"associated=TRUE":                                    "HW_CPU_X86_AVX CUSTOM_NEW",
 		"name=in:CUSTOM_NEW,HW_CPU_X86_SSE&associated=false": "HW_CPU_X86_SSE",
 	} {
 		list := decoded[wire.TraitList](t, call{method: "GET", path: "/traits?" + query, version: "1.39", status: 200}.do(t, h))

@@ -87,6 +87,23 @@ func (d draft) traitID(name string) int64 {
 	return t.ID
 }
 
+// traitOrder returns the places of names, which are sorted, in the order of their traits' IDs; nil when that is how they are.
+func (d draft) traitOrder(names []string) []int32 {
+	ids := make([]int64, len(names))
+	for i, name := range names {
+		ids[i] = d.traitID(name)
+	}
+	if slices.IsSorted(ids) {
+		return nil
+	}
+	order := make([]int32, len(names))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(ids[a], ids[b]) })
+	return order
+}
+
 func (d draft) aggregateID(uuid string) int64 {
 	id, _ := d.aggregates.ids.Get(uuid)
 	return id

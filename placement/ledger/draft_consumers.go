@@ -144,11 +144,11 @@ func (d draft) dropClass(c *ResourceClass) {
 	d.classByID = d.classByID.Delete(d.owner, c.ID)
 }
 
-// putTrait costs the number of traits: the sorted list is copied.
+// putTrait costs the number of traits: the list is copied.
 func (d draft) putTrait(t *Trait) {
 	d.traits = d.traits.Set(d.owner, t.Name, t)
 	d.traitByID = d.traitByID.Set(d.owner, t.ID, t)
-	at, ok := slices.BinarySearchFunc(d.traitList, t.Name, compareTrait)
+	at, ok := slices.BinarySearchFunc(d.traitList, t.ID, compareTrait)
 	list := slices.Clone(d.traitList)
 	if ok {
 		list[at] = t
@@ -162,13 +162,12 @@ func (d draft) putTrait(t *Trait) {
 // dropTrait leaves the name alone if another trait has it by now: one that was deleted and made again.
 func (d draft) dropTrait(t *Trait) {
 	d.traitByID = d.traitByID.Delete(d.owner, t.ID)
-	if named, ok := d.traits.Get(t.Name); ok && named.ID != t.ID {
-		return
-	}
-	d.traits = d.traits.Delete(d.owner, t.Name)
-	if at, ok := slices.BinarySearchFunc(d.traitList, t.Name, compareTrait); ok {
+	if at, ok := slices.BinarySearchFunc(d.traitList, t.ID, compareTrait); ok {
 		d.traitList = slices.Delete(slices.Clone(d.traitList), at, at+1)
+	}
+	if named, ok := d.traits.Get(t.Name); ok && named.ID == t.ID {
+		d.traits = d.traits.Delete(d.owner, t.Name)
 	}
 }
 
-func compareTrait(t *Trait, name string) int { return cmp.Compare(t.Name, name) }
+func compareTrait(t *Trait, id int64) int { return cmp.Compare(t.ID, id) }

@@ -5,6 +5,8 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -88,16 +90,24 @@ type Error struct {
 	Provider, Class, Trait, Consumer, Name string
 	// Expected is the generation that is there now and Given the one the
 	// caller knew, of generation conflicts. A consumer that should be new is
-	// Given -1; one that is not there is Expected -1.
+	// Given NoGeneration; one that is not there is Expected NoGeneration.
 	Expected, Given int64
 	// Detail goes on where the fields end: amounts, the rule that was broken.
 	Detail string
 }
 
-// Error implements error with a full sentence.
+// NoGeneration is the generation of a consumer that does not exist.
+const NoGeneration = math.MinInt64
+
+// Error implements error with a full sentence. That of a consumer generation
+// conflict begins with the words of OpenStack's Placement, because clients
+// look for them: it has no error code of its own.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())
+	if e.Kind == ConsumerGenerationConflict {
+		fmt.Fprintf(&b, " - expected %s but got %s", generationText(e.Expected, "null"), generationText(e.Given, "None"))
+	}
 	for _, f := range [...]struct{ label, value string }{
 		{"resource provider", e.Provider}, {"resource class", e.Class}, {"trait", e.Trait},
 		{"consumer", e.Consumer}, {"name", e.Name},
@@ -106,9 +116,8 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&b, ", %s %s", f.label, f.value)
 		}
 	}
-	switch e.Kind {
-	case GenerationConflict, ConsumerGenerationConflict:
-		fmt.Fprintf(&b, ": expected %s but got %s", generationText(e.Expected), generationText(e.Given))
+	if e.Kind == GenerationConflict {
+		fmt.Fprintf(&b, ": expected %d but got %d", e.Expected, e.Given)
 	}
 	if e.Detail != "" {
 		b.WriteString(": ")
@@ -117,11 +126,12 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-func generationText(g int64) string {
-	if g < 0 {
-		return "null"
+// generationText is a consumer's generation; none is called as Placement calls it there.
+func generationText(g int64, none string) string {
+	if g == NoGeneration {
+		return none
 	}
-	return fmt.Sprint(g)
+	return strconv.FormatInt(g, 10)
 }
 
 // Classes of refusal for errors.Is, for callers that need no more detail.

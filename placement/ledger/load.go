@@ -35,7 +35,7 @@ func NewSnapshot(state *State) (*Snapshot, error) {
 		d.traitList = append(d.traitList, t)
 		d.next.trait = max(d.next.trait, t.ID+1)
 	}
-	slices.SortFunc(d.traitList, func(a, b *Trait) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.traitList, func(a, b *Trait) int { return cmp.Compare(a.ID, b.ID) })
 
 	providers, err := d.assembleProviders(state)
 	if err != nil {
@@ -124,6 +124,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 		slices.Sort(p.Traits)
 		slices.Sort(p.Aggregates)
 		p.Inventories, p.Traits, p.Aggregates = slices.Clip(p.Inventories), slices.Clip(p.Traits), slices.Clip(p.Aggregates)
+		p.traitOrder = d.traitOrder(p.Traits)
 	}
 	return providers, nil
 }

@@ -191,7 +191,8 @@ func TestErrorsAreSentences(t *testing.T) {
 		want string
 	}{
 		{&ledger.Error{Kind: ledger.GenerationConflict, Provider: "p", Expected: 3, Given: 2}, "resource provider generation conflict, resource provider p: expected 3 but got 2"},
-		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: 1, Given: -1}, "consumer generation conflict, consumer c: expected 1 but got null"},
+		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: 1, Given: ledger.NoGeneration}, "consumer generation conflict - expected 1 but got None, consumer c"},
+		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: ledger.NoGeneration, Given: -1}, "consumer generation conflict - expected null but got -1, consumer c"},
 		{&ledger.Error{Kind: ledger.CapacityExceeded, Provider: "p", Class: "VCPU", Detail: "needed 2"}, "capacity would be exceeded, resource provider p, resource class VCPU: needed 2"},
 	} {
 		if got := tc.err.Error(); got != tc.want {

@@ -32,7 +32,7 @@ type Snapshot struct {
 	classByID pmap.IntMap[*ResourceClass]
 	traits    pmap.Map[*Trait]
 	traitByID pmap.IntMap[*Trait]
-	traitList []*Trait // by name
+	traitList []*Trait // by ID
 
 	// Which providers have an inventory of a class, a trait, an aggregate:
 	// IDs of providers by the number of the class, trait, aggregate.
@@ -176,7 +176,7 @@ func (s *Snapshot) ClassInUse(name string) bool {
 // Trait returns the trait with the name.
 func (s *Snapshot) Trait(name string) (*Trait, bool) { return s.traits.Get(name) }
 
-// Traits returns all traits in order of their names.
+// Traits returns all traits in order of their IDs.
 func (s *Snapshot) Traits() []*Trait { return slices.Clip(s.traitList) }
 
 // TraitInUse says whether any provider has the trait.

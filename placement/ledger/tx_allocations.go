@@ -55,15 +55,15 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 		old, _ := tx.consumer(req.Consumer)
 		claims[i] = claim{ConsumerAllocations: req, old: old}
 		if req.CheckGeneration {
-			given, expected := int64(-1), int64(-1)
+			given, expected := int64(NoGeneration), int64(NoGeneration)
 			if req.Generation != nil {
 				given = *req.Generation
 			}
 			if old != nil && old.visible() {
 				expected = old.Generation
 			}
-			// A generation of -1 is not null, though the error calls it that.
-			if given != expected || (req.Generation == nil) != (expected == -1) {
+			// A client may send any number, that of NoGeneration too.
+			if given != expected || (req.Generation == nil) != (expected == NoGeneration) {
 				return nil, &Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
 			}
 		}

@@ -190,6 +190,7 @@ func (tx *Tx) replaceTraits(p *Provider, traits []string) *Provider {
 	if len(gone) == 0 && len(come) == 0 {
 		return p
 	}
+	now.traitOrder = tx.traitOrder(now.Traits)
 	for _, name := range gone {
 		tx.note(RemoveTrait{LinkRow{p.ID, tx.traitID(name)}})
 	}

@@ -41,6 +41,9 @@ type Provider struct {
 	slot int64
 	// used holds what is allocated of the provider, by class ID, without zeros.
 	used []usage
+	// traitOrder are the places of Traits in the order of the traits' IDs; nil
+	// when Traits are in that order.
+	traitOrder []int32
 }
 
 // usage is the sum of the allocations of one class on one provider.
@@ -72,6 +75,19 @@ func (p *Provider) Free(inv *Inventory) int64 {
 
 // HasTrait says whether the provider has the trait.
 func (p *Provider) HasTrait(trait string) bool { return containsSorted(p.Traits, trait) }
+
+// TraitsByID returns the names of the provider's traits in the order of the
+// traits' IDs, in which Placement shows them.
+func (p *Provider) TraitsByID() []string {
+	if p.traitOrder == nil {
+		return p.Traits
+	}
+	list := make([]string, len(p.traitOrder))
+	for i, at := range p.traitOrder {
+		list[i] = p.Traits[at]
+	}
+	return list
+}
 
 // InAggregate says whether the provider is a member of the aggregate.
 func (p *Provider) InAggregate(aggregate string) bool { return containsSorted(p.Aggregates, aggregate) }

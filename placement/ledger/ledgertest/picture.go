@@ -156,6 +156,7 @@ func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
 			pic.Traits = append(pic.Traits, t.Name)
 		}
 	}
+	slices.Sort(pic.Traits)
 	for _, c := range s.Classes() {
 		if with := uuids(slices.Collect(s.WithClass(c.Name).All())); len(with) > 0 {
 			pic.Offering[c.Name] = with
