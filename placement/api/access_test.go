@@ -3,15 +3,20 @@
 package api_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -121,6 +126,55 @@ func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 		call{method: "GET", path: "/usages?project_id=theirs", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
 		call{method: "GET", path: "/usages?zz=%ff", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
 	)
+}
+
+// TestRefusedReshapeNamesTheLegacyDefaults: a compute agent whose user has the role admin and not service is refused, and both
+// the answer and the server's log say how it can be allowed. What legacy defaults would not allow has no such hint.
+func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
+	const setting = `[policy] defaults = "legacy"`
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(`"placement:reshaper:reshape": "role:service"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := api.OpenPolicy(api.Secure, file, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	legacy, err := api.NewPolicy(api.Legacy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		policy api.Policy
+		user   string
+		hint   bool
+	}{
+		"admin":                             {api.Policy{}, "admin", true},
+		"nobody":                            {api.Policy{}, "nobody", false},
+		"nobody under legacy defaults":      {legacy, "nobody", false},
+		"admin, and a file that says no":    {own, "admin", false},
+		"admin with a token for the system": {api.Policy{}, "admin system", false},
+	} {
+		var log bytes.Buffer
+		h := newAPI(t, func(cfg *api.Config) { cfg.Policy, cfg.Logger = c.policy, zerolog.New(&log) })
+		user, system, _ := strings.Cut(c.user, " ")
+		headers := []string{"X-Auth-Token: " + user}
+		if system != "" {
+			headers = append(headers, "OpenStack-System-Scope: all")
+		}
+		w := call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`, headers: headers, status: 403}.do(t, h)
+		if detail := errorOf(t, w).Detail; strings.Contains(detail, setting) != c.hint {
+			t.Errorf("%s: the answer is %q", name, detail)
+		}
+		var line struct{ Level, Hint, Path string }
+		if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Path != "/reshaper" {
+			t.Fatalf("%s: %v in %s", name, err, &log)
+		}
+		if strings.Contains(line.Hint, setting) != c.hint || (line.Level == "warn") != c.hint {
+			t.Errorf("%s: the line in the log is %s", name, &log)
+		}
+	}
+	call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`, status: 400}.do(t, newAPI(t, func(cfg *api.Config) { cfg.Policy = legacy }))
 }
 
 func TestAnAuthenticatorThatCannotTell(t *testing.T) {

@@ -26,6 +26,8 @@ type failure struct {
 	retry bool
 	// cause is what the log shall know and the client shall not.
 	cause error
+	// hint is what the log tells the operator to do.
+	hint string
 }
 
 func (f *failure) Error() string { return f.detail }

@@ -57,6 +57,7 @@ type exchange struct {
 	size     int            // bytes of body sent
 	code     wire.ErrorCode // of a failure
 	cause    error          // behind a failure, for the log
+	hint     string         // what the operator can do about a failure, for the log
 	quiet    bool           // not worth a line in the log
 }
 
@@ -232,7 +233,7 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	f := failureOf(err)
-	x.cause, x.code = f.cause, f.code
+	x.cause, x.code, x.hint = f.cause, f.code, f.hint
 	var bug *ledger.PanicError
 	if errors.As(f.cause, &bug) {
 		x.logBug(bug.Value, bug.Stack)
@@ -302,7 +303,8 @@ func (x *exchange) logBug(panicked any, stack []byte) {
 // candidates names traits and aggregates by the hundred. That of who is not known is shortened to less.
 const maxLoggedQuery = 8 << 10
 
-// logLine writes the line that every request gets: Info, or Error with its cause where the server is to blame.
+// logLine writes the line that every request gets: Info, Warn where a hint says how the operator can allow what was refused, or
+// Error with its cause where the server is to blame.
 func (x *exchange) logLine() {
 	var line *zerolog.Event
 	switch {
@@ -310,6 +312,8 @@ func (x *exchange) logLine() {
 		line = x.api.log.Error().AnErr("cause", x.cause)
 	case x.quiet:
 		line = x.api.log.Debug()
+	case x.hint != "":
+		line = x.api.log.Warn().Str("hint", x.hint)
 	default:
 		line = x.api.log.Info()
 	}

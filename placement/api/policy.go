@@ -128,17 +128,32 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 // Policy decides who may do what. The zero Policy is Secure. A request with a token for the system or for a domain may do
 // nothing, whatever the rules say: all of Placement's policies are for projects, and it enforces scopes (enforce_scope).
 type Policy struct {
-	rules *oslopolicy.Rules
-	file  *fresh.Value[*oslopolicy.Rules] // goes before rules
+	rules *ruleSet
+	file  *fresh.Value[*ruleSet] // goes before rules
+}
+
+// ruleSet is what decides, and what would decide with the defaults Legacy; nil where those are the defaults, or Open.
+type ruleSet struct{ rules, legacy *oslopolicy.Rules }
+
+// newRuleSet compiles a set of rules, with those of a policy file over them.
+func newRuleSet(defaults Defaults, file []byte) (*ruleSet, error) {
+	rules, err := overlaid(defaults, file)
+	if err != nil {
+		return nil, err
+	}
+	if defaults != Secure && defaults != "" {
+		return &ruleSet{rules: rules}, nil
+	}
+	legacy, err := overlaid(Legacy, file)
+	if err != nil {
+		return nil, err
+	}
+	return &ruleSet{rules, legacy}, nil
 }
 
 // secure is what the zero Policy goes by.
-var secure = func() *oslopolicy.Rules {
-	texts, err := defaultRules(Secure)
-	if err != nil {
-		panic(err)
-	}
-	rules, err := oslopolicy.Compile(texts)
+var secure = func() *ruleSet {
+	rules, err := newRuleSet(Secure, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -147,13 +162,9 @@ var secure = func() *oslopolicy.Rules {
 
 // NewPolicy makes a Policy of one of the sets of rules; "" is Secure.
 func NewPolicy(defaults Defaults) (Policy, error) {
-	texts, err := defaultRules(defaults)
+	rules, err := newRuleSet(defaults, nil)
 	if err != nil {
 		return Policy{}, err
-	}
-	rules, err := oslopolicy.Compile(texts)
-	if err != nil {
-		return Policy{}, fmt.Errorf("policy defaults %s: %w", defaults, err)
 	}
 	return Policy{rules: rules}, nil
 }
@@ -168,8 +179,8 @@ func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, err
 	if _, err := defaultRules(defaults); err != nil {
 		return Policy{}, err
 	}
-	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*oslopolicy.Rules, error) {
-		rules, err := overlaid(defaults, files[0].Data)
+	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*ruleSet, error) {
+		rules, err := newRuleSet(defaults, files[0].Data)
 		if err != nil {
 			return nil, fmt.Errorf("policy file %s: %w", path, err)
 		}
@@ -210,15 +221,28 @@ func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 // Allows says whether the principal may do the action. project is the project that the request is about, "" for none; only
 // ShowUsages is about a project, all other actions are about the principal's own project and user. Cost: some 50 ns.
 func (p Policy) Allows(action Action, who *Principal, project string) bool {
-	if who.SystemScope || who.DomainScope {
-		return false
-	}
-	rules := p.rules
+	return allows(p.current().rules, action, who, project)
+}
+
+// LegacyAllows reports whether the Policy would allow the action if its defaults were Legacy, which they are not.
+func (p Policy) LegacyAllows(action Action, who *Principal, project string) bool {
+	legacy := p.current().legacy
+	return legacy != nil && allows(legacy, action, who, project)
+}
+
+func (p Policy) current() *ruleSet {
 	switch {
 	case p.file != nil:
-		rules = p.file.Get()
-	case rules == nil:
-		rules = secure
+		return p.file.Get()
+	case p.rules == nil:
+		return secure
+	}
+	return p.rules
+}
+
+func allows(rules *oslopolicy.Rules, action Action, who *Principal, project string) bool {
+	if who.SystemScope || who.DomainScope {
+		return false
 	}
 	target := oslopolicy.Target{Project: who.Project, User: who.User}
 	if action == ShowUsages {

@@ -232,5 +232,10 @@ func (x *exchange) authorize(action Action, project string) error {
 	if x.api.policy.Allows(action, &x.who, project) {
 		return nil
 	}
-	return fail(http.StatusForbidden, wire.CodeUndefined, "Policy does not allow %s to be performed.", action)
+	f := fail(http.StatusForbidden, wire.CodeUndefined, "Policy does not allow %s to be performed.", action)
+	if x.api.policy.LegacyAllows(action, &x.who, project) {
+		f.detail += " A user with the role service may do it; so may this user where the Placement server has [policy] defaults = \"legacy\"."
+		f.hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of this server"
+	}
+	return f
 }
