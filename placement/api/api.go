@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
 	"path"
 	"strings"
@@ -113,6 +114,7 @@ type API struct {
 	bodies   atomic.Int64 // bytes reserved for request bodies
 	buffers  sync.Pool
 	answers  candidateAnswers
+	rotated  rotations
 }
 
 // New makes an API. It panics when the ledger or the authenticator is missing.
@@ -144,6 +146,7 @@ func New(cfg Config) *API {
 	if a.options.IncompleteUserID == "" {
 		a.options.IncompleteUserID = IncompleteID
 	}
+	a.rotated.seed = maphash.MakeSeed()
 	a.buffers.New = func() any { b := make([]byte, 0, 4<<10); return &b }
 	a.mux = newMux(a, routes)
 	return a

@@ -4,8 +4,10 @@ package api
 
 import (
 	"errors"
+	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
@@ -32,7 +34,12 @@ func listCandidates(x *exchange) error {
 	o, limit := x.searchOptions(&cq)
 	a := x.api.answers.take(s, x.v, &cq, limit)
 	defer x.api.answers.keep(a)
+	ended := func(int) {}
+	if o.Seed == 0 {
+		o.Rotation, ended = x.api.rotated.begin(x.r.URL.RawQuery, limit)
+	}
 	stats, err := candidates.Search(x.r.Context(), s, &cq.Request, o, a.add)
+	ended(stats.Passed)
 	if x.api.observer != nil {
 		x.api.observer.Searched(Search{Candidates: a.count, Steps: stats.Steps})
 	}
@@ -67,6 +74,28 @@ func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, lim
 		o.Seed = rand.Uint64() | 1
 	}
 	return o, limit
+}
+
+// rotations remember where the last search for each query has stopped. Queries may share a place.
+type rotations struct {
+	seed   maphash.Seed // of this process: servers of one database begin at different trees
+	places [1024]place
+}
+
+// place is where the next search for a query begins, and how far the last one went.
+type place struct{ at, passed atomic.Uint64 }
+
+// begin returns the rotation of a search, and what is to be called with how far it went. Concurrent searches begin as far
+// apart as the last one went.
+func (r *rotations) begin(query string, limit int) (candidates.Rotation, func(passed int)) {
+	hash := maphash.String(r.seed, query)
+	p := &r.places[hash%uint64(len(r.places))]
+	reserved := max(p.passed.Load(), 1)
+	at := p.at.Add(reserved) - reserved
+	return candidates.Rotation{At: at, Phase: hash, Window: limit}, func(passed int) {
+		p.passed.Store(uint64(passed))
+		p.at.CompareAndSwap(at+reserved, at+uint64(passed))
+	}
 }
 
 // refusedNames turns what a search says of names that do not exist into the answer of Placement.

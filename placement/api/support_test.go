@@ -82,9 +82,8 @@ type call struct {
 	code         wire.ErrorCode // of an error
 }
 
-// do makes the call and checks its status and code.
-func (c call) do(t testing.TB, h http.Handler) *httptest.ResponseRecorder {
-	t.Helper()
+// send makes the call and checks nothing.
+func (c call) send(h http.Handler) *httptest.ResponseRecorder {
 	var body io.Reader
 	if c.body != "" {
 		body = strings.NewReader(c.body)
@@ -107,6 +106,13 @@ func (c call) do(t testing.TB, h http.Handler) *httptest.ResponseRecorder {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
+	return w
+}
+
+// do makes the call and checks its status and code.
+func (c call) do(t testing.TB, h http.Handler) *httptest.ResponseRecorder {
+	t.Helper()
+	w := c.send(h)
 	if w.Code != c.status {
 		t.Fatalf("%s %s at %q: status %d, want %d\n%s", c.method, c.path, c.version, w.Code, c.status, w.Body)
 	}

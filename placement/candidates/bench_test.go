@@ -67,16 +67,21 @@ func BenchmarkSearch(b *testing.B) {
 	} {
 		s := plant(b, ground(b), e.f)
 		for _, limit := range e.limits {
-			for _, seed := range []uint64{0, 1} {
-				b.Run(fmt.Sprintf("%s/limit %d/random %t", e.name, limit, seed > 0), func(b *testing.B) {
+			for order, o := range map[string]candidates.Options{
+				"of numbers": {Limit: limit}, "rotated": {Limit: limit, Rotation: candidates.Rotation{Window: limit, Phase: 1}}, "random": {Limit: limit, Seed: 1},
+			} {
+				b.Run(fmt.Sprintf("%s/limit %d/order %s", e.name, limit, order), func(b *testing.B) {
 					b.ReportAllocs()
 					given := 0
 					for b.Loop() {
-						stats, err := candidates.Search(ctx, s, &e.r, candidates.Options{Limit: limit, Seed: seed}, func(*candidates.Candidate) bool { return true })
+						stats, err := candidates.Search(ctx, s, &e.r, o, func(*candidates.Candidate) bool { return true })
 						if err != nil {
 							b.Fatal(err)
 						}
 						given = stats.Candidates
+						if order == "rotated" {
+							o.Rotation.At += uint64(stats.Passed)
+						}
 					}
 					b.ReportMetric(float64(given), "candidates")
 				})

@@ -76,7 +76,7 @@ func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) 
 		if err != nil {
 			return nil, err
 		}
-		rules[i].search = newSearch(q, 0, l)
+		rules[i].search = newSearch(q, &Options{}, 0, l)
 	}
 	undecided := 0
 	for i, t := range e.left {

@@ -52,8 +52,11 @@ func (s *search) fill(t *ledger.Tree) bool {
 		}
 		s.slots[i].from, s.slots[i].to = from, len(s.options)
 	}
-	if s.seed != 0 {
+	switch {
+	case s.seed != 0:
 		s.shuffle(t.Root().ID)
+	case s.lap != 0:
+		s.rotate()
 	}
 	return s.prepare()
 }
@@ -154,6 +157,20 @@ func (s *search) shuffle(id int64) {
 	for i := range s.slots {
 		options := s.optionsOf(i)
 		random.Shuffle(len(options), func(a, b int) { options[a], options[b] = options[b], options[a] })
+	}
+}
+
+// rotate begins the options of each slot at another one in each lap.
+func (s *search) rotate() {
+	for i := range s.slots {
+		options := s.optionsOf(i)
+		at := begins(s.lap, len(options))
+		if at == 0 {
+			continue
+		}
+		slices.Reverse(options[:at])
+		slices.Reverse(options[at:])
+		slices.Reverse(options)
 	}
 }
 

@@ -76,6 +76,8 @@ type Options struct {
 	DepthFirst bool
 	// Seed, when it is not 0, puts trees and providers in a random order that follows from it.
 	Seed uint64
+	// Rotation says where a search begins whose order is not random.
+	Rotation Rotation
 	// Steps bounds the work, in placements of a slot that are tried. When it is used up the search ends with what it has
 	// found; see Stats. 0 is DefaultSteps.
 	Steps int
@@ -109,6 +111,8 @@ type Stats struct {
 	Trees      int  // looked at
 	Steps      int  // placements tried
 	Exhausted  bool // Options.Steps was used up: there may be more candidates than were found
+	// Passed is how much farther on the ring the next search for the same should begin; see Rotation.
+	Passed int
 }
 
 // UnknownNameError says that a request names a class or a trait that does not exist. As in Placement, it is given only

@@ -10,7 +10,8 @@ import (
 // be left after each candidate and taken up again. It can be filled again for another anchor, and keeps its memory.
 type search struct {
 	q      *query
-	seed   uint64
+	seed   uint64 // of the order of options; 0: it follows from lap
+	lap    uint64 // of the rotation
 	limits *limits
 
 	root    *ledger.Provider
@@ -101,8 +102,9 @@ type part struct {
 	exclusive       bool
 }
 
-func newSearch(q *query, seed uint64, l *limits) *search {
-	return &search{q: q, seed: seed, limits: l, slots: make([]slotState, len(q.slots)), order: make([]int32, len(q.slots)), words: (q.collective + 63) / 64}
+func newSearch(q *query, o *Options, trees int, l *limits) *search {
+	return &search{q: q, seed: o.Seed, lap: o.Rotation.At / uint64(max(trees, 1)), limits: l,
+		slots: make([]slotState, len(q.slots)), order: make([]int32, len(q.slots)), words: (q.collective + 63) / 64}
 }
 
 func (s *search) optionsOf(slot int) []int32 { return s.options[s.slots[slot].from:s.slots[slot].to] }

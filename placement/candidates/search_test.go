@@ -130,7 +130,10 @@ func faultOf(r *candidates.Request, c *candidates.Candidate) string {
 func checkAgainstReference(t fataler, s *ledger.Snapshot, r *candidates.Request, seed uint64, limit int) {
 	t.Helper()
 	want, wantErr := candidatestest.All(s, r)
-	for _, o := range []candidates.Options{{}, {DepthFirst: true}, {Seed: seed}, {Seed: seed, DepthFirst: true}} {
+	rotation := candidates.Rotation{At: seed % 99, Phase: seed * 0x9e3779b97f4a7c15, Window: limit}
+	for _, o := range []candidates.Options{
+		{}, {DepthFirst: true}, {Seed: seed}, {Seed: seed, DepthFirst: true}, {Rotation: rotation}, {Rotation: rotation, DepthFirst: true},
+	} {
 		got, stats, err := find(t, s, r, o)
 		if !sameError(err, wantErr) {
 			t.Fatalf("%+v: the error is %v, want %v", o, err, wantErr)

@@ -49,6 +49,10 @@ type tour struct {
 	seen   map[string]struct{} // candidates that several anchors can have
 	stats  Stats
 	over   bool // nothing more is wanted
+	enough bool // as many candidates were given as the client asks for
+	trees  int  // that may be visited
+	share  int  // after how many candidates the next search begins, unless it is in the first lap
+	shared int  // after how many visits these were given
 	err    error
 }
 
@@ -61,9 +65,14 @@ type visited struct {
 // run visits the anchors. Depth first, each once. Breadth first, there is a round for each candidate that an anchor may
 // give. Searches are made anew in the first rounds, which have many anchors and are mostly all; those that stay are kept.
 func (t *tour) run() {
-	s := newSearch(t.q, t.options.Seed, &t.limits)
+	trees := t.q.anchors()
+	s := newSearch(t.q, &t.options, trees.n, &t.limits)
 	var again []visited
-	t.anchors(func(number int64) bool {
+	visits := 0
+	t.trees, t.share = trees.n, primeBelow(t.options.Rotation.Window)
+	t.anchors(trees, func(number int64) bool {
+		visits++
+		defer t.pass(visits)
 		if !t.arrive(s, number) {
 			return !t.over
 		}
@@ -98,13 +107,34 @@ func (t *tour) run() {
 		if t.over {
 			return
 		}
-		s := newSearch(t.q, t.options.Seed, &t.limits)
+		s := newSearch(t.q, &t.options, trees.n, &t.limits)
 		if t.takeAgain(s, v) > 0 && !s.done {
 			open = append(open, s)
 		}
 	}
 	for len(open) > 0 && !t.over {
 		open = slices.DeleteFunc(open, func(s *search) bool { return t.over || t.take(s) == 0 || s.done })
+	}
+}
+
+// pass notes after each of the first visits to anchors where the next search should begin.
+func (t *tour) pass(visits int) {
+	given, window := t.stats.Candidates, t.options.Rotation.Window
+	if given == 0 || t.enough {
+		return
+	}
+	if t.stats.Passed == 0 {
+		t.stats.Passed = visits
+	}
+	if t.shared == 0 && given >= t.share {
+		t.shared = visits
+	}
+	switch firstLap := t.options.Rotation.At+uint64(visits) < uint64(t.trees); {
+	case !t.over && (window == 0 || given < window):
+	case firstLap:
+		t.stats.Passed, t.enough = visits, true
+	default:
+		t.stats.Passed, t.enough = max(t.stats.Passed, t.shared), true
 	}
 }
 
@@ -178,31 +208,42 @@ func (t *tour) known(key []byte) bool {
 }
 
 // anchors visits the numbers of the trees that can have candidates, and maybe some others.
-func (t *tour) anchors(visit func(number int64) bool) {
-	numbers, all := t.q.where()
-	n := len(numbers)
-	if all {
-		n = int(t.q.s.TreeNumbers())
-	}
-	number := func(i int) int64 {
-		if all {
-			return int64(i)
-		}
-		return numbers[i]
-	}
+func (t *tour) anchors(a anchors, visit func(number int64) bool) {
 	if t.options.Seed != 0 {
-		for _, i := range rand.New(rand.NewPCG(t.options.Seed, 0)).Perm(n) {
-			if !visit(number(i)) {
+		for _, i := range rand.New(rand.NewPCG(t.options.Seed, 0)).Perm(a.n) {
+			if !visit(a.number(i)) {
 				return
 			}
 		}
 		return
 	}
-	for i := range n {
-		if !visit(number(i)) {
+	g := t.options.Rotation.ring(a.n)
+	for range a.n {
+		if !visit(a.number(g.next())) {
 			return
 		}
 	}
+}
+
+// anchors are the trees to visit.
+type anchors struct {
+	n       int
+	numbers []int64 // nil for all that there are
+}
+
+func (a *anchors) number(i int) int64 {
+	if a.numbers == nil {
+		return int64(i)
+	}
+	return a.numbers[i]
+}
+
+func (q *query) anchors() anchors {
+	numbers, all := q.where()
+	if all {
+		return anchors{n: int(q.s.TreeNumbers())}
+	}
+	return anchors{n: len(numbers), numbers: numbers}
 }
 
 // where returns the numbers of the trees that the rarest condition leaves. all says that none is rare enough to be worth
