@@ -153,6 +153,7 @@ func placementConfig(cfg *config.Config, flags placementFlags, connections *serv
 			MaxCandidates:       cfg.Placement.MaxAllocationCandidates,
 			DepthFirst:          cfg.Placement.AllocationCandidatesGenerationStrategy == config.DepthFirst,
 			Randomize:           cfg.Placement.RandomizeAllocationCandidates,
+			Extensions:          cfg.Placement.Extensions,
 		},
 		Logger: log,
 	}

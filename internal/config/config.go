@@ -234,6 +234,7 @@ type Placement struct {
 	MaxAllocationCandidates                int    // -1 is no bound but the server's own.
 	AllocationCandidatesGenerationStrategy string // BreadthFirst or DepthFirst.
 	RandomizeAllocationCandidates          bool
+	Extensions                             []string // Of placement/api, for all clients.
 }
 
 // Values of Placement.AllocationCandidatesGenerationStrategy.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -136,6 +137,16 @@ func headerName(s string) *fault {
 	}
 	return nil
 }
+
+func placementExtension(s string) *fault {
+	if !slices.Contains(PlacementExtensions, s) {
+		return faultf("write \"root_member_of\", \"group_policy\" or \"isolate\"", "%s is not an extension", shown(s))
+	}
+	return nil
+}
+
+// PlacementExtensions are the values that placement.extensions can have; a test of cmd/compute-agent compares them with those of placement/api.
+var PlacementExtensions = []string{"root_member_of", "group_policy", "isolate"}
 
 var methodToken = regexp.MustCompile("^[A-Z]{1,32}$")
 

@@ -54,6 +54,9 @@ type Options struct {
 	// DepthFirst makes the candidates of one root provider after those of another (allocation_candidates_generation_strategy
 	// depth-first), so that few roots may take up a whole answer that is cut off. Otherwise the roots take turns.
 	DepthFirst bool
+	// Extensions are granted to all clients from microversion 1.25 on, whether they ask for them or not. The names are those of
+	// the header Placement-Extensions; ExtensionNames lists them. Others are without effect.
+	Extensions []string
 	// Randomize gives candidates in random order, and picks them at random where there are more than asked for
 	// (randomize_allocation_candidates).
 	Randomize bool
@@ -115,6 +118,7 @@ type API struct {
 	buffers  sync.Pool
 	answers  candidateAnswers
 	rotated  rotations
+	granted  extensions // to all clients
 }
 
 // New makes an API. It panics when the ledger or the authenticator is missing.
@@ -147,6 +151,7 @@ func New(cfg Config) *API {
 		a.options.IncompleteUserID = IncompleteID
 	}
 	a.rotated.seed = maphash.MakeSeed()
+	a.granted = readExtensions(a.options.Extensions)
 	a.buffers.New = func() any { b := make([]byte, 0, 4<<10); return &b }
 	a.mux = newMux(a, routes)
 	return a

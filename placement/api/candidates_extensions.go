@@ -9,7 +9,7 @@ import (
 )
 
 // extension is something that GET /allocation_candidates can do here and not in Placement. A client asks for it by its name
-// in the header Placement-Extensions, at microversion 1.39.
+// in the header Placement-Extensions, at microversion 1.39; Options.Extensions grants it to all.
 type extension string
 
 // The extensions. They are what "Getting On The Nested Magic Train" has planned and Placement has not built.
@@ -62,16 +62,26 @@ func readExtensions(values []string) (e extensions) {
 	return e
 }
 
-// extensions are what the client asks for and gets, which the answer's header tells. Below the last microversion, and
-// without the header, there are none, and nothing tells that there could be.
-func (x *exchange) extensions() extensions {
-	values := x.r.Header[wire.HeaderExtensions]
-	if len(values) == 0 || x.v != wire.MaxVersion {
-		return 0
+// ExtensionNames are the names of all extensions.
+func ExtensionNames() []string {
+	var names []string
+	for _, e := range allExtensions {
+		names = append(names, string(e))
 	}
-	e := readExtensions(values)
+	return names
+}
+
+// extensions are what the client gets, which the answer's header lists: those that it asks for, at the last microversion, and
+// those that the operator grants to all. Without either there are none, and nothing in the answer says that there could be.
+func (x *exchange) extensions() (e extensions) {
 	h := x.w.Header()
-	h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
+	if values := x.r.Header[wire.HeaderExtensions]; len(values) > 0 && x.v == wire.MaxVersion {
+		e = readExtensions(values)
+		h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
+	}
+	if x.v.Has(wire.GranularGroups) {
+		e |= x.api.granted
+	}
 	if e != 0 {
 		h[wire.HeaderExtensions] = []string{e.String()}
 	}

@@ -113,7 +113,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 
 func unknownParameter(key string, v wire.Version) *failure {
 	if e := wideParameters[key].extension; e != "" {
-		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %s.", key, wire.MaxVersion, wire.HeaderExtensions, e)
+		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, e)
 	}
 	return badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(key), v)
 }
@@ -406,7 +406,7 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 		suffixed--
 	}
 	if suffixed > 1 && !given && !ext.has(groupPolicy) {
-		return badRequest("The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter.")
+		return badRequest("The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter. Add group_policy=none or group_policy=isolate.")
 	}
 	return nil
 }

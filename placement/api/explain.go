@@ -10,7 +10,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
+
+// noGroupPolicy begins the verdict on a request with several suffixed groups that does not say how they may share providers.
+const noGroupPolicy = "The request has several groups with suffixes and no group_policy: GET /allocation_candidates answers 400 to clients that do not send the header " +
+	wire.HeaderExtensions + ": group_policy. Add group_policy=none or group_policy=isolate, or set [placement] extensions = [\"group_policy\"] in the configuration " +
+	"of the server. With group_policy=none: "
 
 // explainCandidates is GET /allocation_candidates/explain: for the same query, why there are the candidates that there are.
 // It is none of Placement's calls, and answers in the same form at every microversion that has allocation candidates; limit is
@@ -19,9 +25,15 @@ import (
 //
 // Cost: that of candidates.Explain, which looks at every provider there is.
 func explainCandidates(x *exchange) error {
-	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, x.extensions())
+	// A request without the group_policy that it needs is explained, and its refusal with it.
+	ext, optional := x.extensions(), readExtensions([]string{string(groupPolicy)})
+	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, ext|optional)
 	if err != nil {
 		return err
+	}
+	refused := ""
+	if _, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
+		refused = noGroupPolicy
 	}
 	s, err := x.snapshot()
 	if err != nil {
@@ -34,6 +46,7 @@ func explainCandidates(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	e.Verdict = refused + e.Verdict
 	body, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode the explanation: %w", err)

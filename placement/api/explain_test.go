@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -55,4 +56,45 @@ func TestExplain(t *testing.T) {
 			headers: []string{"Placement-Extensions: root_member_of"}, status: http.StatusOK},
 		call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1", version: "1.39", headers: []string{"X-Auth-Token: u:p"}, status: http.StatusForbidden},
 	)
+}
+
+// TestExplainNamesWhatIsMissing: a request that is refused or finds nothing for the way it is written is explained as that.
+func TestExplainNamesWhatIsMissing(t *testing.T) {
+	a, granting := newAPI(t), newAPI(t, func(c *api.Config) { c.Options.Extensions = []string{"group_policy"} })
+	host(t, a)
+	host(t, granting)
+	const twoGroups = "?resources_A=VCPU:1&resources_B=VCPU:1"
+	const setting = `[placement] extensions = ["group_policy"]`
+	for name, c := range map[string]struct {
+		h            *api.API
+		query, wants string
+		headers      []string
+	}{
+		"two groups":                 {a, twoGroups, setting, nil},
+		"two groups, and extensions": {a, twoGroups, setting, []string{"Placement-Extensions: root_member_of, group_policy, isolate"}},
+		"a group that only forbids":  {a, "?resources=VCPU:1&required_X=!HW_CPU_X86_AVX&same_subtree=_X", "only forbids", nil},
+		"a group with only a tree":   {a, "?resources=VCPU:1&in_tree_X=" + rp1 + "&same_subtree=_X", "only has in_tree", nil},
+	} {
+		w := call{method: http.MethodGet, path: "/allocation_candidates/explain" + c.query, version: "1.39", headers: c.headers, status: http.StatusOK}.do(t, c.h)
+		if got := decoded[candidates.Explanation](t, w).Verdict; !strings.Contains(got, c.wants) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for query, h := range map[string]*api.API{twoGroups: granting, twoGroups + "&group_policy=none": a} {
+		w := call{method: http.MethodGet, path: "/allocation_candidates/explain" + query, version: "1.39", status: http.StatusOK}.do(t, h)
+		if got := decoded[candidates.Explanation](t, w).Verdict; strings.Contains(got, setting) {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+	// The extensions of the operator are for all clients that know suffixed groups, and the answer lists them.
+	for _, version := range []string{"1.25", "1.36", "1.39"} {
+		path := "/allocation_candidates?resources1=VCPU:1&resources2=VCPU:1"
+		if got := (call{method: http.MethodGet, path: path, version: version, status: http.StatusOK}).do(t, granting).Header().Get("Placement-Extensions"); got != "group_policy" {
+			t.Errorf("at %s the answer has the extensions %q", version, got)
+		}
+		if got := (call{method: http.MethodGet, path: path, version: version, status: http.StatusBadRequest}).do(t, a).Header().Get("Placement-Extensions"); got != "" {
+			t.Errorf("at %s the answer of a server without extensions has %q", version, got)
+		}
+	}
+	call{method: http.MethodGet, path: "/allocation_candidates?resources=VCPU:1&root_member_of=" + agg1, version: "1.39", status: http.StatusBadRequest}.do(t, granting)
 }

@@ -17,6 +17,8 @@
 // pays for ten. As soon as it runs into a dead end it looks ahead from then on, by matching the slots that are left to the
 // room that is left, so that a host that can serve 20 of 21 devices is turned down at once instead of after 21! attempts.
 //
+// Successive searches begin at different trees: see Rotation.
+//
 // The rules are those of OpenStack Placement 8.0.0, also where they surprise: a suffixed group without resources ignores
 // its in_tree, and finds nothing when all that it asks for are traits or aggregates to avoid.
 package candidates

@@ -54,7 +54,11 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 		list = append(list, e.inTreeCondition(g))
 	}
 	if len(resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 {
-		add(StepNothingAsked, "is asked for by a resource class, a trait or an aggregate", func(_, _ *ledger.Provider, _ bool) bool { return false })
+		list = append(list, condition{kind: StepNothingAsked, text: "is asked for by a resource class, a trait or an aggregate",
+			met: func(_, _ *ledger.Provider, _ bool) bool { return false },
+			note: func() string {
+				return "as in Placement, a group without resources matches nothing when it only forbids traits or aggregates, or only has in_tree: give it a required trait or a member_of"
+			}})
 	}
 	return list
 }
