@@ -37,7 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	usage := errors.New("usage: perf compare|grow [flags]")
+	usage := errors.New("usage: perf compare|contend|grow [flags]")
 	if len(args) == 0 {
 		return usage
 	}
@@ -55,6 +55,10 @@ func run(ctx context.Context, args []string) (err error) {
 		work = compare
 		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers, and flat hosts")
 		flags.BoolVar(&s.upstream, "upstream", true, "start OpenStack's Placement beside ours")
+	case "contend":
+		work = contend
+		flags.IntVar(&s.trees, "hosts", 400, "flat hosts, each of which can serve one claim")
+		flags.BoolVar(&s.upstream, "upstream", false, "start OpenStack's Placement beside ours")
 	case "grow":
 		work = grow
 		flags.Func("hosts", "numbers of hosts, with commas (default 1000,5000,10000)", func(list string) error {

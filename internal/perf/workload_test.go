@@ -74,3 +74,23 @@ func TestOperations(t *testing.T) {
 		}
 	}
 }
+
+// TestContention: clients that claim the first candidate at the same time are refused seldom, and leave nothing behind.
+func TestContention(t *testing.T) {
+	c, _ := inProcess(t, 0)
+	const hosts = 32
+	random := rand.New(rand.NewPCG(3, 4))
+	for range hosts {
+		if err := workload.LoadFlat(t.Context(), c, workload.NewUUID(random)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for _, limit := range contendedLimits {
+			out, err := contention(t.Context(), c, 4, limit, hosts*3/4)
+			if err != nil || out.claimed != hosts*3/4 || out.refused > hosts/4 {
+				t.Errorf("limit %d: %+v, %v", limit, out, err)
+			}
+		}
+	}
+}

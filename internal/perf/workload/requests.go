@@ -49,6 +49,7 @@ type Claimer struct {
 	c          *Client
 	random     *rand.Rand
 	candidates []json.RawMessage
+	held       []string // paths of the allocations that ClaimFirst has made
 }
 
 // NewClaimer is one of several that go about it in different orders.
@@ -110,6 +111,40 @@ func (w *Claimer) Claim(ctx context.Context) error {
 	}
 	_, err := w.c.Send(ctx, http.MethodDelete, path, nil)
 	return err
+}
+
+// halfAHost is a query of which a flat host can serve one.
+const halfAHost = "/allocation_candidates?resources=VCPU:40"
+
+// ClaimFirst asks for candidates and claims the first of them for a new consumer, which keeps it. It reports false when the
+// claim is refused with 409.
+func (w *Claimer) ClaimFirst(ctx context.Context, limit int) (bool, error) {
+	if _, err := w.Ask(ctx, halfAHost, limit); err != nil {
+		return false, err
+	}
+	path := "/allocations/" + uuid.NewString()
+	_, err := w.c.Send(ctx, http.MethodPut, path, object{
+		"allocations": w.candidates[0], "project_id": project, "user_id": user, "consumer_generation": nil,
+	})
+	var refusal *StatusError
+	if errors.As(err, &refusal) && refusal.Status == http.StatusConflict {
+		return false, nil
+	}
+	if err == nil {
+		w.held = append(w.held, path)
+	}
+	return err == nil, err
+}
+
+// GiveUp gives up what ClaimFirst has claimed.
+func (w *Claimer) GiveUp(ctx context.Context) error {
+	for _, path := range w.held {
+		if _, err := w.c.Send(ctx, http.MethodDelete, path, nil); err != nil {
+			return err
+		}
+	}
+	w.held = nil
+	return nil
 }
 
 const (
