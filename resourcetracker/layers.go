@@ -155,7 +155,8 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 		usages = usage(d.after)
 		may = func(provider, class string) bool {
 			inv, _ := d.known.Inventory(provider, class)
-			return d.record.Providers[provider].Inventories[class].Owner == ownership.Operator || inv.Total > 0 && inv.Reserved >= inv.Total
+			owner := d.record.Providers[provider].Inventories[class].Owner
+			return owner == ownership.Operator || owner == ownership.Former || inv.Total > 0 && inv.Reserved >= inv.Total
 		}
 	} else {
 		var err error

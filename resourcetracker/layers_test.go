@@ -321,7 +321,8 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 	})
 }
 
-// TestAnotherDriverTakesTheNodeOver: what the former one made is not its own, and what the agent laid upon that stays the agent's.
+// TestAnotherDriverTakesTheNodeOver: what only the former driver reported goes, what others put there stays, and what the agent laid upon it
+// stays the agent's.
 func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
@@ -335,12 +336,12 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		tree := s.said()
-		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE", "HW_CPU_X86_AVX") {
+		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4") || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
 		record, err := s.records.Load(nodeUUID)
 		must(s, err)
-		if _, ours := record.Providers[bridge]; ours || record.Driver != "fake" || !record.Created || record.Shape != 0 {
+		if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Shape != 0 {
 			t.Errorf("recorded: %+v", record)
 		}
 	})

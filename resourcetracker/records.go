@@ -16,7 +16,7 @@ import (
 
 // recordOf returns what this agent has made Placement say of a node: from memory, from the state directory, or, at the first
 // contact with a node that Placement knows already, by asking the driver what it says of an empty one: that is the driver's,
-// and the rest is somebody else's, as what another driver of this agent has made is.
+// and the rest is somebody else's. What another driver of this agent has made, before the node was given to this one, goes.
 //
 // Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far as writing.
 func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
@@ -40,12 +40,36 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 		if record.Providers == nil && !unborn(d.known, d.node.UUID) {
 			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.node.UUID, d.known), false
 		}
-		record = ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied).Inherit(former, d.known)
-		record.Shape, record.Created = t.shapeTold(d.known, d.node.UUID), former.Created
-		return record, nil // and forgotten if nothing comes of the pass: the next one may find another tree
+		adopted := ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied)
+		adopted.Shape, adopted.Created = t.shapeTold(d.known, d.node.UUID), former.Created
+		// The record is forgotten if nothing comes of the pass: the next one may find another tree.
+		if former.Providers == nil {
+			return adopted, nil
+		}
+		return t.succeed(ctx, d, adopted, former, bare)
 	}
 	state.record, state.saved = record, false
 	return record, nil
+}
+
+// succeed returns the record for a node that another driver had. What that one reported and this one does not is not shown to this
+// one, and goes; unless this one, when it is shown everything, wants to move some of it in a reshape.
+//
+// Cost: one call of the driver.
+func (t *Tracker) succeed(ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree) (*ownership.Record, error) {
+	all := adopted.Inherit(former, d.known, nil)
+	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) error {
+		_, _, err := t.config.Driver.UpdateProviderTree(ctx, ownership.Strip(d.known, all), d.node.Name, nil)
+		return err
+	})
+	var failed *plugins.ReshapeFailed
+	switch {
+	case errors.Is(err, plugins.ErrReshapeNeeded), errors.As(err, &failed):
+		return all, nil
+	case err != nil:
+		return nil, &passError{step: stepDriver, err: err}
+	}
+	return adopted.Inherit(former, d.known, bare), nil
 }
 
 // loadRecord never returns nil beside a nil error; a node without a record has one without providers.

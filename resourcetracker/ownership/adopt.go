@@ -104,11 +104,31 @@ func Denied(root string, answer *providertree.Tree, undecided []string) []string
 	return slices.DeleteFunc(slices.Clone(undecided), func(trait string) bool { return answer.HasTraits(root, trait) })
 }
 
-// Inherit returns r, the record for a tree that another driver takes over, with what in the tree is the agent's and the operator's by the
-// record of the former driver: that goes when their layers no longer have it, whoever the driver is. Of what is the new driver's it is
-// remembered too what the agent holds back.
-func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
+// Inherit returns r, the record for a tree that another driver takes over, with what the record of the former driver says of it:
+//
+//   - what is the agent's and the operator's stays theirs, and goes when their layers no longer have it;
+//   - what was the former driver's and is not the new one's is [Former]'s: it goes, once nothing is allocated of it. The new one's
+//     are the resource classes that bare has on any provider, and what Adopt found besides inventories. Without a bare answer (nil),
+//     all that was the former driver's is the new one's;
+//   - of what is the new driver's, what the agent holds back is still known.
+//
+// Cost: O(size of the former record and of bare).
+func (r *Record) Inherit(former *Record, known, bare *providertree.Tree) *Record {
 	out := r.Clone()
+	left := func(owner Owner) Owner {
+		if owner == Driver && bare != nil {
+			return Former
+		}
+		return owner
+	}
+	classes := map[string]bool{}
+	if bare != nil {
+		for p := range bare.All() {
+			for class := range p.Inventories {
+				classes[class] = true
+			}
+		}
+	}
 	for uuid, old := range former.Providers {
 		p, found := known.Provider(uuid)
 		if !found {
@@ -116,18 +136,26 @@ func (r *Record) Inherit(former *Record, known *providertree.Tree) *Record {
 		}
 		mine := out.provider(uuid)
 		mine.Name, mine.Parent = p.Name, p.ParentUUID
+		mine.Owner = first(mine.Owner, left(old.Owner))
 		for class, stock := range old.Inventories {
-			if inv, there := p.Inventories[class]; there && stock.Owner.layered() {
-				put(&mine.Inventories, class, Stock{Owner: stock.Owner, Inventory: inv})
-			}
-			if adopted, is := mine.Inventories[class]; is && isHeld(stock.Held, adopted.Inventory) {
+			inv, there := p.Inventories[class]
+			adopted, is := mine.Inventories[class]
+			switch {
+			case there && (stock.Owner.layered() || !is || bare != nil && !classes[class]):
+				put(&mine.Inventories, class, Stock{Owner: left(stock.Owner), Inventory: inv})
+			case is && isHeld(stock.Held, adopted.Inventory):
 				adopted.Held = stock.Held
 				mine.Inventories[class] = adopted
 			}
 		}
 		for trait, owner := range old.Traits {
-			if owner.layered() && p.HasTrait(trait) {
-				put(&mine.Traits, trait, owner)
+			if p.HasTrait(trait) && (owner.layered() || mine.Traits[trait] == "") {
+				put(&mine.Traits, trait, left(owner))
+			}
+		}
+		for aggregate, owner := range old.Aggregates {
+			if slices.Contains(p.Aggregates, aggregate) && mine.Aggregates[aggregate] == "" {
+				put(&mine.Aggregates, aggregate, left(owner))
 			}
 		}
 		if mine.Owner != "" || mine.hasItems() {

@@ -8,23 +8,39 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // version is of the files' format. An older agent refuses a newer one: it would lose what it does not know. Version 2 has what is held
-// back; without that a record is written as version 1, so that an older agent can take over again.
-const version = 2
+// back, version 3 what a former driver has left; without those a record is written as version 1, so that an older agent can take over again.
+const version = 3
 
 func (r *Record) version() int {
+	least := 1
 	for _, p := range r.Providers {
+		if p.hasFormer() {
+			return version
+		}
 		for _, stock := range p.Inventories {
 			if stock.Held != nil {
-				return version
+				least = 2
 			}
 		}
 	}
-	return 1
+	return least
+}
+
+func (p Provider) hasFormer() bool {
+	for _, stock := range p.Inventories {
+		if stock.Owner == Former {
+			return true
+		}
+	}
+	owners := append(slices.Collect(maps.Values(p.Traits)), slices.Collect(maps.Values(p.Aggregates))...)
+	return p.Owner == Former || slices.Contains(owners, Former)
 }
 
 // The file: JSON, with Placement's names for what Placement has.
@@ -185,7 +201,7 @@ func checkUUID(s string) error {
 
 func (o Owner) check() error {
 	switch o {
-	case Driver, Operator, Agent:
+	case Driver, Operator, Agent, Former:
 		return nil
 	}
 	return fmt.Errorf("%q is not an owner", clip(string(o)))

@@ -20,10 +20,13 @@ const (
 	Operator Owner = "operator"
 	// Agent is the agent itself (COMPUTE_NODE, COMPUTE_STATUS_DISABLED, ...).
 	Agent Owner = "agent"
+	// Former is a driver that had the node before the present one, and reported what the present one does not. It is removed
+	// as soon as nothing is allocated of it.
+	Former Owner = "former-driver"
 )
 
-// layered reports whether what the owner has is laid over the driver's tree, so that the driver is not shown it.
-func (o Owner) layered() bool { return o == Operator || o == Agent }
+// layered reports whether the driver is not shown what the owner has: it is laid over the driver's tree, or is to go.
+func (o Owner) layered() bool { return o == Operator || o == Agent || o == Former }
 
 // Record is what this agent has made Placement say of one compute node. What is not in it is somebody else's.
 type Record struct {

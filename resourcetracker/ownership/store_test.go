@@ -157,7 +157,7 @@ func TestADamagedFileIsToldAndNeverReplaced(t *testing.T) {
 		"an inventory is none": {edit(`"total": 8`, `"total": -8`), ErrDamaged},
 		"what is held is none": {edit(`"total": 8`, `"held": {"total": -8}, "total": 8`), ErrDamaged},
 		"of another node":      {strings.ReplaceAll(string(whole), root, uid("cn2")), ErrDamaged},
-		"a newer version":      {edit(`"version": 1`, `"version": 3`), ErrNewer},
+		"a newer version":      {edit(`"version": 1`, `"version": 4`), ErrNewer},
 		"a newer version with what nobody knows yet": {`{"version": 7, "root": 3}`, ErrNewer},
 	} {
 		t.Run(name, func(t *testing.T) {

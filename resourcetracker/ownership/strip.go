@@ -2,11 +2,16 @@
 
 package ownership
 
-import "github.com/compute-agent/compute-agent/providertree"
+import (
+	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 // Strip returns the tree that a driver is given: what Placement says, without what the agent laid over the driver's own
 // answer for the operator and for itself. So a driver that hands on what it was given does not make that its own, and what
-// left provider.yaml is gone without anybody having to take it away. What was closed because it went while it was allocated is
+// left provider.yaml is gone without anybody having to take it away. What a former driver made and the present one does not report is not
+// shown either, so that it goes. What was closed because it went while it was allocated is
 // as it was before ([Record.Hold]): a device that comes back is not taken for one that somebody has reserved.
 //
 // Known is not changed; the providers that have nothing of the kind are shared with it. A nil record strips nothing. Cost:
@@ -36,7 +41,20 @@ func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 			_, _ = out.RemoveAggregates(uuid, aggregates...)
 		}
 	}
+	stripFormer(out, r)
 	return out
+}
+
+// stripFormer removes the providers that a former driver made and that have nothing of anybody else's on or below them.
+func stripFormer(out *providertree.Tree, r *Record) {
+	below := out.Subtree(r.Root)
+	slices.Reverse(below) // from the leaves to the root
+	for _, uuid := range below {
+		p, _ := out.Provider(uuid)
+		if r.Providers[uuid].Owner == Former && uuid != r.Root && len(p.Inventories)+len(p.Traits)+len(p.Aggregates) == 0 && len(out.Subtree(uuid)) == 1 {
+			_, _ = out.Remove(uuid) // fails only for an unknown provider
+		}
+	}
 }
 
 func layered(items map[string]Owner) []string {
