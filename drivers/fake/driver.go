@@ -127,10 +127,15 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		if n.Name != node {
 			continue
 		}
+		if cfg.Misbehave == ignore {
+			return allocations, put(tree, root.UUID, n, node, map[string]bool{})
+		}
 		relocations, err := cfg.relocations(tree, root.UUID, n)
 		switch {
 		case err != nil:
 			return nil, err
+		case cfg.Misbehave == repeat && allocations == nil:
+			return nil, &plugins.ReshapeNeeded{Reason: "it is configured to ask for one at every pass"}
 		case len(relocations) > 0 && (allocations == nil || cfg.Misbehave == again):
 			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 		}

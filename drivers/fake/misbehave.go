@@ -23,9 +23,14 @@ const (
 	forget = "forget"
 	// crowd: everything is moved to one place, whether there is room or not.
 	crowd = "crowd"
+	// ignore: it is a release that knows one tree only, the configured one: it asks for no reshape, and leaves providers that it does not
+	// know.
+	ignore = "ignore"
+	// repeat: it asks for a reshape whenever it is given no allocations, also when none is needed.
+	repeat = "repeat"
 )
 
-var misbehaviours = []string{"", again, fail, lose, invent, swap, forget, crowd}
+var misbehaviours = []string{"", again, fail, lose, invent, swap, forget, crowd, ignore, repeat}
 
 // spoil does to the result of a reshape what is configured.
 func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
