@@ -36,7 +36,10 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	}
 	run.learnGenerations()
 	result := &ApplyError{}
-	for _, op := range plan.Operations {
+	for i, op := range plan.Operations {
+		if plan.Progress != nil && i > 0 {
+			plan.Progress(i)
+		}
 		if cause := run.blocked(op); cause != nil {
 			run.rule(op, cause)
 			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})

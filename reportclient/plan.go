@@ -12,6 +12,8 @@ import (
 // Plan is an ordered list of writes that makes Placement say what a driver said. The zero Plan is: nothing to do.
 type Plan struct {
 	Operations []Operation
+	// Progress, if it is not nil, is called by Apply after each operation with how many of them are over.
+	Progress func(done int)
 	// desired is the tree that holds when all operations have happened.
 	desired *providertree.Tree
 }

@@ -34,6 +34,10 @@ const (
 	CauseNotReady Cause = "driver-not-ready"
 	// CauseReshapeLate: the driver needs a reshape, which takes place at start-up only.
 	CauseReshapeLate Cause = "reshape-late"
+	// CauseReshapeAgain: the driver needs a reshape right after one was made.
+	CauseReshapeAgain Cause = "reshape-again"
+	// CauseDriverOlder: the driver is older than the provider tree.
+	CauseDriverOlder Cause = "driver-older"
 	// CauseReshapeRefused: the reshape must not be written.
 	CauseReshapeRefused Cause = "reshape-refused"
 	// CauseState: the state directory cannot be written to.
@@ -45,9 +49,14 @@ const (
 // kindOf sorts an error of a pass. What a person must mend comes before what mends itself where both are joined.
 func kindOf(err error) Cause {
 	var refused *ReshapeError
+	var again *repeatedReshape
 	switch {
 	case err == nil:
 		return ""
+	case isOlder(err):
+		return CauseDriverOlder
+	case errors.As(err, &again):
+		return CauseReshapeAgain
 	case errors.As(err, &refused):
 		return CauseReshapeRefused
 	case errors.Is(err, reportclient.ErrIdentity):

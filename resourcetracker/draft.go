@@ -23,6 +23,8 @@ type draft struct {
 	// before and after are the allocations around a reshape; nil in any other pass.
 	before, after providertree.Allocations
 	renames       plugins.ClassRenames
+	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the same.
+	repeated bool
 	// shape is the version that the tree has afterwards; 0: the driver does not number its shapes.
 	shape int
 	// What people should know: what the driver may not take away and may not make, what provider.yaml may not set or has no provider for,
@@ -41,7 +43,7 @@ const stepDriver = "asking the driver for the provider tree"
 
 // compute works out what Placement should say of a node: with allocations, if that takes a reshape and one is allowed.
 func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeState, mayReshape bool) (draft, error) {
-	d := draft{node: node}
+	d := draft{node: node, repeated: state.reshaped == t.configured.Load()+1}
 	err := t.observe(ctx, StepRead, node.Name, func(ctx context.Context) (err error) {
 		d.known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
 		return err
@@ -62,6 +64,9 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 		return d, err
 	}
 	if d, err = t.merge(ctx, state, d); err != nil {
+		return d, err
+	}
+	if err := t.checkReturned(d); err != nil {
 		return d, err
 	}
 	if d.before != nil {

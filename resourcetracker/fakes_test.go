@@ -135,6 +135,7 @@ type fakePlacement struct {
 	refused     bool                        // and the client has seen that
 	outcome     reportclient.ReshapeOutcome // of a comparison; "": what is so
 	compareErr  error
+	progress    chan struct{} // Apply stops after its first operation until it is closed
 }
 
 func (p *fakePlacement) set(change func(*fakePlacement)) {
@@ -192,7 +193,13 @@ func (p *fakePlacement) Apply(ctx context.Context, _ string, plan reportclient.P
 		p.applyErr = p.applyErr[1:]
 		return err
 	}
-	for _, op := range plan.Operations {
+	for i, op := range plan.Operations {
+		if i > 0 && plan.Progress != nil {
+			plan.Progress(i)
+		}
+		if i > 0 && p.progress != nil {
+			<-p.progress
+		}
 		p.writes++
 		if p.failAfter > 0 && p.writes == p.failAfter {
 			if p.failLate {

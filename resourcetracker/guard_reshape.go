@@ -44,8 +44,22 @@ type reshapeGuard struct {
 	offenders []plugins.Offender
 }
 
+// What can be done about a reshape that is refused, by what is wrong with it.
+const (
+	fixDriver = "this is a defect of the driver: install its former version, and report it to its author with this list"
+	makeRoom  = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
+	fitUnits  = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, which an allocation of this size keeps there"
+	fixPlaces = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
+		"install its former version, and report it to its author"
+)
+
 func (g *reshapeGuard) blame(consumer, provider, class, format string, args ...any) {
-	g.offenders = append(g.offenders, plugins.Offender{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...)})
+	g.object(fixDriver, consumer, provider, class, format, args...)
+}
+
+// object notes a violation with what can be done about it.
+func (g *reshapeGuard) object(remedy, consumer, provider, class, format string, args ...any) {
+	g.offenders = append(g.offenders, plugins.Offender{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held allocations before is
@@ -170,16 +184,16 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources map[stri
 		i := inv.Normalize()
 		switch {
 		case !g.desired.Exists(provider):
-			g.blame(consumer, provider, class, "it would still hold %d, and the provider (%s) would be gone", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, and the provider (%s) would be gone", n, g.name(provider))
 		case !found:
-			g.blame(consumer, provider, class, "it would hold %d, and %s would have no inventory of it", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class, "it would hold %d, and %s would have no inventory of it", n, g.name(provider))
 		case !changed:
 		case n < i.MinUnit:
-			g.blame(consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
 		case n > i.MaxUnit:
-			g.blame(consumer, provider, class, "it would hold %d, more than the max_unit %d of %s", n, i.MaxUnit, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s", n, i.MaxUnit, g.name(provider))
 		case n%i.StepSize != 0:
-			g.blame(consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s", n, i.StepSize, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s", n, i.StepSize, g.name(provider))
 		}
 	}
 }
@@ -239,7 +253,7 @@ func (g *reshapeGuard) checkCapacity() {
 			i, used := inv.Normalize(), is[provider][class]
 			capacity := float64(i.Total-i.Reserved) * i.AllocationRatio
 			if float64(used) > capacity && used > was[provider][class] {
-				g.blame("", provider, class, "%d would be allocated on %s, and its capacity is %.0f", used, g.name(provider), math.Floor(capacity))
+				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, and its capacity is %.0f", used, g.name(provider), math.Floor(capacity))
 			}
 		}
 	}

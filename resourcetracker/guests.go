@@ -175,11 +175,14 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 		return nil, err
 	}
 	defer t.end()
-	nodes, err := t.availableNodes(ctx)
+	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]NodeGuests, 0, len(nodes))
+	out := make([]NodeGuests, 0, len(nodes)+len(held))
+	for _, e := range held {
+		out = append(out, NodeGuests{Node: e.Node, Err: e})
+	}
 	for _, node := range nodes {
 		g := NodeGuests{Node: node}
 		g.Guests, g.Err = t.guestsOf(ctx, lister, node)

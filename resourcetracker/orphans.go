@@ -34,13 +34,16 @@ type orphans struct {
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the records, and for each orphan, every five
 // minutes, a call of the driver and, if it says that the node is gone, what [orphan.Examine] costs.
-func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node) {
+func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
 	if t.config.Records == nil {
 		return
 	}
-	named := make([]string, 0, len(nodes))
+	named := make([]string, 0, len(nodes)+len(held))
 	for _, n := range nodes {
 		named = append(named, n.UUID)
+	}
+	for _, e := range held {
+		named = append(named, e.Node.UUID)
 	}
 	slices.Sort(named)
 	same := slices.Equal(named, t.orphans.named)

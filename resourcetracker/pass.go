@@ -37,7 +37,7 @@ func (e *passError) Unwrap() error { return e.err }
 // identify checks the nodes that a driver names and gives the host's identity to the one without a uuid.
 func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 	if len(nodes) == 0 {
-		return nil, &passError{step: "asking the driver for its nodes", err: errors.New("it has none; a driver that cannot tell yet must say that it is not ready")}
+		return nil, errors.New("it has none; a driver that cannot tell yet must say that it is not ready")
 	}
 	names, uuids := map[string]bool{}, map[string]bool{}
 	out := make([]plugins.Node, 0, len(nodes))
@@ -53,14 +53,9 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 			err = fmt.Errorf("node %q (%s) is named twice, or two nodes have one uuid; a driver with several nodes must give each its own", n.Name, uuid)
 		}
 		if err != nil {
-			return nil, &passError{step: "asking the driver for its nodes", err: err}
+			return nil, err
 		}
 		n.UUID = uuid
-		if t.config.Claim != nil {
-			if err := t.config.Claim(n); err != nil {
-				return nil, &passError{step: "asking the driver for its nodes", err: err}
-			}
-		}
 		names[n.Name], uuids[uuid] = true, true
 		out = append(out, n)
 	}
@@ -85,6 +80,9 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 		var done []reportclient.Operation
 		done, err = t.passOnce(ctx, node, state)
 		t.noteWrites(state, done)
+		if err == nil || len(done) > 0 {
+			t.noteFlaps(state, done)
+		}
 		t.count(EventWrite, node.Name, len(done))
 		if errors.Is(err, reportclient.ErrConflict) {
 			t.count(EventConflict, node.Name, 1)
@@ -143,12 +141,19 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	if err := t.intend(state, d, plan); err != nil {
 		return nil, err
 	}
+	plan.Progress = func(done int) { t.noteWriting(state, done, len(plan.Operations)) }
+	t.noteWriting(state, 0, len(plan.Operations))
 	err = t.observe(ctx, StepApply, node.Name, func(ctx context.Context) error { return t.config.Placement.Apply(ctx, node.UUID, plan) })
+	t.noteWriting(state, 0, 0)
 	if err != nil {
 		if errors.Is(err, reportclient.ErrInventoryInUse) || errors.Is(err, reportclient.ErrProviderInUse) {
 			state.used = nil
 		}
 		return written(plan, err), refusedBy(err)
+	}
+	state.reshaped = 0
+	if d.before != nil {
+		state.reshaped = t.configured.Load() + 1
 	}
 	return plan.Operations, t.remember(state, d)
 }

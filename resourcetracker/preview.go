@@ -82,11 +82,14 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 		return nil, err
 	}
 	defer t.end()
-	nodes, err := t.availableNodes(ctx)
+	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]NodePlan, 0, len(nodes))
+	out := make([]NodePlan, 0, len(nodes)+len(held))
+	for _, e := range held {
+		out = append(out, NodePlan{Node: e.Node.Name, UUID: e.Node.UUID, Err: e})
+	}
 	for _, node := range nodes {
 		p := NodePlan{Node: node.Name, UUID: node.UUID}
 		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)

@@ -26,6 +26,17 @@ func (e *lateReshape) Error() string {
 }
 func (e *lateReshape) Unwrap() error { return e.needed }
 
+// repeatedReshape is a driver's wish for a reshape right after it was made.
+type repeatedReshape struct {
+	needed error
+}
+
+func (e *repeatedReshape) Error() string {
+	return "the driver asks for a reshape again, right after its reshape was made; this is a defect of the driver, which a restart of the agent does not help; " +
+		"nothing was written: " + e.needed.Error()
+}
+func (e *repeatedReshape) Unwrap() error { return e.needed }
+
 // reshape is what follows when a driver says that inventory in use must move: all allocations are gathered, the driver is
 // asked again with copies of them and of the tree (whatever it did to the first copy is gone).
 //
@@ -33,7 +44,10 @@ func (e *lateReshape) Unwrap() error { return e.needed }
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Resource Tracker _update()".
 func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bool) (draft, error) {
-	if !allowed {
+	switch {
+	case !allowed && d.repeated:
+		return d, &passError{step: stepDriver, err: &repeatedReshape{needed}}
+	case !allowed:
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
 	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).AnErr("reason", needed).
@@ -70,7 +84,7 @@ func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return d, &ReshapeError{
 			Problem: "the driver was given all allocations, and says again that it needs a reshape", Err: err,
-			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
+			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
 		return d, cannotMove(failed, err).of(d.before, d.base)
@@ -119,8 +133,7 @@ func (d draft) check() error {
 	}
 	refused := &ReshapeError{
 		Problem: "the driver's reshape does not pass the agent's checks", Offenders: offenders,
-		Remedy: "where there is no room, make room: migrate or delete guests, or raise the inventory or its allocation_ratio; everything " +
-			"else is a defect of the driver: go back to its former version, and tell its author. `compute-agent plan --reshape` shows what it wants",
+		Remedy: "`compute-agent plan --reshape` shows what the driver wants. Until it is solved, its former version or configuration works as before",
 	}
 	return refused.of(nil, d.base) // its offenders say the amounts themselves
 }
@@ -129,11 +142,11 @@ func (d draft) check() error {
 func asOffenders(err error) []plugins.Offender {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the outermost one only
 	if !ok {
-		return []plugins.Offender{{Problem: err.Error()}}
+		return []plugins.Offender{{Problem: err.Error(), Remedy: fixDriver}}
 	}
 	var out []plugins.Offender
 	for _, e := range joined.Unwrap() {
-		out = append(out, plugins.Offender{Problem: e.Error()})
+		out = append(out, plugins.Offender{Problem: e.Error(), Remedy: fixDriver})
 	}
 	return out
 }
@@ -144,7 +157,7 @@ func (t *Tracker) announce(d draft, plan reportclient.Plan) {
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.shape})
+		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.shape, Renames: d.renames})
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {

@@ -35,18 +35,16 @@ type CapabilityReporter interface {
 // Placement's database was put back from a copy, and after a reshape was undone. The lower is right then, also if it is 0: a step
 // that has been made already changes nothing. The trait comes before the reshape (a write after it would keep it from being undone), so
 // the tree is believed alone only at the first contact, see recordOf.
+//
+// Errors: an [*OlderDriverError] if the driver has a lower version than the tree, or none.
 func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error) {
-	shaper, ok := t.config.Driver.(Shaper)
-	if !ok {
-		return 0, 0, nil
+	if shaper, ok := t.config.Driver.(Shaper); ok {
+		to, err = shaper.ShapeVersion(ctx)
+		if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
+			return 0, 0, &passError{step: "asking the driver for the version of its shape", err: err}
+		}
 	}
-	to, err = shaper.ShapeVersion(ctx)
-	switch {
-	case errors.Is(err, plugins.ErrUnsupported):
-		return 0, 0, nil
-	case err != nil:
-		return 0, 0, &passError{step: "asking the driver for the version of its shape", err: err}
-	case unborn(d.known, d.node.UUID):
+	if unborn(d.known, d.node.UUID) {
 		return to, to, nil
 	}
 	from = d.record.Shape
@@ -57,10 +55,7 @@ func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error)
 		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
-		return from, to, &ReshapeError{
-			Problem: fmt.Sprintf("the provider tree has shape %d, and this driver knows shapes up to %d: it is older than the one that made the tree", from, to),
-			Remedy:  "go forward to the driver that made the tree; or, to stay with this one, have that one start once more, and take its reshape back (`compute-agent reshape history`, `compute-agent reshape undo ID`)",
-		}
+		return from, to, t.older(d, from, to)
 	}
 	return from, to, nil
 }
@@ -168,7 +163,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return out, &ReshapeError{
 			Problem: fmt.Sprintf("the driver was given all allocations for the step from shape %d to %d, and says that it needs a reshape", from, from+1), Err: err,
-			Remedy: "this is a defect of the driver: go back to its former version, and tell its author",
+			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
 		refused := cannotMove(failed, err).of(allocations, tree)

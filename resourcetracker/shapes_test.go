@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,7 +200,9 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 	})
 }
 
-func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
+// TestADriverThatIsOlderThanTheTreeIsHeld: one with a lower layout version, or without any. The agent stays up and writes nothing for the
+// node. A reshape that is taken back lets the older driver go on.
+func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
@@ -207,15 +211,19 @@ func TestADriverThatIsOlderThanTheTreeIsRefused(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		must(s, s.end())
-		s.driver.shape = 2
 		writes := s.writes()
-		old := start(t, func(n *scene) {
-			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
-		})
-		err := <-old.ended
-		var fatal *resourcetracker.FatalError
-		if !errors.As(err, &fatal) || !fatal.Protects || s.writes() != writes {
-			t.Fatalf("the start ended with %v, after %d writes", err, s.writes()-writes)
+		for shape, text := range map[int]string{2: "has layout version 4, and this driver makes layout version 2", 0: "has layout version 4, and this driver has no layout version"} {
+			s.driver.shape = shape
+			old := start(t, func(n *scene) {
+				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+			})
+			<-old.tracker.Ready()
+			time.Sleep(time.Hour)
+			n := old.tracker.Status().Nodes[0]
+			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || !strings.Contains(n.Remedy, "reshape undo 1") || s.writes() != writes {
+				t.Errorf("a driver of version %d: %+v, %d writes", shape, n, s.writes()-writes)
+			}
+			must(s, old.end())
 		}
 
 		// The newer one takes its reshape back, and then the older one starts.

@@ -45,6 +45,8 @@ type Status struct {
 	Cause  Cause        `json:"cause,omitempty"`
 	Remedy string       `json:"remedy,omitempty"`
 	Nodes  []NodeStatus `json:"nodes"`
+	// Contested are the nodes that the driver names and has not: another driver has them, or names them too.
+	Contested []Contested `json:"contested,omitempty"`
 }
 
 // NodeStatus is one compute node.
@@ -83,10 +85,22 @@ type NodeStatus struct {
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Retiring is what the machine no longer has and guests still use: it stays until they are gone, closed for new ones.
 	Retiring []string `json:"retiring,omitempty"`
+	// Flapping is what the driver reports otherwise at every pass, with the last values.
+	Flapping []string `json:"flapping,omitempty"`
+	// Writing is how far the pass under way has come that writes to Placement; nil: none does.
+	Writing *Writing `json:"writing,omitempty"`
 	// Drift is what the last pass found changed in Placement that this agent had written.
 	Drift []string `json:"drift,omitempty"`
 	// Orphaned is set for a node that was reported before and that the driver no longer names: why it is still there.
 	Orphaned string `json:"orphaned,omitempty"`
+}
+
+// Writing is a pass that is writing to Placement.
+type Writing struct {
+	// Done and Operations count the writes of the pass, those that were refused among those that are done.
+	Done       int       `json:"done"`
+	Operations int       `json:"operations"`
+	Since      time.Time `json:"since"`
 }
 
 // nodeState is a node's status and what its passes remember. But for the status, only the turn under way touches it.
@@ -103,6 +117,10 @@ type nodeState struct {
 	// it, or that there is nothing to have.
 	adopted      *ownership.Adopted
 	adoptedSaved bool
+	// flaps are the items that the last passes wrote.
+	flaps flaps
+	// reshaped is 0 unless the last pass that succeeded made a reshape; then it is one more than the tracker's configured was.
+	reshaped int64
 	// used is how much was allocated of what retires.
 	used map[string]used
 	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys. Guarded by the tracker's mu.
@@ -120,15 +138,19 @@ func (t *Tracker) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.status
-	s.Nodes = []NodeStatus{}
+	s.Nodes, s.Contested = []NodeStatus{}, slices.Clone(s.Contested)
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
 		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)
 		if t.config.Disabled != nil && n.State != Orphaned { // as it is now, told to Placement or not
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
-		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift} {
+		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift, &n.Flapping} {
 			*list = slices.Clone(*list)
+		}
+		if n.Writing != nil {
+			writing := *n.Writing
+			n.Writing = &writing
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
@@ -150,11 +172,18 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
 	if s == nil || s.UUID != node.UUID {
-		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached && !t.config.Running}
+		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached && !t.config.Running, flaps: flaps{}}
 		t.nodes[node.Name] = s
 	}
 	s.UUID = node.UUID
 	return s
+}
+
+// noteContested keeps the nodes that the driver names and does not get.
+func (t *Tracker) noteContested(held []*ClaimedError) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.status.Contested = contested(held)
 }
 
 // noteTurn keeps the outcome of a turn. Nodes that the driver does not name any more leave the status (and nothing else).
@@ -183,6 +212,9 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	maps.DeleteFunc(t.nodes, func(name string, s *nodeState) bool {
 		return s.Orphaned == "" && !slices.ContainsFunc(nodes, func(n plugins.Node) bool { return n.Name == name })
 	})
+	if len(t.status.Contested) > 0 {
+		t.status.State = Degraded
+	}
 	for _, n := range t.nodes {
 		if n.Held {
 			t.status.State = Degraded
@@ -243,6 +275,28 @@ func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
 	for _, op := range t.accepted(done) {
 		n.Changes = append(n.Changes, op.String())
 		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg("Placement was told: " + op.String() + ".")
+	}
+}
+
+// noteFlaps keeps what the driver reports otherwise at every pass.
+func (t *Tracker) noteFlaps(n *nodeState, done []reportclient.Operation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.flaps.observe(done)
+	n.Flapping = n.flaps.lines()
+}
+
+// noteWriting keeps how far the writes of a pass have come; no operations: it has ended.
+func (t *Tracker) noteWriting(n *nodeState, done, operations int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case operations == 0:
+		n.Writing = nil
+	case n.Writing == nil:
+		n.Writing = &Writing{Operations: operations, Since: time.Now()}
+	default:
+		n.Writing.Done = done
 	}
 }
 
@@ -348,7 +402,14 @@ func causeOf(err error) string {
 func remedy(err error) string {
 	var refused *ReshapeError
 	var stranger *identity.Error
+	var older *OlderDriverError
+	var again *repeatedReshape
 	switch {
+	case errors.As(err, &older):
+		return older.Remedy()
+	case errors.As(err, &again):
+		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is and ask for nothing. The version of the driver of before " +
+			"works, unless it is older than the tree"
 	case errors.As(err, &refused):
 		return refused.Remedies()
 	case errors.As(err, &stranger):

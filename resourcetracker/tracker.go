@@ -53,9 +53,10 @@ type Config struct {
 	Placement Placement
 	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to which the driver gives none.
 	Identity string
-	// Claim is asked for each node before it is touched; its error refuses the node. Nil allows every node. Two drivers
-	// that report one node would undo each other's inventory at every pass.
-	Claim func(node plugins.Node) error
+	// Claim is asked for the nodes before any is touched, whenever the driver has named them or has failed to (err). It returns, by
+	// uuid, those that the driver does not get: two drivers that report one node would undo each other's inventory at every
+	// pass. Nil allows every node.
+	Claim func(ctx context.Context, nodes []plugins.Node, err error) map[string]*ClaimedError
 	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it is no orphan of this one. Nil:
 	// none does.
 	Elsewhere func(root string) bool
@@ -113,9 +114,11 @@ type Tracker struct {
 	changes chan string   // the same, from the driver: they do not cut a back-off short that is about Placement
 	ready   chan struct{} // closed after the first turn
 	running atomic.Bool
-	overdue atomic.Int64 // when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
-	beat    atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
-	start   time.Time
+	// configured counts how often the driver got a configuration since the start, or another process.
+	configured atomic.Int64
+	overdue    atomic.Int64 // when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
+	beat       atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
+	start      time.Time
 
 	turn chan struct{} // holds a value during a turn or a dry run
 
@@ -177,6 +180,13 @@ func (t *Tracker) currentTimings() Timings {
 // Refresh asks for a pass now, whatever went wrong before: a person wants it. Any number of requests before it begins make
 // one pass.
 func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
+
+// Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps another process: it may report another
+// tree now.
+func (t *Tracker) Reconfigured(reason string) {
+	t.configured.Add(1)
+	t.Refresh(reason)
+}
 
 // Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that is about Placement, which
 // the driver knows nothing of; others it cuts short, to the shortest one.
@@ -351,17 +361,18 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 	defer t.end()
 	t.overdue.Store(int64(time.Since(t.start) + t.turnDeadline()))
 	defer t.overdue.Store(0)
-	nodes, err := t.availableNodes(ctx)
+	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteTurn(err, nil)
 		t.tellDisabledOfAll(ctx)
 		return err
 	}
+	t.noteContested(held)
 	t.meet(nodes)
 	if requested { // a person may have just removed one, or told the driver that it is gone
 		t.orphans.looked = time.Time{}
 	}
-	t.lookForOrphans(ctx, nodes)
+	t.lookForOrphans(ctx, nodes, held)
 	enabling := t.takeEnabling()
 	var errs []error
 	for _, node := range nodes {
@@ -398,7 +409,19 @@ func (t *Tracker) begin(ctx context.Context) error {
 
 func (t *Tracker) end() { <-t.turn }
 
-func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
+// Named asks the driver for its nodes, whether it has them or not.
+func (t *Tracker) Named(ctx context.Context) ([]plugins.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+	defer cancel()
+	nodes, err := t.config.Driver.AvailableNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.identify(nodes)
+}
+
+// availableNodes returns the nodes that the driver names and has, and those that it names and has not.
+func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, []*ClaimedError, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	nodes, err := t.config.Driver.AvailableNodes(ctx)
@@ -408,8 +431,12 @@ func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, error) {
 	t.mu.Lock()
 	t.nameless = err != nil
 	t.mu.Unlock()
-	if err != nil {
-		return nil, &passError{step: "asking the driver for its nodes", err: err}
+	if err == nil {
+		nodes, err = t.identify(nodes)
 	}
-	return t.identify(nodes)
+	granted, held := t.claim(ctx, nodes, err)
+	if err != nil {
+		return nil, nil, &passError{step: "asking the driver for its nodes", err: err}
+	}
+	return granted, held, nil
 }

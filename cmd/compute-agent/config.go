@@ -32,7 +32,8 @@ func newConfigCheck() *cobra.Command {
 			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
 			"and keys that are not there. The exit code is 78 if\n" +
 			"something is wrong, and 1 if a file is not there or cannot be read.\n" +
-			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, and ended again. That the configuration\n" +
+			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it and to name its nodes, and ended again. A node\n" +
+			"that two drivers name, or that belongs to another driver, is a mistake of the configuration. That the configuration\n" +
 			"fits to the machine is seen by `compute-agent plan --reshape`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -76,6 +77,9 @@ func newConfigCheck() *cobra.Command {
 			for _, d := range drivers {
 				if err == nil && d.Unchecked != "" {
 					_, err = fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, "."))
+				}
+				if err == nil && d.NodesUnknown != "" && len(drivers) > 1 {
+					_, err = fmt.Fprintf(out, "Not checked is whether another driver has the nodes of the driver %s, which does not name them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, "."))
 				}
 			}
 			if err == nil {

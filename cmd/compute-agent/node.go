@@ -16,15 +16,16 @@ import (
 )
 
 func newNode() *cobra.Command {
-	return group("node", "List the compute nodes of this agent, or remove one that is gone", newNodeList(), newNodeRemove())
+	return group("node", "List the compute nodes of this agent, give one to a driver, or remove one that is gone", newNodeList(), newNodeGive(), newNodeRemove())
 }
 
 func newNodeList() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the compute nodes that this agent reports, or has reported", Args: cobra.NoArgs,
-		Long: "List the compute nodes that this agent reports, or has reported. A node that no driver names any more is orphaned: what Placement\n" +
-			"says of it stays until somebody who knows says that it is gone for good, the driver or `compute-agent node remove`.\n" +
+		Long: "List the compute nodes that this agent reports, or has reported, and the driver that each belongs to. A node that no driver names any\n" +
+			"more is orphaned: what Placement says of it stays until somebody who knows says that it is gone for good, the driver or\n" +
+			"`compute-agent node remove`. A node that is held is named by a driver that it does not belong to, see `compute-agent node give`.\n" +
 			"Where no agent runs, the states are unknown.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -46,6 +47,73 @@ func newNodeList() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	return cmd
+}
+
+func newNodeGive() *cobra.Command {
+	var opts options
+	var ok consent
+	var to string
+	cmd := &cobra.Command{
+		Use: "give NAME|UUID --to DRIVER", Short: "Make a node belong to another driver", Args: cobra.ExactArgs(1),
+		Long: "Make a node belong to another driver. The driver that first reported a node keeps it: another one that names the node too is held (the\n" +
+			"condition node-claimed-twice), also when the first one is down or is no longer configured. From the next pass on the node is what\n" +
+			"the new driver reports. What only the former one reported is removed; what is allocated of it stays, closed for new guests, until it\n" +
+			"is free. Whatever stands against that is listed, nothing is changed, and the exit code is 3. Works with a running agent and without.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return &exitError{exitUsage, errors.New("--to DRIVER says which driver is to have the node")}
+			}
+			cfg, err := opts.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+			defer cancel()
+			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
+			out, err := giveNode(ctx, cfg, log, control.GiveRequest{Node: args[0], To: to, DryRun: true})
+			if err != nil {
+				return err
+			}
+			show := func() error { return printed(cmd, &opts, out, render.Gift) }
+			if len(out.Objections) == 0 && !ok.dryRun {
+				if !ok.yes && !opts.json() {
+					if err := show(); err != nil {
+						return err
+					}
+				}
+				do, err := ok.given(cmd)
+				if err != nil {
+					return err
+				}
+				if do {
+					if out, err = giveNode(ctx, cfg, log, control.GiveRequest{Node: out.UUID, To: to}); err != nil {
+						return err
+					}
+				}
+			}
+			if err := show(); err != nil {
+				return err
+			}
+			if len(out.Objections) > 0 {
+				return &exitError{code: exitProtect}
+			}
+			return nil
+		},
+	}
+	opts.addConfigFlags(cmd)
+	opts.addOutputFlag(cmd)
+	ok.addFlags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "`DRIVER` that is to have the node")
+	return cmd
+}
+
+// giveNode has the running agent do it, or does it itself.
+func giveNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
+	out, err := control.NewClient(cfg.Agent.ControlSocket()).GiveNode(ctx, r)
+	if errors.Is(err, control.ErrNotRunning) {
+		return agent.GiveNodeOffline(cfg, log, r)
+	}
+	return out, err
 }
 
 func newNodeRemove() *cobra.Command {

@@ -444,7 +444,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	bundled(t, file, occupied())
 	code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
-	if code != exitProtect || !strings.Contains(stdout, "is reported by another driver already") {
+	if code != exitProtect || !strings.Contains(stdout, "is named by the drivers fake and other") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if got := shapeOf(t, file, bundled); got != "old" {

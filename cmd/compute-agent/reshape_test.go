@@ -250,7 +250,7 @@ func TestRefusedReshape(t *testing.T) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stderr)
 		}
 	}
-	for _, twice := range []string{"00000000003, VGPU: it holds 3", "tell its author"} { // in the log, and for who started it
+	for _, twice := range []string{"00000000003, VGPU: it holds 3", "report it to its author"} { // in the log, and for who started it
 		if n := strings.Count(stderr, twice); n != 2 {
 			t.Errorf("%q is said %d times:\n%s", twice, n, stderr)
 		}

@@ -107,6 +107,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	a.metrics.Watch(a.measured)
+	a.claims.recorded = a.recordedOwners
 	return a, nil
 }
 

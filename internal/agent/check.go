@@ -3,10 +3,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // ScratchDir makes a directory for the sockets of drivers that run for a moment only. The caller removes it. Paths of sockets are short: where
@@ -35,10 +40,20 @@ type DriverCheck struct {
 	Problems []string `json:"problems,omitempty"`
 	// Unchecked is why the driver could not be asked, "" if it was.
 	Unchecked string `json:"unchecked,omitempty"`
+	// Nodes are those that the driver names, NodesUnknown is why it could not tell.
+	Nodes        []CheckedNode `json:"nodes,omitempty"`
+	NodesUnknown string        `json:"nodes_unknown,omitempty"`
 }
 
-// CheckDrivers has each enabled driver read its configuration: a process of it is started, configured and ended, with directories of its own, so
-// that it may be done beside an agent that runs. Nothing is written but to those.
+// CheckedNode is a node that a driver names.
+type CheckedNode struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid,omitempty"`
+}
+
+// CheckDrivers has each enabled driver read its configuration and name its nodes: a process of it is started, configured, asked and ended,
+// with directories of its own, so that it may be done beside an agent that runs. Nothing is written but to those. That a driver names a node
+// of another one is a problem of it.
 func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck, err error) {
 	checks = []DriverCheck{}
 	names := cfg.EnabledDrivers()
@@ -55,7 +70,8 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // what is closed has no time limit
-	a := &Agent{}
+	a := &Agent{opts: Options{Config: cfg}, records: ownership.Open(cfg.Agent.StateDir), log: zerolog.Nop()}
+	a.claims.recorded = a.recordedOwners
 	for _, name := range names {
 		spec, err := a.spec(cfg, name)
 		if err != nil {
@@ -66,7 +82,32 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		}
 		checks = append(checks, checkDriver(ctx, cfg, h, spec))
 	}
+	a.checkNodes(checks)
 	return checks, nil
+}
+
+// checkNodes finds the nodes that a driver names and that are another one's, or that another one names too.
+func (a *Agent) checkNodes(checks []DriverCheck) {
+	// The host's own identity stands for the node without a uuid. Where it cannot be read the node is told by its name.
+	own, _ := resourcetracker.FindIdentity(a.opts.Config.Agent.StateDir, filepath.Dir(a.opts.Config.File()))
+	nodes := make([][]plugins.Node, len(checks))
+	for i, c := range checks {
+		for _, n := range c.Nodes {
+			node := plugins.Node{Name: n.Name, UUID: cmp.Or(n.UUID, own, "the host's own")}
+			if canonical, err := providertree.CanonicalUUID(node.UUID); err == nil {
+				node.UUID = canonical
+			}
+			nodes[i] = append(nodes[i], node)
+		}
+		a.claims.note(c.Driver, nodes[i], nil)
+	}
+	for i := range checks {
+		for _, node := range nodes[i] {
+			if claimed := a.claims.check(checks[i].Driver, node); claimed != nil {
+				checks[i].Problems = append(checks[i].Problems, fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Remedy()))
+			}
+		}
+	}
 }
 
 // checkDriver asks one.
@@ -74,7 +115,15 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 	check := DriverCheck{Driver: spec.Name}
 	plugin, err := h.Plugin(spec)
 	if err == nil {
-		err = plugin.Start(ctx)
+		if err = plugin.Start(ctx); err == nil {
+			nodes, err := plugin.AvailableNodes(ctx)
+			if err != nil {
+				check.NodesUnknown = err.Error()
+			}
+			for _, n := range nodes {
+				check.Nodes = append(check.Nodes, CheckedNode(n))
+			}
+		}
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Plugins.ShutdownTimeout+time.Second)
 		defer cancel()
 		defer func() { _ = plugin.Stop(ending) }() // one that does not end is killed

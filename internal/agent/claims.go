@@ -3,45 +3,277 @@
 package agent
 
 import (
-	"fmt"
+	"context"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
-// claims says which driver reports which node. The first to name a node has it.
+// claimPatience is how long a node that no driver has waits for the drivers that have not named their nodes yet. It is for the first
+// start only: then the order in which drivers answer must not matter.
+const claimPatience = 15 * time.Second
+
+// owned is a node that a driver has.
+type owned struct{ driver, name string }
+
+// claims says which driver has which node. A recorded driver keeps its node, whether it runs or not; a node that none is recorded for
+// goes to the only driver that names it, and to none if several do.
 type claims struct {
-	mu    sync.Mutex
-	owner map[string]string // uuid of the node -> driver
+	// recorded reads the owners, by the uuid of the node, from the state directory.
+	recorded func() map[string]owned
+	// dry: no agent runs, and nothing is granted.
+	dry bool
+
+	mu      sync.Mutex
+	owners  map[string]owned          // as recorded; nil: to be read
+	granted map[string]owned          // since the start, and perhaps not recorded yet
+	named   map[string][]plugins.Node // by driver, when it last named them
+	pending map[string]bool           // drivers that have not answered yet
+	moved   chan struct{}             // closed at the next change; nil: none waits
 }
 
-// claim gives a node to a driver, or says who has it.
-func (c *claims) claim(node plugins.Node, driver string) error {
+// expect says that drivers are about to be asked for their nodes.
+func (c *claims) expect(drivers ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if owner, taken := c.owner[node.UUID]; taken && owner != driver {
-		return fmt.Errorf("node %s (%s) is reported by another driver already, %s: they would undo each other's inventory at every pass; "+
-			"one of them must go from the configuration, or have a node of its own", node.Name, node.UUID, owner)
+	if c.pending == nil {
+		c.pending = map[string]bool{}
 	}
-	if c.owner == nil {
-		c.owner = map[string]string{}
+	for _, d := range drivers {
+		c.pending[d] = true
 	}
-	c.owner[node.UUID] = driver
-	return nil
+}
+
+// note keeps which nodes a driver names, or that it could not tell.
+func (c *claims) note(driver string, nodes []plugins.Node, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		if c.named == nil {
+			c.named = map[string][]plugins.Node{}
+		}
+		c.named[driver] = slices.Clone(nodes)
+	}
+	delete(c.pending, driver)
+	c.changed()
+}
+
+// changed wakes those that wait. c.mu is held.
+func (c *claims) changed() {
+	if c.moved != nil {
+		close(c.moved)
+		c.moved = nil
+	}
+}
+
+// claim decides about the nodes that a driver has just named. It waits only if a node has no owner and another driver has not answered
+// yet since the start.
+func (c *claims) claim(ctx context.Context, driver string, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
+	c.note(driver, nodes, err)
+	if err != nil {
+		return nil
+	}
+	patience := time.NewTimer(claimPatience)
+	defer patience.Stop()
+	for late := false; ; {
+		c.mu.Lock()
+		held, undecided := map[string]*resourcetracker.ClaimedError{}, false
+		for _, node := range nodes {
+			e := c.judge(driver, node)
+			if e != nil {
+				held[node.UUID] = e
+			}
+			undecided = undecided || c.owner(driver, node) == ""
+		}
+		if late || !undecided || len(c.pending) == 0 {
+			c.grant(driver, nodes, held)
+			c.mu.Unlock()
+			return held
+		}
+		if c.moved == nil {
+			c.moved = make(chan struct{})
+		}
+		moved := c.moved
+		c.mu.Unlock()
+		select {
+		case <-moved:
+		case <-patience.C:
+			late = true
+		case <-ctx.Done():
+			late = true
+		}
+	}
+}
+
+// check decides about one node without granting it.
+func (c *claims) check(driver string, node plugins.Node) *resourcetracker.ClaimedError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judge(driver, node)
+}
+
+// judge says why a driver does not get a node; nil: it does. c.mu is held.
+func (c *claims) judge(driver string, node plugins.Node) *resourcetracker.ClaimedError {
+	owner, others := c.owner(driver, node), c.others(driver, node)
+	if owner == driver || owner == "" && len(others) == 0 {
+		return nil
+	}
+	return &resourcetracker.ClaimedError{Node: node, Driver: driver, Owner: owner, Others: others}
+}
+
+// owner is the driver that has a node, "" if none: by its uuid or else by its name, since Placement has each name once. c.mu is held.
+func (c *claims) owner(driver string, node plugins.Node) string {
+	if c.owners == nil && c.recorded != nil {
+		c.owners = c.recorded()
+	}
+	for _, known := range []map[string]owned{c.granted, c.owners} {
+		if o := known[node.UUID]; o.driver != "" {
+			return o.driver
+		}
+	}
+	var found []string
+	for _, known := range []map[string]owned{c.granted, c.owners} {
+		for _, o := range known {
+			if node.Name != "" && strings.EqualFold(o.name, node.Name) && o.driver != "" {
+				found = append(found, o.driver)
+			}
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return ""
+	case slices.Contains(found, driver):
+		return driver
+	}
+	return slices.Min(found)
+}
+
+// others are the other drivers that name a node. c.mu is held.
+func (c *claims) others(driver string, node plugins.Node) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(c.named)) {
+		same := func(n plugins.Node) bool { return n.UUID == node.UUID || strings.EqualFold(n.Name, node.Name) }
+		if name != driver && slices.ContainsFunc(c.named[name], same) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// grant keeps the nodes that are not held as the driver's. c.mu is held.
+func (c *claims) grant(driver string, nodes []plugins.Node, held map[string]*resourcetracker.ClaimedError) {
+	if c.dry {
+		return
+	}
+	if c.granted == nil {
+		c.granted = map[string]owned{}
+	}
+	for _, n := range nodes {
+		if held[n.UUID] == nil {
+			c.granted[n.UUID] = owned{driver: driver, name: n.Name}
+		}
+	}
+}
+
+// names returns a driver's node of that uuid or name, as it last named them. known: it has named its nodes.
+func (c *claims) names(driver, uuid, name string) (node plugins.Node, found, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	nodes, known := c.named[driver]
+	for _, n := range nodes {
+		if n.UUID == uuid || !found && strings.EqualFold(n.Name, name) {
+			node, found = n, true
+		}
+	}
+	return node, found, known
 }
 
 // elsewhere reports whether another driver has a node.
 func (c *claims) elsewhere(root, driver string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	owner, taken := c.owner[root]
-	return taken && owner != driver
+	owner := c.owner(driver, plugins.Node{UUID: root})
+	return owner != "" && owner != driver
 }
 
-// release takes all nodes from a driver that is no longer wanted.
+// give makes a node a driver's.
+func (c *claims) give(root, name, driver string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.granted == nil {
+		c.granted = map[string]owned{}
+	}
+	c.granted[root] = owned{driver: driver, name: name}
+}
+
+// forget drops a node that is gone from Placement: it is no driver's any more.
+func (c *claims) forget(root string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.granted, root)
+	c.owners = nil
+}
+
+// release ends what a driver says that is no longer wanted. The nodes that it has by the state directory stay its own.
 func (c *claims) release(driver string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.owner, func(_, owner string) bool { return owner == driver })
+	maps.DeleteFunc(c.granted, func(_ string, o owned) bool { return o.driver == driver })
+	delete(c.named, driver)
+	delete(c.pending, driver)
+	c.owners = nil
+	c.changed()
+}
+
+// recordedOwners are the drivers of the nodes that the state directory knows of: as an operator gave them, or else as they were reported
+// last, or else as they were about to be.
+func (a *Agent) recordedOwners() map[string]owned {
+	out := map[string]owned{}
+	list, err := a.records.List()
+	if err != nil {
+		a.log.Warn().Err(err).Msg("Not all records of nodes can be read.")
+	}
+	for _, r := range list {
+		out[r.Root] = owned{driver: r.Driver, name: r.Node}
+	}
+	r, err := a.identityRecord()
+	if err != nil {
+		a.log.Warn().Err(err).Msg("The record of the host's nodes cannot be read.")
+	}
+	for id, n := range r.Nodes {
+		if n.Driver != "" {
+			out[id] = owned{driver: n.Driver, name: n.Name}
+		}
+	}
+	for id, driver := range r.Given {
+		out[id] = owned{driver: driver, name: out[id].name}
+	}
+	return out
+}
+
+func (a *Agent) identityRecord() (identity.Record, error) {
+	self := a.self
+	if self == nil {
+		var err error
+		if self, err = identity.Open(a.opts.Config.Agent.StateDir); err != nil {
+			return identity.Record{}, err
+		}
+	}
+	r, _ := self.Record()
+	return r, nil
+}
+
+// forgetNode forgets a node that was removed from Placement.
+func (a *Agent) forgetNode(root string) error {
+	a.claims.forget(root)
+	if a.self == nil {
+		return nil
+	}
+	return a.self.ForgetNode(root)
 }

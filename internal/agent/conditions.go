@@ -148,11 +148,24 @@ func (b *findingList) driver(f facts, d control.Driver) {
 	default:
 		b.failure(subject, r.Cause, health.DriverFails, r.Error, r.Remedy)
 	}
-	if len(r.Nodes) == 0 && f.now.Sub(f.status.Started) >= f.old {
+	for _, c := range r.Contested {
+		b.claimed(c)
+	}
+	if len(r.Nodes)+len(r.Contested) == 0 && f.now.Sub(f.status.Started) >= f.old {
 		b.add(health.SyncOld, subject, "the driver has named no node since the agent was started")
 	}
 	for _, n := range r.Nodes {
 		b.node(f, n, down)
+	}
+}
+
+// claimed finds that the driver names a node that is not its own. If two are held, both say the same.
+func (b *findingList) claimed(c resourcetracker.Contested) {
+	subject := health.Node(c.Name)
+	if !slices.ContainsFunc(b.all, func(f health.Finding) bool {
+		return f.Code == health.NodeClaimedTwice && f.Subject == subject && f.Text == c.Error
+	}) {
+		b.add(health.NodeClaimedTwice, subject, c.Error).Remedy = c.Remedy
 	}
 }
 
@@ -257,7 +270,7 @@ func (b *findingList) node(f facts, n resourcetracker.NodeStatus, down bool) {
 		code health.Code
 		list []string
 	}{
-		{health.ProviderConfigIdle, n.Conflicts}, {health.InventoryRetiring, n.Retiring}, {health.DriftFound, n.Drift}, {health.ForeignKept, n.Kept},
+		{health.ProviderConfigIdle, n.Conflicts}, {health.InventoryRetiring, n.Retiring}, {health.DriftFound, n.Drift}, {health.ForeignKept, n.Kept}, {health.DriverFlaps, n.Flapping},
 	} {
 		if len(c.list) > 0 {
 			b.add(c.code, subject, "", c.list...)
@@ -272,7 +285,7 @@ var codes = map[resourcetracker.Cause]health.Code{
 	resourcetracker.CauseIdentity: health.IdentityRefused, resourcetracker.CauseConflict: health.WriteConflict,
 	resourcetracker.CauseInUse: health.InventoryInUse, resourcetracker.CauseNotReady: health.DriverNotReady,
 	resourcetracker.CauseReshapeLate: health.ReshapeLate, resourcetracker.CauseReshapeRefused: health.ReshapeRefused,
-	resourcetracker.CauseState: health.StateNotWritable,
+	resourcetracker.CauseState: health.StateNotWritable, resourcetracker.CauseReshapeAgain: health.ReshapeAgain, resourcetracker.CauseDriverOlder: health.DriverOlder,
 }
 
 // ofAgent are those that are of all nodes alike: Placement's, and this host's.

@@ -129,6 +129,10 @@ func TestFindings(t *testing.T) {
 			n.LastSuccess = noon.Add(-10 * time.Minute)
 		},
 			[]string{"node cn1 sync-old: last at 2030-01-02T11:50:00Z"}},
+		"a node of another driver": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
+			c := resourcetracker.Contested{Name: "cn2", Error: "two name it", Remedy: "give it to one"}
+			d.Report.Contested = []resourcetracker.Contested{c, c} // each of two drivers that are held says so
+		}, []string{"node cn2 node-claimed-twice: two name it"}},
 		"no pass is made over an orphan": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
 			n.State, n.LastSuccess, n.Orphaned = resourcetracker.Orphaned, time.Time{}, "not named"
 		}, []string{"node cn1 node-orphaned: not named"}},
@@ -136,14 +140,15 @@ func TestFindings(t *testing.T) {
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
 			n.DisabledReason, n.Orphaned, n.Conflicts, n.Retiring = "new memory", "not named", []string{"c"}, []string{"r"}
-			n.Drift, n.Kept = []string{"d"}, []string{"k"}
-		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k"}},
+			n.Drift, n.Kept, n.Flapping = []string{"d"}, []string{"k"}, []string{"f"}
+		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f"}},
 	}
 	for cause, want := range map[resourcetracker.Cause]string{
 		resourcetracker.CauseUnavailable: "agent placement-unreachable", resourcetracker.CauseCredentials: "agent credentials-refused", resourcetracker.CauseTooOld: "agent placement-too-old",
 		resourcetracker.CauseUnexpected: "agent placement-unexpected", resourcetracker.CauseState: "agent state-directory-not-writable", resourcetracker.CauseIdentity: "node cn1 identity-refused",
 		resourcetracker.CauseConflict: "node cn1 write-conflict", resourcetracker.CauseInUse: "node cn1 inventory-in-use", resourcetracker.CauseNotReady: "node cn1 driver-not-ready",
 		resourcetracker.CauseReshapeLate: "node cn1 reshape-needs-restart", resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused", resourcetracker.CauseOther: "node cn1 pass-fails",
+		resourcetracker.CauseReshapeAgain: "node cn1 reshape-asked-again", resourcetracker.CauseDriverOlder: "node cn1 driver-older-than-tree",
 		"of a later version": "node cn1 pass-fails",
 	} {
 		cases["a pass fails: "+string(cause)] = struct {

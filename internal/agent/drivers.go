@@ -78,6 +78,7 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 	if len(a.cfg.EnabledDrivers()) == 0 {
 		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.cfg.File())
 	}
+	a.claims.expect(a.cfg.EnabledDrivers()...)
 	for _, name := range a.cfg.EnabledDrivers() {
 		spec, err := a.specToRun(a.cfg, name)
 		if err != nil {
@@ -139,7 +140,9 @@ func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
 func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	return resourcetracker.Config{
 		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
-		Claim:     func(node plugins.Node) error { return a.claim(node, d.name, startup) },
+		Claim: func(ctx context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
+			return a.claims.claim(ctx, d.name, nodes, err)
+		},
 		Elsewhere: func(root string) bool { return a.claims.elsewhere(root, d.name) },
 		Journal:   a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	}

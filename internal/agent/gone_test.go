@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
 )
 
@@ -154,7 +156,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	}
 }
 
-// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that has the node now takes the trait away.
+// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that is given the node takes the trait away.
 func TestReasonOfAFormerDriver(t *testing.T) {
 	h := newHouse(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
@@ -168,6 +170,13 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	mark = h.mark()
 	h.configure(h.node("renamed", "cn1", uuidA, ""))
 	h.reload <- syscall.SIGHUP
+	h.await(mark, `"node-claimed-twice"`)
+	client := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket())
+	gift, err := client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})
+	check(t, err)
+	if !gift.Given || gift.From != "fake" {
+		t.Fatalf("%+v", gift)
+	}
 	h.await(mark, "Placement was told", disabledTrait, `"driver":"renamed"`)
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())

@@ -55,18 +55,6 @@ func (a *Agent) identify() error {
 	return nil
 }
 
-// claim gives a node to a driver. At start-up, two drivers that report one node end the agent: which of them has it would be
-// chance.
-func (a *Agent) claim(node plugins.Node, driver string, startup bool) error {
-	err := a.claims.claim(node, driver)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil && startup && !a.ready {
-		return &resourcetracker.FatalError{Node: node.Name, Err: err, Protects: true}
-	}
-	return err
-}
-
 // machine is the hash of the machine's id, or "".
 func (a *Agent) machine() string {
 	id, err := identity.Machine(identity.MachineFile)
@@ -83,6 +71,7 @@ type admission struct {
 	state  *identity.State
 	driver string
 	guests plugins.GuestLister
+	forget func(root string) error
 
 	mu       sync.Mutex
 	admitted map[string]plugins.Node // by uuid
@@ -95,7 +84,7 @@ func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 		return a.placement
 	}
 	return &admission{
-		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, admitted: map[string]plugins.Node{},
+		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, forget: a.forgetNode, admitted: map[string]plugins.Node{},
 	}
 }
 
@@ -138,4 +127,4 @@ func (p *admission) Apply(ctx context.Context, root string, plan reportclient.Pl
 }
 
 // NodeRemoved implements [orphan.Witness].
-func (p *admission) NodeRemoved(root string) error { return p.state.ForgetNode(root) }
+func (p *admission) NodeRemoved(root string) error { return p.forget(root) }

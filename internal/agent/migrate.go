@@ -68,7 +68,7 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 		return out, err
 	}
 	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
-		m := migration{agent: a, opts: opts, out: &out, twice: map[string]error{}}
+		m := migration{agent: a, opts: opts, out: &out}
 		if err := m.look(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
@@ -136,7 +136,6 @@ type migration struct {
 	agent *Agent
 	opts  MigrateOptions
 	out   *control.Migration
-	twice map[string]error // by uuid: nodes that a second driver names
 }
 
 // look finds out, on a copy of the database, for which nodes something needs to move.
@@ -155,7 +154,6 @@ func (m *migration) look(ctx context.Context, file string) error {
 				m.out.Nodes = append(m.out.Nodes, looked(plan, unfinished))
 			}
 		}
-		m.refuseTwice()
 		return m.checkNames(ctx)
 	})
 }
@@ -175,16 +173,6 @@ func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
 		n.Operations = []reportclient.Operation{} // left to the agent
 	}
 	return n
-}
-
-// refuseTwice refuses nodes that two drivers name, as the start of the agent does: which of them has it would be chance.
-func (m *migration) refuseTwice() {
-	for i := range m.out.Nodes {
-		n := &m.out.Nodes[i]
-		if err := m.twice[n.UUID]; err != nil {
-			n.Outcome, n.Refused, n.Error, n.Operations = control.MigrationRefused, true, err.Error(), []reportclient.Operation{}
-		}
-	}
 }
 
 // checkNames refuses names that no driver names.
@@ -268,14 +256,6 @@ func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode)
 func (m *migration) tracker(d active, only ...string) *resourcetracker.Tracker {
 	cfg := m.agent.trackerConfig(&driver{name: d.name, plugin: d.plugin}, true)
 	cfg.Hold = false
-	claim := cfg.Claim
-	cfg.Claim = func(node plugins.Node) error {
-		err := claim(node)
-		if err != nil {
-			m.twice[node.UUID] = err
-		}
-		return err
-	}
 	if len(only) > 0 {
 		cfg.Driver = chosen{d.plugin, only}
 	}

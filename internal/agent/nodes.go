@@ -42,9 +42,11 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 	}
 	states := map[string]control.Node{}
 	silent := map[string]string{} // drivers that have not named their nodes yet, and why
+	var held []resourcetracker.Contested
 	for _, d := range a.active() {
 		status := d.tracker.Status()
-		if len(status.Nodes) == 0 {
+		held = append(held, status.Contested...)
+		if len(status.Nodes)+len(status.Contested) == 0 {
 			silent[d.name] = status.Error
 		}
 		for _, n := range status.Nodes {
@@ -69,6 +71,20 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 		}
 	}
 	out.Nodes = slices.AppendSeq(out.Nodes, maps.Values(states))
+	for _, c := range held {
+		i := slices.IndexFunc(out.Nodes, func(n control.Node) bool { return n.UUID == c.UUID })
+		if i < 0 {
+			out.Nodes = append(out.Nodes, control.Node{Name: c.Name, UUID: c.UUID, Driver: c.Owner, State: control.StateHeld, Error: c.Error})
+			continue
+		}
+		n := &out.Nodes[i]
+		if n.State == "" || n.State == control.StateOrphaned { // its owner does not report it
+			n.State = control.StateHeld
+		}
+		if n.Error == "" {
+			n.Error = c.Error
+		}
+	}
 	sortNodes(out.Nodes)
 	return out, nil
 }
@@ -81,11 +97,12 @@ func sortNodes(nodes []control.Node) {
 
 // recordedNodes are the nodes that the state directory knows of.
 func recordedNodes(self *identity.State, records *ownership.Store) (control.Nodes, error) {
-	byUUID := map[string]control.Node{}
+	byUUID, given := map[string]control.Node{}, map[string]string{}
 	if self != nil {
 		r, _ := self.Record()
+		given = r.Given
 		for id, n := range r.Nodes {
-			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: n.Driver, Since: n.Since}
+			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: r.Owner(id), Since: n.Since}
 		}
 	}
 	list, err := records.List()
@@ -97,6 +114,9 @@ func recordedNodes(self *identity.State, records *ownership.Store) (control.Node
 		n.UUID, n.Created = r.Root, r.Created
 		if n.Name == "" {
 			n.Name, n.Driver = r.Node, r.Driver
+			if driver := given[r.Root]; driver != "" {
+				n.Driver = driver
+			}
 		}
 		byUUID[r.Root] = n
 	}
@@ -128,6 +148,9 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	switch {
 	case node.State == "":
 		objections = append(objections, node.Error)
+	case node.State == control.StateHeld && node.Driver == "":
+		objections = append(objections, "several drivers name this node, so it is there; `compute-agent node give` says which of them has it")
+	case node.State == control.StateHeld: // its owner does not name it; the driver that does gets it as a new one
 	case node.State != control.StateOrphaned:
 		objections = append(objections, fmt.Sprintf("driver %s names this node, so it is there: it would be reported again at once", node.Driver))
 	}
@@ -204,10 +227,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	}
 	out.Removed = true
 	a.log.Info().Str("node", node.Name).Str("uuid", node.UUID).Int("providers", len(out.Providers)).Msg("The node was deleted from Placement.")
-	if a.self == nil {
-		return out, nil
-	}
-	return out, a.self.ForgetNode(node.UUID)
+	return out, a.forgetNode(node.UUID)
 }
 
 // RemoveNodeOffline removes a node where no agent runs. It has the state directory for itself meanwhile.

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -36,6 +37,7 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	if a.identity == "" {
 		a.identity = uuid.NewString() // a host that has none yet is new to Placement
 	}
+	a.claims.dry = true
 	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
 		return plan, err
 	}
@@ -57,6 +59,12 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 			return plan, err
 		}
 		plan.Nodes = append(plan.Nodes, nodes...)
+	}
+	for i := range plan.Nodes { // now that all drivers have named their nodes
+		n := &plan.Nodes[i]
+		if claimed := a.claims.check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" && claimed != nil {
+			refuseClaim(n, claimed)
+		}
 	}
 	return plan, nil
 }

@@ -84,6 +84,11 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 	cfg := a.cfg
 	known := maps.Clone(a.drivers)
 	a.mu.Unlock()
+	for _, name := range next.EnabledDrivers() {
+		if known[name] == nil {
+			a.claims.expect(name)
+		}
+	}
 	var all []*settling
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		d := known[name]
@@ -107,6 +112,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		}
 		a.troubles.configured(name, err)
 		if err != nil {
+			a.claims.release(name)
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
 		}
 	}
@@ -137,7 +143,7 @@ func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cf
 		a.track(ctx, group, d, false)
 		return
 	}
-	d.tracker.Refresh("the configuration was read again")
+	d.tracker.Reconfigured("the configuration was read again")
 }
 
 // disableDriver ends a driver that the configuration no longer wants. What it reported stays in Placement: its absence
@@ -156,6 +162,9 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 	d.tracker = nil
 	a.mu.Unlock()
 	a.claims.release(d.name)
+	for _, other := range a.active() { // a node that both named is one driver's now
+		other.tracker.Refresh("another driver was disabled")
+	}
 	if err := d.plugin.Reconfigure(ctx, host.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
 		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: the driver could not be ended.")
 		return

@@ -31,6 +31,7 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 		return err
 	}
 	defer func() { a.placement.CloseIdle() }() // f may have changed it
+	a.claims.dry = true
 	if len(cfg.EnabledDrivers()) == 0 {
 		return fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
 	}
@@ -79,6 +80,10 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 		})
 	}
 	starting.Wait()
+	for _, d := range a.active() { // all of them, before any is granted a node
+		nodes, err := d.tracker.Named(ctx)
+		a.claims.note(d.name, nodes, err)
+	}
 	return f(ctx, a)
 }
 

@@ -102,7 +102,7 @@ func summarize(drivers []control.Driver) (resourcetracker.State, string) {
 		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
 	}
 	state, nodes := resourcetracker.Reporting, 0
-	var troubles []string
+	var troubles, writing []string
 	for _, d := range drivers {
 		switch {
 		case d.Report.State == resourcetracker.Starting && state == resourcetracker.Reporting:
@@ -120,13 +120,20 @@ func summarize(drivers []control.Driver) (resourcetracker.State, string) {
 			if n.Error != "" {
 				troubles = append(troubles, "node "+n.Name+": "+n.Error)
 			}
+			if w := n.Writing; w != nil {
+				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done", n.Name, w.Done, w.Operations))
+			}
 		}
 	}
 	switch {
 	case len(troubles) > 0:
 		return state, "degraded: " + strings.Join(troubles, "; ")
+	case state == resourcetracker.Starting && len(writing) > 0:
+		return state, "starting: " + strings.Join(writing, "; ")
 	case state == resourcetracker.Starting:
 		return state, "starting: waiting for the first pass"
+	case len(writing) > 0:
+		return state, strings.Join(writing, "; ")
 	case nodes == 1:
 		return state, "reporting 1 node, all is well"
 	}
@@ -229,9 +236,12 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 			Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Warnings: unknownNames(p.Plan.Operations),
 		}
 		var refused *resourcetracker.ReshapeError
+		var claimed *resourcetracker.ClaimedError
 		switch {
 		case errors.As(p.Err, &refused):
 			refuse(&view, refused)
+		case errors.As(p.Err, &claimed):
+			refuseClaim(&view, claimed)
 		case p.Err != nil:
 			view.Error = p.Err.Error()
 		}
@@ -257,6 +267,12 @@ func unknownNames(ops []reportclient.Operation) []string {
 // refuse says of a node that its reshape is refused, and why.
 func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
 	n.Error, n.Remedy, n.Refused, n.Offenders, n.Objections = refused.Summary(), refused.Remedy, true, refused.List(), refused.Objections()
+}
+
+// refuseClaim says of a node that nothing is written for it on behalf of a driver, because another one has it.
+func refuseClaim(n *control.NodePlan, claimed *resourcetracker.ClaimedError) {
+	n.Operations, n.Reshape = []reportclient.Operation{}, nil
+	n.Error, n.Remedy, n.Refused = claimed.Error(), claimed.Remedy(), true
 }
 
 // cannotPlan stands for the nodes of a driver that could not even be asked.

@@ -84,6 +84,32 @@ type Node struct {
 // StateOrphaned is the state of a node that was reported and that no driver names any more.
 const StateOrphaned = "orphaned"
 
+// StateHeld is the state of a node that a driver names and has not: its owner does not name it, or it has none.
+const StateHeld = "held"
+
+// GiveRequest asks that a node belong to another driver from now on.
+type GiveRequest struct {
+	// Node is its name or its uuid, To the name of the driver.
+	Node   string
+	To     string
+	DryRun bool
+}
+
+// Gift is what became of a [GiveRequest].
+type Gift struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid"`
+	// From is the driver that had it, "" for none.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Objections are all that stands against it. Then nothing was written.
+	Objections []string `json:"objections,omitempty"`
+	// Given says that it was done, and not only looked at.
+	Given bool `json:"given"`
+	// Offline: no agent runs, so the drivers change places at its next start.
+	Offline bool `json:"offline,omitempty"`
+}
+
 // RemoveRequest asks that a node that is there no more be deleted from Placement.
 type RemoveRequest struct {
 	// Node is its name or its uuid.
@@ -148,6 +174,8 @@ type nodesAgent interface {
 	Nodes(ctx context.Context) (Nodes, error)
 	// RemoveNode deletes one that is there no more.
 	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
+	// GiveNode makes one another driver's.
+	GiveNode(ctx context.Context, r GiveRequest) (Gift, error)
 }
 
 // maxRequest bounds the body of a request.
@@ -175,6 +203,11 @@ func handleNodes(mux *http.ServeMux, agent nodesAgent) {
 		out, err := agent.RemoveNode(r.Context(), RemoveRequest{Node: r.PathValue("node"), DryRun: r.URL.Query().Get("dry_run") == "true"})
 		answer(w, out, err)
 	})
+	mux.HandleFunc("POST /v1/nodes/{node}/give", func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		out, err := agent.GiveNode(r.Context(), GiveRequest{Node: r.PathValue("node"), To: query.Get("to"), DryRun: query.Get("dry_run") == "true"})
+		answer(w, out, err)
+	})
 }
 
 // Disable has the agent keep anything new from its nodes.
@@ -193,6 +226,11 @@ func (c *Client) Nodes(ctx context.Context) (Nodes, error) { return get[Nodes](c
 // RemoveNode has the agent delete a node from Placement that is there no more.
 func (c *Client) RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error) {
 	return post[Removal](ctx, c, fmt.Sprintf("nodes/%s/remove?dry_run=%t", url.PathEscape(r.Node), r.DryRun), nil)
+}
+
+// GiveNode has the agent make a node another driver's.
+func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Gift, error) {
+	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t", url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
 }
 
 func post[T any](ctx context.Context, c *Client, what string, request any) (T, error) {

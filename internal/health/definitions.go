@@ -55,6 +55,10 @@ const (
 	ReshapeRefused       Code = "reshape-refused"
 	ReshapeHeld          Code = "reshape-held"
 	ReshapeLate          Code = "reshape-needs-restart"
+	ReshapeAgain         Code = "reshape-asked-again"
+	DriverOlder          Code = "driver-older-than-tree"
+	DriverFlaps          Code = "driver-flaps"
+	NodeClaimedTwice     Code = "node-claimed-twice"
 	WriteConflict        Code = "write-conflict"
 	InventoryInUse       Code = "inventory-in-use"
 	PassFails            Code = "pass-fails"
@@ -240,6 +244,26 @@ var definitions = []Definition{
 		Code: ReshapeLate, Severity: Warning, Title: "the driver needs a reshape, which takes place when the agent starts",
 		Meaning: stale,
 		Remedy:  "systemctl restart compute-agent; `compute-agent plan --reshape` shows before what moves where",
+	},
+	{
+		Code: ReshapeAgain, Severity: Critical, Title: "the driver asks for a reshape again, right after it was made",
+		Meaning: "The reshape is complete, and guests are not affected. The node is not kept true, since the driver reports nothing but the need for a reshape.",
+		Remedy:  "this is a defect of the driver, and a restart does not help: report it to its author, and install the version of before",
+	},
+	{
+		Code: DriverOlder, Severity: Critical, Title: "the driver is older than the node's provider tree",
+		Meaning: "Nothing is written for the node: this driver would report inventory a second time that a newer version of it has moved. Guests run on, and Placement keeps what the newer one reported.",
+		Remedy:  "install the newer version of the driver again; docs/upgrading-drivers.md has the ways back to the older one",
+	},
+	{
+		Code: DriverFlaps, Severity: Warning, Title: "the driver reports something else at every pass",
+		Meaning: "Every pass writes to Placement, and what it says of these items is right for one pass only.",
+		Remedy:  "report it to the driver's author with the items and values listed: a driver must report the same for the same machine. What varies by itself (free memory, a clock) is no inventory",
+	},
+	{
+		Code: NodeClaimedTwice, Severity: Critical, Title: "two drivers name one node",
+		Meaning: "A recorded owner goes on reporting the node; what the other driver reports of it is not written. Without an owner nothing is written for the node. All other nodes are reported, and guests run on.",
+		Remedy:  "`compute-agent node give NAME --to DRIVER` says which driver is to have it; take the node out of the configuration of the other one",
 	},
 	{
 		Code: WriteConflict, Severity: Warning, Title: "somebody else writes to the node's providers again and again",

@@ -69,7 +69,7 @@ func (s Subject) named(words string) string {
 	case "driver", "plugin":
 		return strings.ReplaceAll(words, "drivers.NAME", "drivers."+name)
 	case "node":
-		return strings.ReplaceAll(words, "node remove NAME", "node remove "+name)
+		return strings.NewReplacer("node remove NAME", "node remove "+name, "node give NAME", "node give "+name).Replace(words)
 	}
 	return words
 }

@@ -30,7 +30,11 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 		if !n.Since.IsZero() {
 			since = n.Since.UTC().Format(time.DateOnly)
 		}
-		rows = append(rows, []string{n.Name, n.UUID, n.Driver, state, since})
+		driver := n.Driver
+		if driver == "" {
+			driver = nothing
+		}
+		rows = append(rows, []string{n.Name, n.UUID, driver, state, since})
 	}
 	for _, row := range table(rows) {
 		p.line("%s", row)
@@ -63,6 +67,34 @@ func Removal(w io.Writer, r control.Removal) error {
 	}
 	for i, rp := range r.Providers {
 		p.line("%4d. delete resource provider %s (%s)", i+1, rp.Name, rp.UUID)
+	}
+	return p.err
+}
+
+// Gift prints what became of giving a node to a driver.
+func Gift(w io.Writer, g control.Gift) error {
+	p := &printer{w: w}
+	node := fmt.Sprintf("node %s (%s)", g.Name, g.UUID)
+	from := "no driver"
+	if g.From != "" {
+		from = "driver " + g.From
+	}
+	switch {
+	case len(g.Objections) > 0:
+		p.line("%s is not given to driver %s, nothing was changed:", node, g.To)
+		for _, o := range g.Objections {
+			p.line("  - %s", o)
+		}
+		return p.err
+	case g.Given && g.Offline:
+		p.line("%s belongs to driver %s from the next start of the agent on; until now it belonged to %s.", node, g.To, from)
+	case g.Given:
+		p.line("%s belongs to driver %s now; until now it belonged to %s.", node, g.To, from)
+	default:
+		p.line("%s belongs to %s and can be given to driver %s.", node, from, g.To)
+	}
+	if g.From != "" {
+		p.line("What only driver %s reported is removed from Placement; what is allocated of it stays, closed for new guests, until it is free.", g.From)
 	}
 	return p.err
 }

@@ -134,6 +134,16 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 	if d.Report.Error != "" {
 		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
 	}
+	for _, c := range d.Report.Contested {
+		why := "another driver names it too, and it has no owner"
+		if c.Owner != "" {
+			why = "it belongs to driver " + c.Owner
+		}
+		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
+		if !explained {
+			p.line("              remedy: %s", c.Remedy)
+		}
+	}
 	for _, n := range d.Report.Nodes {
 		held := ""
 		if n.Held {
@@ -143,6 +153,9 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 			held += ", disabled"
 		}
 		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
+		if w := n.Writing; w != nil {
+			p.line("              writing to Placement for %s: %d of %d operations done", span(w.Since, now), w.Done, w.Operations)
+		}
 		switch {
 		case n.State == resourcetracker.Orphaned: // no pass is made over it
 		case n.LastSuccess.IsZero():

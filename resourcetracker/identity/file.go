@@ -36,6 +36,8 @@ type Record struct {
 	Created time.Time `json:"created"`
 	// Nodes are those that Placement is known to have had, by the uuid of their root provider.
 	Nodes map[string]Node `json:"nodes,omitempty"`
+	// Given are nodes that an operator gave to a driver, by the uuid of their root provider, until that driver has reported them.
+	Given map[string]string `json:"given,omitempty"`
 	// AsNew are names of nodes that may be made anew in a Placement that does not know them, until it does.
 	AsNew []string `json:"as_new,omitempty"`
 	// Renaming is under way, or broke off.

@@ -50,7 +50,7 @@ func (s *State) Record() (r Record, ok bool) {
 }
 
 func (r Record) clone() Record {
-	r.Nodes, r.AsNew = maps.Clone(r.Nodes), slices.Clone(r.AsNew)
+	r.Nodes, r.Given, r.AsNew = maps.Clone(r.Nodes), maps.Clone(r.Given), slices.Clone(r.AsNew)
 	if r.Renaming != nil {
 		renaming := *r.Renaming
 		r.Renaming = &renaming
@@ -214,7 +214,8 @@ func (s *State) Reported(node plugins.Node, driver string) error {
 	}
 	known, ok := s.record.Nodes[node.UUID]
 	asNew := slices.Contains(s.record.AsNew, node.Name)
-	if ok && known.Name == node.Name && known.Driver == driver && !asNew {
+	given := s.record.Given[node.UUID] == driver
+	if ok && known.Name == node.Name && known.Driver == driver && !asNew && !given {
 		return nil
 	}
 	return s.change(func(r *Record) {
@@ -226,6 +227,9 @@ func (s *State) Reported(node plugins.Node, driver string) error {
 		}
 		known.Name, known.Driver = node.Name, driver
 		r.Nodes[node.UUID] = known
+		if given {
+			delete(r.Given, node.UUID)
+		}
 		r.AsNew = slices.DeleteFunc(r.AsNew, func(name string) bool { return name == node.Name })
 	})
 }
@@ -237,8 +241,33 @@ func (s *State) ForgetNode(root string) error {
 	if s.record == nil {
 		return nil
 	}
-	if _, ok := s.record.Nodes[root]; !ok {
+	_, reported := s.record.Nodes[root]
+	_, given := s.record.Given[root]
+	if !reported && !given {
 		return nil
 	}
-	return s.change(func(r *Record) { delete(r.Nodes, root) })
+	return s.change(func(r *Record) { delete(r.Nodes, root); delete(r.Given, root) })
+}
+
+// Give records that a node belongs to a driver from now on, whichever had it before.
+func (s *State) Give(root, driver string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return fmt.Errorf("no agent has been started on this state directory (%s) yet: there is no node to give", s.path)
+	}
+	return s.change(func(r *Record) {
+		if r.Given == nil {
+			r.Given = map[string]string{}
+		}
+		r.Given[root] = driver
+	})
+}
+
+// Owner is the driver that a node belongs to: that to which an operator gave it, or that which reported it last; "" if none is recorded.
+func (r Record) Owner(root string) string {
+	if driver := r.Given[root]; driver != "" {
+		return driver
+	}
+	return r.Nodes[root].Driver
 }

@@ -55,6 +55,8 @@ type Entry struct {
 	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where the driver numbers none.
 	FromShape int `json:"from_shape,omitempty"`
 	ToShape   int `json:"to_shape,omitempty"`
+	// Renames are the resource classes that get another name, by their former ones.
+	Renames map[string]string `json:"class_renames,omitempty"`
 	// Reshape is the request, with what was there before.
 	Reshape *reportclient.Reshape `json:"reshape"`
 

@@ -51,6 +51,8 @@ type Label struct {
 	Undoes int64
 	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where they are not known.
 	FromShape, ToShape int
+	// Renames are the resource classes that get another name, by their former ones.
+	Renames map[string]string
 }
 
 // New returns the journal of a state directory. It touches nothing on disk before the first call of another method.
@@ -123,6 +125,24 @@ func (j *Journal) Unresolved(root string) ([]Entry, error) {
 	return slices.Clone(j.open[root]), nil
 }
 
+// History returns the entries of one node, oldest first, without those that cannot be read. It reads the disk.
+func (j *Journal) History(root string) ([]Entry, error) {
+	names, err := list(j.dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []Entry
+	for _, name := range names {
+		if _, of, _, _ := parseName(name); of != root {
+			continue
+		}
+		if e := readEntry(j.dir, name); e.Err == nil {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
 // Label says what the next entries of a node are to carry.
 func (j *Journal) Label(root string, label Label) {
 	j.mu.Lock()
@@ -142,7 +162,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return fmt.Errorf("the journal of reshapes: what became of reshape %d of this node is not known yet", open[0].ID)
 	}
 	label := j.labels[root]
-	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, FromShape: label.FromShape, ToShape: label.ToShape, Reshape: r}
+	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, FromShape: label.FromShape, ToShape: label.ToShape, Renames: label.Renames, Reshape: r}
 	if err := j.prepareDir(); err != nil {
 		return fmt.Errorf("the journal of reshapes: %w", err)
 	}

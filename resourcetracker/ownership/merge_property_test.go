@@ -82,9 +82,11 @@ func drawSome(t *rapid.T, all []string) []string {
 
 func drawRecord(t *rapid.T, known *providertree.Tree) *Record {
 	r := &Record{Root: root, Node: "cn1", Driver: "fake", Shape: rapid.IntRange(0, 3).Draw(t, "shape"), Providers: map[string]Provider{}}
-	owner := func() Owner { return rapid.SampledFrom([]Owner{"", "", Driver, Operator, Agent, Former}).Draw(t, "owner") }
+	owner := func() Owner {
+		return rapid.SampledFrom([]Owner{"", "", Driver, Operator, Agent, Former}).Draw(t, "owner")
+	}
 	for p := range known.All() {
-		o := ours{owner: rapid.SampledFrom([]Owner{"", Driver, Former}).Draw(t, "provider's"), inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		o := ours{owner: rapid.SampledFrom([]Owner{"", Driver}).Draw(t, "provider's"), inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
 		for class := range p.Inventories {
 			o.inventories[class] = "" // drawn below, in order
 		}

@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -45,16 +46,30 @@ func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 	return out
 }
 
-// stripFormer removes the providers that a former driver made and that have nothing of anybody else's on or below them.
+// stripFormer removes the providers that a former driver made and that have nothing of anybody else's on or below them, the operator's
+// included.
 func stripFormer(out *providertree.Tree, r *Record) {
 	below := out.Subtree(r.Root)
 	slices.Reverse(below) // from the leaves to the root
 	for _, uuid := range below {
 		p, _ := out.Provider(uuid)
-		if r.Providers[uuid].Owner == Former && uuid != r.Root && len(p.Inventories)+len(p.Traits)+len(p.Aggregates) == 0 && len(out.Subtree(uuid)) == 1 {
+		if r.Providers[uuid].onlyFormer() && uuid != r.Root && len(p.Inventories)+len(p.Traits)+len(p.Aggregates) == 0 && len(out.Subtree(uuid)) == 1 {
 			_, _ = out.Remove(uuid) // fails only for an unknown provider
 		}
 	}
+}
+
+// onlyFormer reports whether a provider, and all that is ours of it, is a former driver's.
+func (p Provider) onlyFormer() bool {
+	for _, stock := range p.Inventories {
+		if stock.Owner != Former {
+			return false
+		}
+	}
+	others := func(items map[string]Owner) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(items)), func(o Owner) bool { return o != Former })
+	}
+	return p.Owner == Former && !others(p.Traits) && !others(p.Aggregates)
 }
 
 func layered(items map[string]Owner) []string {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// GiveNode implements [control.Agent]. The former driver's pass under way ends before; the new one's follows at once.
+func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
+	nodes, err := a.Nodes(ctx)
+	if err != nil {
+		return control.Gift{}, err
+	}
+	node, err := pick(nodes, r.Node)
+	if err != nil {
+		return control.Gift{}, err
+	}
+	drivers := a.active()
+	var names []string
+	give := func() error { return a.give(node, r.To) }
+	for _, d := range drivers {
+		names = append(names, d.name)
+		if d.name == node.Driver && d.name != r.To {
+			give = func() error { return d.tracker.Between(ctx, func() error { return a.give(node, r.To) }) }
+		}
+	}
+	out := gift(node, r.To, names)
+	if named, found, known := a.claims.names(r.To, node.UUID, node.Name); known && len(out.Objections) == 0 {
+		switch {
+		case !found:
+			out.Objections = append(out.Objections, fmt.Sprintf("driver %s does not name this node", r.To))
+		case named.UUID != node.UUID:
+			out.Objections = append(out.Objections, fmt.Sprintf("driver %s names a node %s with another uuid, %s; give that driver the uuid %s for it, "+
+				"or remove this one (`compute-agent node remove %s`) and let the driver make its own", r.To, named.Name, named.UUID, node.UUID, node.UUID))
+		}
+	}
+	if r.DryRun || len(out.Objections) > 0 {
+		return out, nil
+	}
+	if err := give(); err != nil {
+		return out, err
+	}
+	out.Given = true
+	for _, d := range drivers {
+		if d.name == node.Driver || d.name == r.To {
+			d.tracker.Refresh("the node was given to another driver")
+		}
+	}
+	return out, nil
+}
+
+// gift says what is given, and what of it can be seen to be wrong without asking a driver.
+func gift(node control.Node, to string, drivers []string) control.Gift {
+	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
+	switch {
+	case !slices.Contains(drivers, to):
+		out.Objections = append(out.Objections, fmt.Sprintf("no driver %q is enabled in the configuration; those that are: %q", to, drivers))
+	case node.Driver == to:
+		out.Objections = append(out.Objections, fmt.Sprintf("it belongs to driver %s already", to))
+	}
+	return out
+}
+
+// give records the new owner, and has it count from now on.
+func (a *Agent) give(node control.Node, to string) error {
+	if err := a.self.Give(node.UUID, to); err != nil {
+		return err
+	}
+	a.claims.give(node.UUID, node.Name, to)
+	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
+		Msg("An operator gave the node to another driver. What only the former driver reported is removed when nothing is allocated of it.")
+	return nil
+}
+
+// GiveNodeOffline gives a node to a driver where no agent runs. It has the state directory for itself meanwhile.
+func GiveNodeOffline(cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
+	unlock, err := takeState(cfg)
+	if err != nil {
+		return control.Gift{}, err
+	}
+	defer unlock()
+	a := &Agent{log: log, records: ownership.Open(cfg.Agent.StateDir)}
+	if a.self, err = identity.Open(cfg.Agent.StateDir); err != nil {
+		return control.Gift{}, err
+	}
+	nodes, err := recordedNodes(a.self, a.records)
+	if err != nil {
+		return control.Gift{}, err
+	}
+	node, err := pick(nodes, r.Node)
+	if err != nil {
+		return control.Gift{}, err
+	}
+	out := gift(node, r.To, cfg.EnabledDrivers())
+	out.Offline = true
+	if r.DryRun || len(out.Objections) > 0 {
+		return out, nil
+	}
+	if err := a.give(node, r.To); err != nil {
+		return out, err
+	}
+	out.Given = true
+	return out, nil
+}

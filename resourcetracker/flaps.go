@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// What a driver that flaps is told by. An item that goes to and fro counts sooner than one that only grows, as the functions of a card do
+// that come one after another.
+const (
+	// flapWindow is how many passes are looked back upon, flapPasses in how many of them an item must have been written.
+	flapWindow, flapPasses = 16, 10
+	// flapGrowing is in how many passes in all an item must have been written that never had the same value twice and never turned.
+	flapGrowing = 60
+	// flapValues is how many values of an item are kept, flapItems how many items of a node.
+	flapValues, flapItems = 4, 256
+)
+
+// flapKey is one item that can be written: an inventory, a trait, an aggregate or a provider itself.
+type flapKey struct{ provider, name, kind, symbol string }
+
+func (k flapKey) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s", k.kind, k.symbol)) + " of " + k.name
+}
+
+// flapping is what was written of an item in the last passes.
+type flapping struct {
+	passes uint16 // a bit for each of the last passes, the newest is the lowest
+	total  int    // in how many passes in all, since the window was last empty
+	values []string
+	turned bool // a value came back, or the numbers went up and down
+	grew   int  // -1, 0 or 1: which way the last change went
+	number int64
+}
+
+// flaps remembers which items the passes over one node wrote. Its memory is bounded by flapItems.
+type flaps map[flapKey]*flapping
+
+// observe takes the writes of one pass that ended, which may be none.
+func (f flaps) observe(done []reportclient.Operation) {
+	for key, item := range f {
+		if item.passes <<= 1; item.passes == 0 {
+			delete(f, key)
+		}
+	}
+	for _, op := range done {
+		for key, v := range flapValuesOf(op) {
+			item := f[key]
+			if item == nil {
+				if len(f) >= flapItems {
+					continue
+				}
+				item = &flapping{}
+				f[key] = item
+			}
+			item.write(v)
+		}
+	}
+}
+
+// flapValue is a value in words and, where it is a number, as one.
+type flapValue struct {
+	text   string
+	number int64
+}
+
+func (i *flapping) write(v flapValue) {
+	if n := len(i.values); n > 0 && i.values[n-1] == v.text {
+		i.passes |= 1 // somebody else had changed it, and it is put back: that is no doing of the driver's, see Drift
+		return
+	}
+	way := cmp.Compare(v.number, i.number)
+	i.turned = i.turned || slices.Contains(i.values, v.text) || i.grew*way < 0
+	if len(i.values) > 0 {
+		i.grew = way
+	}
+	i.passes, i.total, i.number = i.passes|1, i.total+1, v.number
+	if i.values = append(i.values, v.text); len(i.values) > flapValues {
+		i.values = slices.Delete(i.values, 0, 1)
+	}
+}
+
+func (i *flapping) flaps() bool {
+	if len(i.values) < 2 || bits.OnesCount16(i.passes) < flapPasses {
+		return false
+	}
+	return i.turned && i.total >= flapPasses || i.total >= flapGrowing
+}
+
+// lines are the items that flap, sorted, each with its last values.
+func (f flaps) lines() []string {
+	var out []string
+	for key, item := range f {
+		if item.flaps() {
+			out = append(out, fmt.Sprintf("%s: %s, written by %d of the last %d passes", key, strings.Join(item.values, ", then "), bits.OnesCount16(item.passes), flapWindow))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// flapValuesOf are the items that an operation changes, with what they become.
+func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
+	out := map[flapKey]flapValue{}
+	key := func(kind, symbol string) flapKey {
+		return flapKey{provider: op.UUID, name: op.Provider, kind: kind, symbol: symbol}
+	}
+	set := func(kind string, before, after []string) {
+		for _, item := range before {
+			if !slices.Contains(after, item) {
+				out[key(kind, item)] = flapValue{text: "removed"}
+			}
+		}
+		for _, item := range after {
+			if !slices.Contains(before, item) {
+				out[key(kind, item)] = flapValue{text: "added", number: 1}
+			}
+		}
+	}
+	switch op.Kind {
+	case reportclient.CreateProvider:
+		out[key("resource provider", "")] = flapValue{text: "created", number: 1}
+	case reportclient.DeleteProvider:
+		out[key("resource provider", "")] = flapValue{text: "deleted"}
+	case reportclient.UpdateProvider:
+		out[key("place and name", "")] = flapValue{text: op.Provider + " below " + op.Parent}
+	case reportclient.SetInventories:
+		for class, inv := range op.Inventories {
+			if op.Before == nil || !op.Before.Inventories[class].Equal(inv) {
+				n := inv.Normalize()
+				out[key("inventory", class)] = flapValue{
+					text: fmt.Sprintf("total %d, reserved %d, ratio %v, units %d to %d by %d", n.Total, n.Reserved, n.AllocationRatio, n.MinUnit, n.MaxUnit, n.StepSize), number: n.Total,
+				}
+			}
+		}
+		if op.Before != nil {
+			for class := range op.Before.Inventories {
+				if _, stays := op.Inventories[class]; !stays {
+					out[key("inventory", class)] = flapValue{text: "removed"}
+				}
+			}
+		}
+	case reportclient.SetTraits:
+		set("trait", traitsBefore(op), op.Traits)
+	case reportclient.SetAggregates:
+		set("aggregate", aggregatesBefore(op), op.Aggregates)
+	}
+	return out
+}
+
+func traitsBefore(op reportclient.Operation) []string {
+	if op.Before == nil {
+		return nil
+	}
+	return op.Before.Traits
+}
+
+func aggregatesBefore(op reportclient.Operation) []string {
+	if op.Before == nil {
+		return nil
+	}
+	return op.Before.Aggregates
+}
+
+func sortedClasses[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

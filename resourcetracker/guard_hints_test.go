@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// TestHintsOfARefusedReshape: each kind of violation has its own hint, and only those that were found.
+func TestHintsOfARefusedReshape(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*draft)
+		want  []string
+	}{
+		"a unit is lost": {func(r *draft) { r.after[id(9, 1)].Resources[id(4, 0)]["VGPU"]-- }, []string{fixDriver}},
+		"a consumer of another host is touched": {func(r *draft) {
+			r.after[id(9, 2)].Resources[gForeign]["VCPU"] = 1
+		}, []string{fixDriver}},
+		"empty resources": {func(r *draft) { r.after[id(9, 1)].Resources[id(4, 1)] = map[string]int64{} }, []string{fixDriver}},
+		"no capacity": {func(r *draft) {
+			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
+		}, []string{makeRoom}},
+		"a step that does not fit": {func(r *draft) {
+			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
+		}, []string{fitUnits}},
+		"removed while it is allocated": {func(r *draft) {
+			must(r.desired.RemoveInventory(id(4, 0), "VGPU"))
+		}, []string{fixPlaces}},
+		"two kinds": {func(r *draft) {
+			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
+			r.after[id(9, 2)].Resources[gForeign]["VCPU"] = 1
+		}, []string{fixDriver, makeRoom}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := vgpus()
+			c.spoil(&r)
+			var got []string
+			for _, o := range guardReshape(r) {
+				if !slices.Contains(got, o.Remedy) {
+					got = append(got, o.Remedy)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(c.want)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("hints: %q, want %q", got, c.want)
+			}
+		})
+	}
+}

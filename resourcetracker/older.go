@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// OlderDriverError says that the driver is older than the provider tree that a newer version of it made: what it reports would stand in
+// Placement beside what has moved. Nothing is written for the node.
+type OlderDriverError struct {
+	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both are 0 if the journal of reshapes tells.
+	Recorded, Driver int
+	// Reshape is the reshape that made the tree and can perhaps be taken back, 0 if none is known.
+	Reshape int64
+	// Returned is what the driver reports where that reshape took it away, in words.
+	Returned []string
+}
+
+func (e *OlderDriverError) Error() string {
+	const nothing = "; the driver is older than the one that made the tree, and nothing is written for the node"
+	switch {
+	case e.Recorded == 0:
+		return fmt.Sprintf("reshape %d moved inventory that the driver reports again where it was, without asking for a reshape, so it would count twice: %s%s",
+			e.Reshape, strings.Join(e.Returned, "; "), nothing)
+	case e.Driver == 0:
+		return fmt.Sprintf("the provider tree has layout version %d, and this driver has no layout version%s", e.Recorded, nothing)
+	}
+	return fmt.Sprintf("the provider tree has layout version %d, and this driver makes layout version %d%s", e.Recorded, e.Driver, nothing)
+}
+
+// Remedy is what an operator can do.
+func (e *OlderDriverError) Remedy() string {
+	newer := "install the newer version of the driver again"
+	if e.Recorded > 0 {
+		newer = fmt.Sprintf("install a version of the driver with layout version %d again", e.Recorded)
+	}
+	if e.Reshape == 0 {
+		return newer + "; docs/upgrading-drivers.md has the ways back to the older one"
+	}
+	return fmt.Sprintf("%s; or, to stay with this one, take the reshape back: `compute-agent reshape undo %d`, while nothing has changed since what it moved. "+
+		"docs/upgrading-drivers.md has more", newer, e.Reshape)
+}
+
+// older is the error about a driver whose layout version is lower than the tree's, or that has none.
+func (t *Tracker) older(d draft, recorded, driver int) error {
+	e := &OlderDriverError{Recorded: recorded, Driver: driver}
+	if history, err := t.history(d.node.UUID); err == nil { // it only helps to say what can be done
+		e.Reshape = lastReshape(history)
+	}
+	return e
+}
+
+func (t *Tracker) history(root string) ([]journal.Entry, error) {
+	if t.config.Journal == nil {
+		return nil, nil
+	}
+	return t.config.Journal.History(root)
+}
+
+// lastReshape is the last reshape of a node that happened and was not undone, 0 if there is none.
+func lastReshape(history []journal.Entry) int64 {
+	undone := map[int64]bool{}
+	for _, e := range slices.Backward(history) {
+		switch {
+		case e.Outcome != reportclient.ReshapeHappened:
+		case e.Undoes != 0:
+			undone[e.Undoes] = true
+		case !undone[e.ID]:
+			return e.ID
+		}
+	}
+	return 0
+}
+
+// relocation is where a reshape has moved an inventory to.
+type relocation struct {
+	reshape int64
+	to      []plugins.Place
+}
+
+// checkReturned refuses an answer that brings inventory back to where a reshape took it away, while it stands where the reshape put it: an older
+// version of the driver does that, which knows nothing of the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
+// inventory away from where it was put.
+//
+// Cost: nothing while no provider gets a resource class that it has not had; else one read of the journal.
+func (t *Tracker) checkReturned(d draft) error {
+	if t.config.Journal == nil || d.before != nil {
+		return nil
+	}
+	var back []plugins.Place
+	for p := range d.answer.All() {
+		for _, class := range sortedClasses(p.Inventories) {
+			if _, there := d.known.Inventory(p.UUID, class); !there {
+				back = append(back, plugins.Place{Provider: p.UUID, Class: class})
+			}
+		}
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	history, err := t.history(d.node.UUID)
+	if err != nil {
+		return &passError{step: "reading the journal of reshapes", err: err}
+	}
+	moved := movedAway(history)
+	found := &OlderDriverError{}
+	for _, place := range back {
+		r := moved[place]
+		var twice []string
+		for _, to := range r.to {
+			if _, there := d.desired.Inventory(to.Provider, to.Class); there {
+				p, _ := d.desired.Provider(to.Provider)
+				twice = append(twice, fmt.Sprintf("%s on %s", to.Class, p.Name))
+			}
+		}
+		if len(twice) > 0 {
+			p, _ := d.answer.Provider(place.Provider)
+			found.Reshape = max(found.Reshape, r.reshape)
+			found.Returned = append(found.Returned, fmt.Sprintf("%s on %s, which was moved to %s", place.Class, p.Name, enumerate(twice)))
+		}
+	}
+	if found.Reshape == 0 {
+		return nil
+	}
+	return found
+}
+
+// movedAway is what the reshapes of a node have moved, by where it was before. What came back later is not among it.
+func movedAway(history []journal.Entry) map[plugins.Place]relocation {
+	out := map[plugins.Place]relocation{}
+	for _, e := range history {
+		if e.Reshape == nil || e.Outcome != reportclient.ReshapeHappened && e.Outcome != reportclient.ReshapeUnknown {
+			continue
+		}
+		gained := map[string][]plugins.Place{}
+		for _, p := range e.Reshape.Providers {
+			for class := range p.After {
+				place := plugins.Place{Provider: p.UUID, Class: class}
+				delete(out, place)
+				if _, had := p.Before[class]; !had {
+					gained[class] = append(gained[class], place)
+				}
+			}
+		}
+		renames := plugins.ClassRenames(e.Renames)
+		for _, p := range e.Reshape.Providers {
+			for class := range p.Before {
+				place := plugins.Place{Provider: p.UUID, Class: class}
+				delete(out, place)
+				if _, stays := p.After[class]; !stays && len(gained[renames.Present(class)]) > 0 {
+					out[place] = relocation{reshape: e.ID, to: gained[renames.Present(class)]}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// isOlder reports whether a pass failed because the driver is older than the tree.
+func isOlder(err error) bool {
+	var older *OlderDriverError
+	return errors.As(err, &older)
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// onRoot is a driver's version that knows nothing of GPUs: VGPU is on the root. It leaves what it does not know.
+func onRoot(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+	_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
+	return allocations, err
+}
+
+// again starts another agent on the same state and Placement.
+func (s *scene) again(t *testing.T) *scene {
+	return start(t, func(n *scene) {
+		n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
+	})
+}
+
+// TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory: the journal knows what a reshape took away. What comes back without a reshape,
+// while it stands where the reshape put it, would count twice.
+func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
+		<-s.tracker.Ready()
+		must(s, s.end())
+		newer := s.driver.answer
+		writes := s.writes()
+
+		s.driver.answer = onRoot
+		old := s.again(t)
+		<-old.tracker.Ready()
+		time.Sleep(time.Hour)
+		n := old.tracker.Status().Nodes[0]
+		if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") || !strings.Contains(n.Remedy, "reshape undo 1") {
+			t.Errorf("%+v", n)
+		}
+		if s.writes() != writes {
+			t.Errorf("%d writes", s.writes()-writes)
+		}
+		plans, err := old.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
+		must(s, err)
+		if len(plans) != 1 || plans[0].Err == nil {
+			t.Errorf("the plan says %+v", plans)
+		}
+
+		// Taken back, it is the older driver's tree again, and nothing is counted twice.
+		history, err := journal.Read(s.stateDir())
+		must(s, err)
+		must(s, old.tracker.Undo(t.Context(), history, 1))
+		old.tracker.Refresh("undone")
+		synctest.Wait()
+		if n := old.tracker.Status().Nodes[0]; n.Error != "" {
+			t.Errorf("after the undo: %+v", n)
+		}
+		s.checkShape(oldShape)
+		must(s, old.end())
+
+		// The newer one comes again, and moves it again: that it moved there once is no reason to hold it.
+		s.driver.answer = newer
+		next := s.again(t)
+		<-next.tracker.Ready()
+		if n := next.tracker.Status().Nodes[0]; n.Error != "" {
+			t.Errorf("the newer driver: %+v", n)
+		}
+		must(s, next.end())
+
+		// A driver that moves it back with a reshape is no older one.
+		s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+			if _, there := tree.Inventory(gpu, "VGPU"); !there {
+				return allocations, nil
+			}
+			if allocations == nil {
+				return nil, &plugins.ReshapeNeeded{Reason: "VGPU moves back"}
+			}
+			if _, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4}); err != nil {
+				return nil, err
+			}
+			if _, err := tree.RemoveInventory(gpu, "VGPU"); err != nil {
+				return nil, err
+			}
+			return plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"}, plugins.Place{Provider: nodeUUID, Class: "VGPU"}).Apply(allocations)
+		}
+		back := s.again(t)
+		<-back.tracker.Ready()
+		if n := back.tracker.Status().Nodes[0]; n.Error != "" {
+			t.Errorf("the driver that moves it back: %+v", n)
+		}
+		s.checkShape(oldShape)
+		s.driver.set(func(d *fakeDriver) { d.answer = onRoot })
+		time.Sleep(time.Hour)
+		if n := back.tracker.Status().Nodes[0]; n.Error != "" {
+			t.Errorf("and a driver that only knows the root then: %+v", n)
+		}
+	})
+}
+
+// TestInventoryThatReallyWentBackIsNotCountedTwice: without guests a driver may put it back without a reshape, if it takes it away
+// where the reshape put it.
+func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
+		<-s.tracker.Ready()
+		s.placement.set(func(p *fakePlacement) { p.allocations = nil })
+		s.driver.set(func(d *fakeDriver) {
+			d.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+				if _, err := tree.RemoveInventory(gpu, "VGPU"); err != nil {
+					return nil, err
+				}
+				return onRoot(tree, allocations)
+			}
+		})
+		s.tracker.Refresh("a person asks")
+		synctest.Wait()
+		if n := s.tracker.Status().Nodes[0]; n.Error != "" {
+			t.Errorf("%+v", n)
+		}
+		tree := s.said()
+		if _, there := tree.Inventory(nodeUUID, "VGPU"); !there {
+			t.Error("it is not back on the root")
+		}
+	})
+}
+
+// TestAReshapeAskedForAgain: right after it was made, that is a defect of the driver, and no restart helps. After a new configuration it is a
+// reshape like any other.
+func TestAReshapeAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus)
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) {
+			d.answer = func(*providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+				return nil, &plugins.ReshapeNeeded{Reason: "VGPU moves to the GPU"}
+			}
+		})
+		for range 2 {
+			time.Sleep(10 * time.Minute)
+			n := s.tracker.Status().Nodes[0]
+			if n.Cause != resourcetracker.CauseReshapeAgain || !strings.Contains(n.Error, "defect of the driver") || strings.Contains(n.Remedy, "restart") {
+				t.Errorf("%s: %s; %s", n.Cause, n.Error, n.Remedy)
+			}
+		}
+		s.tracker.Reconfigured("a reload")
+		synctest.Wait()
+		if n := s.tracker.Status().Nodes[0]; n.Cause != resourcetracker.CauseReshapeLate || !strings.Contains(n.Remedy, "restart the agent") {
+			t.Errorf("after a reload: %s: %s; %s", n.Cause, n.Error, n.Remedy)
+		}
+	})
+}
+
+// TestADriverThatFlaps: one that reports something else at every pass is reported with the values; one that changes its mind now and then, or
+// whose devices come one after another, is not.
+func TestADriverThatFlaps(t *testing.T) {
+	for name, c := range map[string]struct {
+		vcpus  func(pass int64) int64
+		passes int
+		want   string
+	}{
+		"to and fro":          {func(n int64) int64 { return 8 + n%2 }, 12, "inventory VCPU of cn1: total "},
+		"never the same":      {func(n int64) int64 { return 8 + n*7%61 }, 12, "inventory VCPU of cn1: total "},
+		"every other pass":    {func(n int64) int64 { return 8 + n/2%2 }, 100, ""},
+		"growing for ever":    {func(n int64) int64 { return 8 + n }, 70, "inventory VCPU of cn1: total "},
+		"growing for a while": {func(n int64) int64 { return 8 + min(n, 40) }, 100, ""},
+		"a burst":             {func(n int64) int64 { return 8 + min(n, 9)%2 }, 100, ""},
+		"steady":              {func(int64) int64 { return 8 }, 100, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pass := int64(0)
+				s := start(t, func(s *scene) {
+					s.driver.edit = func(tree *providertree.Tree) {
+						_, err := tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: c.vcpus(pass)})
+						must(s, err)
+						pass++
+					}
+				})
+				<-s.tracker.Ready()
+				for range c.passes {
+					s.tracker.Refresh("the test")
+					synctest.Wait()
+				}
+				got := strings.Join(s.tracker.Status().Nodes[0].Flapping, "; ")
+				if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
+					t.Errorf("it is reported: %q, want %q", got, c.want)
+				}
+				if c.want == "" {
+					return
+				}
+				s.driver.set(func(d *fakeDriver) { d.edit = nil })
+				for range 20 {
+					s.tracker.Refresh("the test")
+					synctest.Wait()
+				}
+				if got := s.tracker.Status().Nodes[0].Flapping; len(got) > 0 {
+					t.Errorf("it is over, and still reported: %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWritingShowsHowFarItIs: while a pass writes, and no longer.
+func TestWritingShowsHowFarItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(s *scene) { s.placement.progress = make(chan struct{}) })
+		synctest.Wait()
+		n := s.tracker.Status().Nodes[0]
+		if n.Writing == nil || n.Writing.Done != 1 || n.Writing.Operations < 2 {
+			t.Errorf("while it writes: %+v", n.Writing)
+		}
+		close(s.placement.progress)
+		<-s.tracker.Ready()
+		if n := s.tracker.Status().Nodes[0]; n.Writing != nil {
+			t.Errorf("afterwards: %+v", n.Writing)
+		}
+	})
+}
