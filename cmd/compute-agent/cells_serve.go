@@ -51,6 +51,7 @@ func newCellsServe() *cobra.Command {
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
 	cells.SpendMemory()
+	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
 	made, err := cellConfig(cfg, name, filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), log)

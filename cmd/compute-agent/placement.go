@@ -61,6 +61,7 @@ func newPlacementServe() *cobra.Command {
 }
 
 func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlags, log zerolog.Logger) error {
+	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	listener, passed, err := placementListener(ctx, flags.listen, log)
 	if err != nil {

@@ -39,6 +39,7 @@ func newRun() *cobra.Command {
 
 // runAgent runs the daemon with what the process as a whole provides: signals, systemd, the log level.
 func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error {
+	limitMemory(agentMemory, opts.Logger)
 	notify, err := systemd.New()
 	if err != nil {
 		opts.Logger.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the agent is.")

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -36,9 +38,27 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 		return err
 	}
 	defer stopWatched()
+	watching, stopWatchdog := context.WithCancel(context.WithoutCancel(ctx)) // also while the last requests are answered
+	var watchdog sync.WaitGroup
+	watchdog.Go(func() { notify.Watchdog(watching, time.Now, log) })
+	defer func() { stopWatchdog(); watchdog.Wait() }()
 	tell(log, notify.Ready("serving "+s.what+" on "+address))
 	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
 	return s.serve(ctx, l)
+}
+
+// Shares, in percent, of the memory of a unit or a container that the Go runtime of this process may use: what it does not count, such as stacks of C
+// and the page cache, has to fit beside it, and in the agent's unit the drivers as well.
+const (
+	serviceMemory = 90
+	agentMemory   = 50
+)
+
+// limitMemory makes the garbage collector keep this process within a share of the memory that its unit or container may use.
+func limitMemory(percent int64, log zerolog.Logger) {
+	if limit := systemd.LimitMemory(percent); limit > 0 {
+		log.Debug().Int64("bytes", limit).Msg("The memory of the process is limited. GOMEMLIMIT sets another limit.")
+	}
 }
 
 // notifier tells systemd how a service of this process is.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// LimitMemory makes the garbage collector work harder as the memory of this process approaches a share, in percent, of what
+// its control group may use: MemoryMax= of the unit, or the limit of the container. The rest is for what the Go runtime does
+// not count, and for children of the process. It returns the limit in bytes, 0 for none. Where the environment variable GOMEMLIMIT is
+// set that counts, and nothing is changed.
+func LimitMemory(percent int64) int64 {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return 0
+	}
+	most := memoryMax("/")
+	if most == 0 {
+		return 0
+	}
+	limit := most / 100 * percent
+	debug.SetMemoryLimit(limit)
+	return limit
+}
+
+// noLimit is what version 1 of control groups says for no limit, rounded to pages of any size.
+const noLimit = math.MaxInt64 &^ (1<<20 - 1)
+
+// memoryMax is the lowest limit of the control group of this process and of those above it, in bytes; 0 is none. The files are
+// looked for below root.
+func memoryMax(root string) int64 {
+	membership, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return 0
+	}
+	lowest := int64(0)
+	for line := range strings.Lines(string(membership)) {
+		hierarchy, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		mount, file := "sys/fs/cgroup", "memory.max"
+		switch {
+		case hierarchy == "0" && controllers == "": // version 2
+		case controllers == "memory":
+			mount, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
+			limit := readLimit(filepath.Join(root, mount, at, file))
+			if limit > 0 && (lowest == 0 || limit < lowest) {
+				lowest = limit
+			}
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return lowest
+}
+
+// readLimit is the number in a file; 0 for "max", and for a file that is not there, as in the root of the hierarchy.
+func readLimit(file string) int64 {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
+	if err != nil || limit >= noLimit {
+		return 0
+	}
+	return limit
+}
