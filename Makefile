@@ -33,6 +33,29 @@ build: ## Build all binaries into bin/.
 	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
 	@umask 022 && CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt
 
+# The paths are those that the units and the defaults of the configuration name. Files of the configuration that are there already stay as they are.
+SYSTEMD := /usr/lib/systemd/system
+.PHONY: install uninstall
+install: ## Install what `make build` built, with units and a first configuration, below DESTDIR (default: this machine, as root).
+	@test -x bin/compute-agent -a -x bin/compute-driver-libvirt || { echo "Nothing is built yet: run make build." >&2; exit 1; }
+	install -D -m 755 -t '$(DESTDIR)/usr/bin' bin/compute-agent
+	install -D -m 755 -t '$(DESTDIR)/usr/libexec/compute-agent/plugins' bin/compute-driver-libvirt
+	install -D -m 644 -t '$(DESTDIR)$(SYSTEMD)' systemd/units/*.service systemd/units/*.socket
+	install -D -m 644 systemd/units/sysusers.conf '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf'
+	install -D -m 644 systemd/units/tmpfiles.conf '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf'
+	install -d -m 750 '$(DESTDIR)/etc/compute-agent'
+	@for f in systemd/config/*.toml; do \
+	  to='$(DESTDIR)/etc/compute-agent/'$${f##*/}; [ -e "$$to" ] || { echo "install -m 644 $$f $$to"; install -m 644 "$$f" "$$to"; } || exit 1; done
+	$(if $(DESTDIR),,systemd-sysusers compute-agent.conf)
+	$(if $(DESTDIR),,systemd-tmpfiles --create compute-agent.conf)
+	$(if $(DESTDIR),,systemctl daemon-reload)
+uninstall: ## Remove what `make install` installed; configuration and state stay.
+	$(if $(DESTDIR),,-systemctl disable --now compute-agent-cells-api.service 'compute-agent-cell@*.service' compute-agent.service compute-agent-placement.socket compute-agent-placement.service)
+	rm -f '$(DESTDIR)/usr/bin/compute-agent' '$(DESTDIR)/usr/libexec/compute-agent/plugins/compute-driver-libvirt' \
+	  '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf' '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf' \
+	  $(patsubst systemd/units/%,'$(DESTDIR)$(SYSTEMD)/%',$(wildcard systemd/units/*.service systemd/units/*.socket))
+	$(if $(DESTDIR),,systemctl daemon-reload)
+
 .PHONY: run
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
 	@exec bin/compute-agent standalone --state-dir $(STATE) --plugin-dir bin $(RUN_ARGS)
