@@ -30,7 +30,7 @@ func newCells() *cobra.Command {
 }
 
 func newCellsAPI() *cobra.Command {
-	var opts options
+	opts := options{uses: []string{"compute_api", "keystone", "placement_client"}}
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,

@@ -22,7 +22,7 @@ import (
 )
 
 func newCellsServe() *cobra.Command {
-	var opts options
+	opts := options{uses: []string{"cell"}}
 	var name, listen, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,

@@ -74,6 +74,11 @@ func newConfigCheck() *cobra.Command {
 					_, err = fmt.Fprintf(out, "  %s = %s    (%s)\n", e.Key, e.Value, e.Source)
 				}
 			}
+			for _, key := range cfg.UnusedCredentials() {
+				if err == nil {
+					_, err = fmt.Fprintf(out, "Not checked: %s names a credential, which systemd passes to the unit alone.\n", key)
+				}
+			}
 			for _, d := range drivers {
 				if err == nil && d.Unchecked != "" {
 					_, err = fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, "."))

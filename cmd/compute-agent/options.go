@@ -27,6 +27,8 @@ type options struct {
 	runtimeDir string
 	output     outputFormat
 	extra      []config.Override
+	// uses are the sections whose credentials systemd must have passed, if this is a service.
+	uses []string
 	// guests: a driver that nobody configured makes guests where it may.
 	guests bool
 	// adjust, if set, changes a valid configuration after it was read, also at a reload.
@@ -80,7 +82,7 @@ func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 		}
 		overrides = append(overrides, config.Override{Key: f.key, Value: abs, Flag: f.flag})
 	}
-	from.Overrides = overrides
+	from.Overrides, from.Uses = overrides, append([]string{}, o.uses...)
 	cfg, err := config.Load(from)
 	if err == nil && o.adjust != nil {
 		o.adjust(cfg)

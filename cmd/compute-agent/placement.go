@@ -33,7 +33,7 @@ type placementFlags struct {
 }
 
 func newPlacementServe() *cobra.Command {
-	var opts options
+	opts := options{uses: []string{"placement_tls", "keystone"}}
 	var flags placementFlags
 	var metricsListen string
 	cmd := &cobra.Command{

@@ -19,7 +19,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var opts options
+	opts := options{uses: []string{"placement_client", "cell_client"}}
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent (what the systemd unit starts)", Args: cobra.NoArgs,
 		Long: "Run the agent: start the configured drivers, report what they say to Placement, and keep it true.\n" +

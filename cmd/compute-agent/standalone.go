@@ -24,7 +24,7 @@ import (
 
 // newStandalone is everything in one: a Placement with an embedded database, the agent, and libvirt if none is running.
 func newStandalone() *cobra.Command {
-	var opts options
+	opts := options{uses: []string{"placement_client", "cell_client", "placement_tls", "keystone", "compute_api", "cell"}}
 	var listen, computeListen, pluginDir string
 	var withoutCells bool
 	cmd := &cobra.Command{

@@ -43,6 +43,8 @@ type Config struct {
 	files   []string
 	sources map[string]Source
 	named   []namedFile
+
+	unusedCredentials []string
 }
 
 // Agent is the section [agent]: who and where the agent is.
@@ -319,6 +321,9 @@ func (c *Config) ProviderConfigDir() string {
 
 // File is the main configuration file, whether or not it exists.
 func (c *Config) File() string { return c.file }
+
+// UnusedCredentials are the keys that name a credential in sections that are not used ([Options.Uses]).
+func (c *Config) UnusedCredentials() []string { return slices.Clone(c.unusedCredentials) }
 
 // Files are the files that were read, in the order in which they were applied.
 func (c *Config) Files() []string { return slices.Clone(c.files) }

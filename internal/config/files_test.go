@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // TestMissingFiles: files that keys name are to be there, in whatever section, and nothing else of them is judged.
@@ -75,5 +77,23 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 				t.Errorf("unreadable %v, only flags %v: %v", Unreadable(err), OnlyFlags(err), err)
 			}
 		})
+	}
+}
+
+// A service must have the credentials of the sections that it uses. What others use, it may not even be able to see.
+func TestCredentialsOfOtherServices(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := Load(Options{File: file, Environ: []string{}, Uses: []string{"placement_tls"}})
+	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil || cfg.PlacementClient.TokenFile != want {
+		t.Errorf("of another service: %q, want %q; %v", cfg.PlacementClient.TokenFile, want, err)
+	}
+	if got := cfg.UnusedCredentials(); len(got) != 1 || got[0] != "placement_client.token_file" {
+		t.Errorf("unused are %q", got)
+	}
+	if _, err := Load(Options{File: file, Environ: []string{}, Uses: []string{"placement_client"}}); !errors.Is(err, systemd.ErrNoCredential) {
+		t.Errorf("of its own: %v", err)
 	}
 }

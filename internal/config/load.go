@@ -35,6 +35,9 @@ type Options struct {
 	// IgnoreEnv are variables that begin with COMPUTE_AGENT_ but are read by
 	// other parts of the program.
 	IgnoreEnv []string
+	// Uses are the sections whose credentials must be there; nil means all. systemd passes credentials to one unit, and several services read the
+	// same files. The path of another one is where systemd keeps it for the unit that uses it, as long as that runs.
+	Uses []string
 	// Overrides are applied last.
 	Overrides []Override
 	// Hostname is what an empty agent.host means; nil means os.Hostname.

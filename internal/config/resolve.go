@@ -5,6 +5,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/systemd"
@@ -107,6 +108,12 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 	l.cfg.sources[key] = l.cfg.sources[key].orDefault(origin)
 }
 
+// credentialUnits are the units that use the credentials of sections. Those of a cell are its own process' alone.
+var credentialUnits = map[string]string{
+	"placement_client": "compute-agent.service", "cell_client": "compute-agent.service", "compute_api": "compute-agent-cells-api.service",
+	"placement_tls": "compute-agent-placement.service", "keystone": "compute-agent-placement.service", "cell": "compute-agent-cell@.service",
+}
+
 // resolveCredential turns the bare name of a credential into its path.
 func (l *loader) resolveCredential(key string, path *string) {
 	if *path == "" {
@@ -114,6 +121,11 @@ func (l *loader) resolveCredential(key string, path *string) {
 	}
 	if filepath.IsAbs(*path) {
 		l.cfg.named = append(l.cfg.named, namedFile{key, *path})
+		return
+	}
+	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
+		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, key)
+		*path = filepath.Join("/run/credentials", credentialUnits[section], *path)
 		return
 	}
 	found, err := systemd.CredentialPath(l.env["CREDENTIALS_DIRECTORY"], *path)
