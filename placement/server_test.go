@@ -3,6 +3,7 @@
 package placement_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,6 +166,61 @@ func (h *holding) Authenticate(*http.Request) (api.Principal, error) {
 	h.once.Do(func() { close(h.entered) })
 	<-h.leave
 	return api.Principal{User: "admin", Roles: []string{"admin"}}, nil
+}
+
+// steps is a listener that reports each call of Accept, and when it is closed.
+type steps struct {
+	net.Listener
+	accepting chan struct{}
+	closed    chan struct{}
+	once      sync.Once
+}
+
+func (l *steps) Accept() (net.Conn, error) {
+	l.accepting <- struct{}{}
+	return l.Listener.Accept()
+}
+
+func (l *steps) Close() error {
+	defer l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its request answered, also when that arrives after.
+func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
+	server, err := placement.New(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	tcp, _ := listen(t)
+	l := &steps{Listener: tcp, accepting: make(chan struct{}, 10), closed: make(chan struct{})}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	<-l.accepting
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	<-l.accepting // the connection is the server's, which waits for the next one
+	stop()
+	<-l.closed
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: placement\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("the request was not answered: %v", err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
 }
 
 func TestConfigurationsThatCannotWork(t *testing.T) {

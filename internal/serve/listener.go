@@ -37,16 +37,17 @@ type listener struct {
 	failed chan error // of Accept
 	ctx    context.Context
 	stop   context.CancelFunc
-	group  sync.WaitGroup
+	ended  chan struct{} // closed when nothing is accepted any more
+	shakes sync.WaitGroup
 }
 
 func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Connections, log zerolog.Logger) *listener {
 	ln := &listener{
 		Listener: l, tls: config, conns: conns, log: log, often: seldom.New(time.Minute, time.Now),
-		ready: make(chan net.Conn), failed: make(chan error, 1),
+		ready: make(chan net.Conn), failed: make(chan error, 1), ended: make(chan struct{}),
 	}
 	ln.ctx, ln.stop = context.WithCancel(context.WithoutCancel(ctx))
-	ln.group.Go(ln.run)
+	go ln.run()
 	return ln
 }
 
@@ -61,16 +62,29 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends handshakes, too.
+// Close stops accepting. What was accepted before goes to net/http yet, if it shakes hands within a second.
 func (l *listener) Close() error {
 	err := l.Listener.Close()
+	select {
+	case <-l.ended:
+	case <-time.After(2 * firstRequest): // nothing takes connections any more
+	}
 	l.stop()
-	l.group.Wait()
+	<-l.ended
+	l.shakes.Wait()
 	return err
+}
+
+// finish waits for the handshakes that are under way, and ends those that take long.
+func (l *listener) finish() {
+	over := time.AfterFunc(firstRequest, l.stop)
+	defer over.Stop()
+	l.shakes.Wait()
 }
 
 // run accepts until the listener is closed.
 func (l *listener) run() {
+	defer close(l.ended)
 	pause := retryLeast
 	for {
 		raw, err := l.Listener.Accept()
@@ -89,6 +103,7 @@ func (l *listener) run() {
 			pause = min(2*pause, retryMost)
 			continue
 		case err != nil:
+			l.finish()
 			l.failed <- err
 			return
 		}
@@ -107,7 +122,7 @@ func (l *listener) run() {
 			l.give(&watched{Conn: c, counted: c})
 			continue
 		}
-		l.group.Go(func() { l.handshake(c) })
+		l.shakes.Go(func() { l.handshake(c) })
 	}
 }
 

@@ -18,24 +18,26 @@ func Until(ctx context.Context, server *http.Server, l net.Listener, grace time.
 	return until(ctx, ctx, server, l, grace)
 }
 
-// until is Until with a context of its own for requests.
+// until is Until with a context of its own for requests. The first request of a connection that was accepted before the end is answered.
 func until(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	server.BaseContext = func(net.Listener) context.Context { return requests }
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if server.Shutdown(drain) != nil {
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if !stop() { // it runs: Serve returns as soon as that begins
-		<-stopped
+	first := newDrain(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return errors.Join(err, server.Close()) // the listener failed
+	case <-ctx.Done():
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	err := l.Close()
+	if e := <-served; !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	first.wait(end)
+	if server.Shutdown(end) != nil {
+		_ = server.Close() // what is left is cut
 	}
 	return err
 }
