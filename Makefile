@@ -14,13 +14,15 @@ ORACLE_DIR = $(or $(DIR),.run/oracle)
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-test packages-bench
+.PHONY: packages-run packages-test packages-bench packages-systemd
 packages-run:
 	@tools/packages.sh run
 packages-test:
 	@tools/packages.sh test
 packages-bench:
 	@tools/packages.sh bench
+packages-systemd:
+	@tools/packages.sh systemd
 
 # The whole graph of modules, of which a build fetches a part: drivers that are made in tests need it, and do without the network.
 .PHONY: modules
@@ -75,6 +77,14 @@ test: packages-test modules build ## Run all tests, with real servers: libvirt, 
 .PHONY: race
 race: packages-test modules build ## Run the tests of the pure Go packages under the race detector.
 	go test -race -timeout 30m $$(go list ./... | grep -v -e /drivers/libvirt -e /cmd/)
+
+.PHONY: test-systemd
+test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
+	@install -d .run && CGO_ENABLED=0 go test -c -o .run/unitstest.test ./internal/unitstest
+	@cd internal/unitstest && set -- ../../.run/unitstest.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),.)'; \
+	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
+	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
+	  exec sudo "$$@"
 
 .PHONY: lint
 lint: ## Format, vet and lint.

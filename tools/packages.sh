@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test|bench|conformance: installs the Debian packages that are missing for that make target, and says which.
+# packages.sh run|test|systemd|bench|conformance: installs the Debian packages that are missing for that make target, and says which.
 # Does nothing, and needs no network and no rights, when all are there.
 set -euo pipefail
 
@@ -12,6 +12,8 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # built from (examples/driver-python).
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler)
+# To boot a Debian with systemd in a container, which gets what it needs by itself, and to install the product in it.
+systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
 # To measure beside the real Placement: its code, what serves it and its database, each without a service of the machine
 # (mariadb-server and placement-api would start one).
 bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core)
@@ -19,10 +21,11 @@ bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-p
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
+systemd) wanted=("${systemd[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|test|bench|conformance" >&2
+  echo "usage: packages.sh run|test|systemd|bench|conformance" >&2
   exit 64
   ;;
 esac

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unitstest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// image is the name of an image: images are known by uuids.
+const image = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+// manage runs `cells manage` as docs/cells.md says.
+const manage = "manage() { runuser -u compute-agent -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
+
+// The server that testGuest makes, and what testReboot compares.
+var guest struct{ server, allocations string }
+
+// testGuest makes a server with an image, by the compute API, and restarts the agent.
+func testGuest(t *testing.T, m *machine) {
+	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", `
+[cell_client]
+url = "unix:///run/compute-agent-cell-cell1/cell.sock"
+[drivers.libvirt.config]
+instances_path = "/var/lib/compute-agent-instances"
+[drivers.libvirt.config.instances]
+images_path = "/var/lib/compute-agent-images"
+virt_type = "qemu"
+`)
+	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")
+	m.run(t, "systemctl", "restart", agentUnit)
+	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
+		m.sh(t, manage+"create "+cell)
+	}
+	eventually(t, "the host to be in its cell", func() error {
+		_, _ = m.try("sh", "-c", manage+"discover-hosts")
+		if out, err := m.try("sh", "-c", manage+"list-hosts"); err != nil || !strings.Contains(out, "cell1") {
+			return fmt.Errorf("%s %w", out, err)
+		}
+		return nil
+	})
+	m.api(t, "POST", "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 64, "disk": 1}}`)
+	var made struct{ Server struct{ ID string } }
+	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none"}}`)), &made))
+	guest.server = made.Server.ID
+	m.becomes(t, "ACTIVE")
+	guest.allocations = m.allocations(t)
+	if !strings.Contains(guest.allocations, "VCPU") {
+		t.Errorf("Placement has no allocations of the server: %s", guest.allocations)
+	}
+	if backing := m.sh(t, "qemu-img info --force-share --output=json /var/lib/compute-agent-instances/*/disk"); !strings.Contains(backing, "/var/lib/compute-agent-images/"+image) {
+		t.Errorf("the disk is no layer over the image: %s", backing)
+	}
+	before := m.domain(t)
+
+	m.run(t, "systemctl", "restart", agentUnit)
+	m.healthy(t, services...)
+	m.becomes(t, "ACTIVE")
+	if after := m.domain(t); after != before {
+		t.Errorf("the guest is another process after a restart of the agent: domain %s, then %s", before, after)
+	}
+	if after := m.allocations(t); after != guest.allocations {
+		t.Errorf("the allocations changed with a restart of the agent:\n%s\n%s", guest.allocations, after)
+	}
+}
+
+// testReboot: all services come back with the machine. Its servers are off, as with Nova, and keep what they have.
+func testReboot(t *testing.T, m *machine) {
+	m.halt(t, "reboot")
+	m.boot(t)
+	m.healthy(t, services...)
+	m.becomes(t, "SHUTOFF")
+	if after := m.allocations(t); after != guest.allocations {
+		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", guest.allocations, after)
+	}
+	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, guest.server) {
+		t.Errorf("libvirt does not have the guest any more: %s", out)
+	}
+	m.ownership(t, "after a reboot")
+
+	m.api(t, "DELETE", "/servers/"+guest.server, "")
+	eventually(t, "the server to be deleted", func() error {
+		entries, err := os.ReadDir(filepath.Join(m.root, "var/lib/compute-agent-instances"))
+		if err != nil || len(entries) > 0 {
+			return fmt.Errorf("%d directories of instances: %w", len(entries), err)
+		}
+		if left := m.allocations(t); strings.Contains(left, "VCPU") {
+			return fmt.Errorf("allocations are left: %s", left)
+		}
+		return nil
+	})
+}
+
+// compute asks the compute API.
+func (m *machine) compute(method, path, body string) (string, error) {
+	args := []string{"curl", "-sS", "--fail-with-body", "-m", "30", "-X", method, "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: compute 2.69",
+		"-H", "Content-Type: application/json", "http://127.0.0.1:8774/v2.1" + path}
+	if body != "" {
+		args = append(args, "-d", body)
+	}
+	return m.try(args...)
+}
+
+// api is compute for what must succeed.
+func (m *machine) api(t *testing.T, method, path, body string) string {
+	t.Helper()
+	out, err := m.compute(method, path, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", method, path, err, out)
+	}
+	return out
+}
+
+// becomes waits for a status of the server.
+func (m *machine) becomes(t *testing.T, status string) {
+	t.Helper()
+	eventually(t, "the server to be "+status, func() error {
+		out := m.api(t, "GET", "/servers/"+guest.server, "")
+		if strings.Contains(out, `"status":"ERROR"`) {
+			t.Fatalf("the server is in error: %s", out)
+		}
+		if !strings.Contains(out, `"status":"`+status+`"`) {
+			return fmt.Errorf("it is %s", out)
+		}
+		return nil
+	})
+}
+
+// allocations are those of the server in Placement, with the generations of providers left out: passes of the agent change them.
+func (m *machine) allocations(t *testing.T) string {
+	t.Helper()
+	var answer struct {
+		Allocations map[string]struct{ Resources map[string]int }
+	}
+	out := m.run(t, "curl", "-sSf", "-m", "5", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+guest.server)
+	must(t, json.Unmarshal([]byte(out), &answer))
+	clean, err := json.Marshal(answer)
+	must(t, err)
+	return string(clean)
+}
+
+// domain is libvirt's number of the guest, which is new with each start of it.
+func (m *machine) domain(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domid", guest.server))
+}

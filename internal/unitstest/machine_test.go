@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unitstest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long something may take that should take a moment, also where the tests of a whole machine run beside.
+const patience = 90 * time.Second
+
+// machine is a container whose PID 1 is systemd.
+type machine struct {
+	root    string
+	console bytes.Buffer
+	nspawn  *exec.Cmd
+	ended   chan struct{} // closed when nspawn has ended
+	leader  int           // its PID 1, as this machine counts
+}
+
+// boot starts the machine and waits until systemd has started everything.
+func (m *machine) boot(t *testing.T) {
+	t.Helper()
+	args := []string{"systemd-nspawn", "--directory=" + m.root, "--machine=units", "--register=no", "--keep-unit", "--private-network", "--console=pipe", "--boot"}
+	if _, err := os.Stat("/run/systemd/system"); err == nil { // this machine has a systemd: it delegates control groups to the container
+		args = append([]string{"systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes"}, args...)
+	}
+	m.console.Reset()
+	m.nspawn = exec.Command(args[0], args[1:]...)                             //nolint:noctx // it is ended by the test
+	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1") // as on a Debian 12, whatever this machine has
+	m.nspawn.Stdout, m.nspawn.Stderr = &m.console, &m.console
+	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	must(t, m.nspawn.Start())
+	ended := make(chan struct{})
+	m.ended = ended
+	go func() { defer close(ended); _ = m.nspawn.Wait() }()
+	eventually(t, "the container's first process", func() (err error) { m.leader, err = firstProcess(m.nspawn.Process.Pid); return err })
+	eventually(t, "the end of the boot", func() error {
+		state, err := m.try("systemctl", "is-system-running")
+		switch strings.TrimSpace(state) {
+		case "running":
+			return nil
+		case "degraded":
+			failed, _ := m.try("systemctl", "--failed", "--no-legend", "--plain")
+			t.Logf("Units of the container failed:\n%s", failed)
+			return nil
+		}
+		return fmt.Errorf("%s %w", state, err)
+	})
+}
+
+// halt ends the machine: by poweroff, or by reboot, after which boot goes on.
+func (m *machine) halt(t *testing.T, how string) {
+	t.Helper()
+	_, _ = m.try("systemctl", "--no-block", how) // the answer may get lost with the machine
+	select {
+	case <-m.ended:
+	case <-time.After(patience):
+		t.Errorf("the container does not end by %s:\n%s", how, m.console.String())
+		m.kill()
+	}
+}
+
+// kill ends the machine whatever it does.
+func (m *machine) kill() {
+	if m.nspawn == nil {
+		return
+	}
+	_ = m.nspawn.Process.Kill() // the container's processes go with it
+	<-m.ended
+}
+
+// firstProcess is the child of nspawn that is PID 1 in a namespace.
+func firstProcess(nspawn int) (int, error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", nspawn, nspawn))
+	if err != nil {
+		return 0, err
+	}
+	for _, child := range strings.Fields(string(children)) {
+		status, err := os.ReadFile(filepath.Join("/proc", child, "status"))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			if f := strings.Fields(line); len(f) > 2 && f[0] == "NSpid:" && f[len(f)-1] == "1" {
+				return strconv.Atoi(child)
+			}
+		}
+	}
+	return 0, errors.New("not there yet")
+}
+
+// try runs a program in the machine and returns what it wrote.
+func (m *machine) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	inside := []string{"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
+		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// run is try for what must succeed.
+func (m *machine) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// sh runs a script.
+func (m *machine) sh(t *testing.T, script string) string {
+	t.Helper()
+	return m.run(t, "sh", "-euc", script)
+}
+
+// write writes a file of the machine.
+func (m *machine) write(t *testing.T, path, content string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(filepath.Join(m.root, path)), 0o755))
+	must(t, os.WriteFile(filepath.Join(m.root, path), []byte(content), 0o644))
+}
+
+// remove removes a file of the machine.
+func (m *machine) remove(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.Remove(filepath.Join(m.root, path)))
+}
+
+// property is a property of a unit.
+func (m *machine) property(t *testing.T, unit, name string) string {
+	t.Helper()
+	return strings.TrimSpace(m.run(t, "systemctl", "show", "--value", "--property="+name, unit))
+}
+
+// number is a property that is one.
+func (m *machine) number(t *testing.T, unit, name string) int {
+	t.Helper()
+	n, err := strconv.Atoi(m.property(t, unit, name))
+	must(t, err)
+	return n
+}
+
+// journal is what a unit and systemd wrote about it, in this boot.
+func (m *machine) journal(t *testing.T, unit string) string {
+	t.Helper()
+	return m.run(t, "journalctl", "--boot", "--no-pager", "--output=cat", "--unit="+unit)
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		<-tick.C
+	}
+}
