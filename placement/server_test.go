@@ -215,7 +215,7 @@ func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
 		t.Fatalf("the request was not answered: %v", err)
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 	if err := <-served; err != nil {

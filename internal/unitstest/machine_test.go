@@ -109,6 +109,7 @@ func (m *machine) try(args ...string) (string, error) {
 		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)
 	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
