@@ -45,7 +45,15 @@ func (m *machine) boot(t *testing.T) {
 	ended := make(chan struct{})
 	m.ended = ended
 	go func() { defer close(ended); _ = m.nspawn.Wait() }()
-	eventually(t, "the container's first process", func() (err error) { m.leader, err = firstProcess(m.nspawn.Process.Pid); return err })
+	eventually(t, "the container's first process", func() (err error) {
+		select {
+		case <-ended:
+			t.Fatalf("the container ended at once: %v\n%s", m.nspawn.ProcessState, m.console.String())
+		default:
+		}
+		m.leader, err = firstProcess(m.nspawn.Process.Pid)
+		return err
+	})
 	eventually(t, "the end of the boot", func() error {
 		state, err := m.try("systemctl", "is-system-running")
 		switch strings.TrimSpace(state) {
