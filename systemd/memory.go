@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// LimitMemory makes the garbage collector work harder as the memory of this process approaches a share, in percent, of what
-// its control group may use: MemoryMax= of the unit, or the limit of the container. The rest is for what the Go runtime does
-// not count, and for children of the process. It returns the limit in bytes, 0 for none. Where the environment variable GOMEMLIMIT is
-// set that counts, and nothing is changed.
+// LimitMemory makes the garbage collector work harder as the memory of this process approaches a
+// share, in percent, of what its control group may use: MemoryMax= of the unit, or the limit of the
+// container. The rest is for what the Go runtime does not count, and for children of the process.
+// It returns the limit in bytes, 0 for none. Where the environment variable GOMEMLIMIT is set that
+// counts, and nothing is changed.
 func LimitMemory(percent int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -31,8 +32,8 @@ func LimitMemory(percent int64) int64 {
 // noLimit is what version 1 of control groups says for no limit, rounded to pages of any size.
 const noLimit = math.MaxInt64 &^ (1<<20 - 1)
 
-// memoryMax is the lowest limit of the control group of this process and of those above it, in bytes; 0 is none. The files are
-// looked for below root.
+// memoryMax is the lowest limit of the control group of this process and of those above it, in
+// bytes; 0 is none. The files are looked for below root.
 func memoryMax(root string) int64 {
 	membership, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -63,7 +64,8 @@ func memoryMax(root string) int64 {
 	return lowest
 }
 
-// readLimit is the number in a file; 0 for "max", and for a file that is not there, as in the root of the hierarchy.
+// readLimit is the number in a file; 0 for "max", and for a file that is not there, as in the root
+// of the hierarchy.
 func readLimit(file string) int64 {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -47,8 +47,9 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 	return s.serve(ctx, l)
 }
 
-// Shares, in percent, of the memory of a unit or a container that the Go runtime of this process may use: what it does not count, such as stacks of C
-// and the page cache, has to fit beside it, and in the agent's unit the drivers as well.
+// Shares, in percent, of the memory of a unit or a container that the Go runtime of this process
+// may use: what it does not count, such as stacks of C and the page cache, has to fit beside it,
+// and in the agent's unit the drivers as well.
 const (
 	serviceMemory = 90
 	agentMemory   = 50

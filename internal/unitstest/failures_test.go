@@ -37,7 +37,8 @@ func (m *machine) ends(t *testing.T, unit, how string) int {
 	return strings.Count(m.journal(t, unit), "Main process exited, "+how)
 }
 
-// testCrash: whatever kills a service, it is restarted. All but SIGKILL end a Go program with exit status 2.
+// testCrash: whatever kills a service, it is restarted. All but SIGKILL end a Go program with exit
+// status 2.
 func testCrash(t *testing.T, m *machine) {
 	const crash = "code=exited, status=2/INVALIDARGUMENT"
 	for _, kind := range []struct{ signal, how string }{{"SEGV", crash}, {"ABRT", crash}, {"QUIT", crash}, {"KILL", "code=killed, status=9/KILL"}} {
@@ -74,7 +75,8 @@ func testWatchdog(t *testing.T, m *machine) {
 	}
 }
 
-// testLimits: the limits of the units are in force. The memory of the heap follows the group's, where this machine has a controller for it.
+// testLimits: the limits of the units are in force. The memory of the heap follows the group's,
+// where this machine has a controller for it.
 func testLimits(t *testing.T, m *machine) {
 	for _, s := range services {
 		limits := m.run(t, "cat", "/proc/"+m.property(t, s.unit, "MainPID")+"/limits")
@@ -98,7 +100,8 @@ func testLimits(t *testing.T, m *machine) {
 	}
 }
 
-// testWrong: configuration and usage that are wrong are not tried again, and the exit status says which it is.
+// testWrong: configuration and usage that are wrong are not tried again, and the exit status says
+// which it is.
 func testWrong(t *testing.T, m *machine) {
 	const file = "/etc/compute-agent/conf.d/50-wrong.toml"
 	m.write(t, file, "[log]\nno_such_key = 1\n")
@@ -121,8 +124,8 @@ func testWrong(t *testing.T, m *machine) {
 	m.healthy(t, services...)
 }
 
-// stays restarts all services, which must end with a code and stay failed. A client that waits at Placement's socket does not
-// have it started for ever.
+// stays restarts all services, which must end with a code and stay failed. A client that waits at
+// Placement's socket does not have it started for ever.
 func (m *machine) stays(t *testing.T, code int) {
 	t.Helper()
 	for _, s := range services {
@@ -205,7 +208,8 @@ func testLateDisk(t *testing.T, m *machine) {
 	m.healthy(t, services...)
 }
 
-// testCredentials: Placement wants a token, and both sides have theirs from systemd, which reads files that only root can.
+// testCredentials: Placement wants a token, and both sides have theirs from systemd, which reads
+// files that only root can.
 func testCredentials(t *testing.T, m *machine) {
 	const token = "a-token-of-the-test"
 	m.sh(t, `cd /etc/compute-agent/credentials; umask 077; printf %s `+token+` >placement-token

@@ -68,7 +68,8 @@ virt_type = "qemu"
 	}
 }
 
-// testReboot: all services come back with the machine. Its servers are off, as with Nova, and keep what they have.
+// testReboot: all services come back with the machine. Its servers are off, as with Nova, and keep
+// what they have.
 func testReboot(t *testing.T, m *machine) {
 	m.halt(t, "reboot")
 	m.boot(t)
@@ -130,7 +131,8 @@ func (m *machine) becomes(t *testing.T, status string) {
 	})
 }
 
-// allocations are those of the server in Placement, with the generations of providers left out: passes of the agent change them.
+// allocations are those of the server in Placement, with the generations of providers left out:
+// passes of the agent change them.
 func (m *machine) allocations(t *testing.T) string {
 	t.Helper()
 	var answer struct {

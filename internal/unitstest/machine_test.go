@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// patience is how long something may take that should take a moment, also where the tests of a whole machine run beside.
+// patience is how long something may take that should take a moment, also where the tests of a
+// whole machine run beside.
 const patience = 90 * time.Second
 
 // machine is a container whose PID 1 is systemd.

@@ -35,7 +35,8 @@ var services = []service{
 	{cell1Unit, "curl -sSf -m 5 --unix-socket /run/compute-agent-cell-cell1/cell-cell1.sock http://cell/healthz"},
 }
 
-// TestUnits installs the product as documented and runs it under systemd. The parts follow one another on one machine.
+// TestUnits installs the product as documented and runs it under systemd. The parts follow one
+// another on one machine.
 func TestUnits(t *testing.T) {
 	if !*withSystemd {
 		t.Skip("THE UNITS ARE NOT TESTED UNDER SYSTEMD: make test-systemd does")
@@ -94,7 +95,8 @@ func (m *machine) healthy(t *testing.T, of ...service) {
 	}
 }
 
-// testInstall: `make install DESTDIR=` has put the files there; what it runs on a live machine follows here.
+// testInstall: `make install DESTDIR=` has put the files there; what it runs on a live machine
+// follows here.
 func testInstall(t *testing.T, m *machine) {
 	m.run(t, "systemd-sysusers", "compute-agent.conf")
 	m.run(t, "systemd-tmpfiles", "--create", "compute-agent.conf")
@@ -107,7 +109,8 @@ func testInstall(t *testing.T, m *machine) {
 	m.ownership(t, "right after the installation")
 }
 
-// ownership checks who owns what. The service's user must not be able to change the configuration or the plugins.
+// ownership checks who owns what. The service's user must not be able to change the configuration
+// or the plugins.
 func (m *machine) ownership(t *testing.T, when string) {
 	t.Helper()
 	for path, want := range map[string]string{
