@@ -53,7 +53,7 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 		result.Done++
 	}
 	if n.tree != nil {
-		n.known.Store(n.tree.Clone())
+		n.publish()
 	}
 	if len(result.Failed) > 0 {
 		return result

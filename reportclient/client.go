@@ -37,13 +37,20 @@ type Client struct {
 
 // node is what the client knows of one compute node's tree.
 type node struct {
-	known atomic.Pointer[providertree.Tree] // a copy of tree, for those who do not want to wait
+	known   atomic.Pointer[snapshot] // a copy of tree, for those who do not want to wait
+	recheck atomic.Bool              // the next Tree compares, however recent the last comparison is
 
 	mu       sync.Mutex
 	tree     *providertree.Tree // nil: nothing known
 	stale    map[string]bool    // providers that a failed write has made doubtful
 	verified time.Time          // when the tree was last compared with Placement
 	early    float64            // this turn's jitter of the next comparison, 0 <= early < 1
+}
+
+// snapshot is a tree as it was read last, and as it was written since.
+type snapshot struct {
+	tree *providertree.Tree
+	read time.Time // when it was last compared with Placement
 }
 
 // New checks the configuration and returns a client. It makes no request: Placement may come up later than the agent.
@@ -84,7 +91,7 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
 	refresh := time.Duration(c.refresh.Load())
 	due := refresh - time.Duration(n.early*float64(refresh)/10)
-	if n.tree != nil && len(n.stale) == 0 && c.isChecked(ctx) && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
+	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.isChecked(ctx) && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
 		if err := c.transport.knock(ctx); err != nil {
 			return nil, err
 		}
@@ -93,14 +100,30 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	if err := c.checkServer(ctx); err != nil {
 		return nil, err
 	}
+	asked := n.recheck.Swap(false) // before the read: one that is asked for during it is another
 	tree, err := c.read(ctx, n, uuid, name)
 	if err != nil {
+		if asked {
+			n.recheck.Store(true)
+		}
 		return nil, err
 	}
 	n.tree, n.stale, n.verified = tree, nil, c.transport.now()
 	n.early = c.jitter()
-	n.known.Store(tree.Clone())
+	n.publish()
 	return tree.Clone(), nil
+}
+
+// publish stores a copy of the tree for Known. n.mu is held.
+func (n *node) publish() { n.known.Store(&snapshot{tree: n.tree.Clone(), read: n.verified}) }
+
+// Recheck makes the next [Client.Tree] of every node compare the tree with Placement, whatever the refresh interval.
+func (c *Client) Recheck() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		n.recheck.Store(true)
+	}
 }
 
 // Requests returns how many requests were sent so far, each try counted, and how many of them were writes.
@@ -108,13 +131,13 @@ func (c *Client) Requests() (all, writes int64) {
 	return c.transport.requests.Load(), c.transport.writes.Load()
 }
 
-// Known returns what was last known of a node's tree, without asking and without waiting for those who do; nil if nothing
-// is known yet.
-func (c *Client) Known(uuid string) *providertree.Tree {
-	if tree := c.node(uuid).known.Load(); tree != nil {
-		return tree.Clone()
+// Known returns the cached tree of a node, and when it was last compared with Placement, without a request and without waiting
+// for other calls about the node; nil if nothing is cached yet.
+func (c *Client) Known(uuid string) (*providertree.Tree, time.Time) {
+	if last := c.node(uuid).known.Load(); last != nil {
+		return last.tree.Clone(), last.read
 	}
-	return nil
+	return nil, time.Time{}
 }
 
 func (c *Client) node(uuid string) *node {

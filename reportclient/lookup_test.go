@@ -3,10 +3,13 @@
 package reportclient_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -103,8 +106,57 @@ func TestRenameAndRemove(t *testing.T) {
 		ok(t, client.RemoveProvider(t.Context(), gpu))
 		ok(t, client.RemoveProvider(t.Context(), read(id(1))))
 		client.Forget(id(1))
-		if client.Known(id(1)) != nil {
+		if tree, _ := client.Known(id(1)); tree != nil {
 			t.Error("what is gone is still known")
 		}
+	})
+}
+
+// TestRecheckSeesWhatOthersWrote: within the refresh interval a tree is taken from the cache, unless somebody asked for a comparison. One that
+// fails is still due.
+func TestRecheckSeesWhatOthersWrote(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		client, requests, now := observed(t, url)
+		ok(t, apply(t, client, firstTree...))
+		_, err := client.Tree(t.Context(), id(1), "cn1")
+		ok(t, err)
+		_, read := client.Known(id(1))
+		now.pass(time.Minute)
+		asAdmin(t, "1.37", http.MethodPut, url+"/traits/CUSTOM_THEIRS", "")
+		before, err := client.TreeOf(t.Context(), id(2))
+		ok(t, err)
+		child, _ := before.Provider(id(2))
+		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2)+"/traits",
+			fmt.Sprintf(`{"resource_provider_generation": %d, "traits": ["CUSTOM_THEIRS"]}`, child.Generation))
+		requests.since()
+
+		has := func(ctx context.Context) (bool, error) {
+			tree, err := client.Tree(ctx, id(1), "cn1")
+			return err == nil && tree.HasTraits(id(2), "CUSTOM_THEIRS"), err
+		}
+		if there, err := has(t.Context()); err != nil || there {
+			t.Fatalf("%t, %v; this test must begin with a cached tree", there, err)
+		}
+		want(t, requests)
+		if _, at := client.Known(id(1)); !at.Equal(read) {
+			t.Errorf("the cached tree says that it was read at %v, and it was at %v", at, read)
+		}
+		client.Recheck()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := has(ended); err == nil {
+			t.Fatal("a read whose context has ended succeeds")
+		}
+		if there, err := has(t.Context()); err != nil || !there {
+			t.Errorf("after a recheck that failed: %t, %v", there, err)
+		}
+		if _, at := client.Known(id(1)); !at.Equal(now.Now()) {
+			t.Errorf("the cached tree says that it was read at %v, now is %v", at, now.Now())
+		}
+		requests.since()
+		if _, err := has(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(t, requests)
 	})
 }

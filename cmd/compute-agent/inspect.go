@@ -27,14 +27,22 @@ func newTree() *cobra.Command {
 	var tree render.TreeOptions
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show this host's provider tree as Placement has it", Args: cobra.NoArgs,
+		Long: "Show this host's provider tree as Placement has it. The running agent reads it from Placement for this. Where Placement cannot be\n" +
+			"read, the tree that the agent read last is shown, with why and how old it is. The exit code is 1 then, and where there is no tree to show.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.ask(cmd, "tree", func(ctx context.Context, c *control.Client) error {
-				view, err := c.Tree(ctx)
-				if err != nil {
+			var view control.Tree
+			err := opts.ask(cmd, "tree", func(ctx context.Context, c *control.Client) error {
+				var err error
+				if view, err = c.Tree(ctx); err != nil {
 					return err
 				}
+				tree.Now = time.Now()
 				return render.Tree(cmd.OutOrStdout(), view, tree)
-			})
+			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // what cannot be decoded is printed all the same
+			if err == nil && view.Unread() {
+				return &exitError{code: exitFailed}
+			}
+			return err
 		},
 	}
 	opts.addConfigFlags(cmd)

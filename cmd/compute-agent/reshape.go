@@ -41,7 +41,8 @@ func newRefresh() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Have the running agent make a pass over every node now", Args: cobra.NoArgs,
-		Long: "Have the running agent make a pass over every node now, whatever went wrong before. A node that is held because its reshape\n" +
+		Long: "Have the running agent make a pass over every node now, whatever went wrong before. The pass compares the tree with what Placement\n" +
+			"has first, so that what others wrote is seen at once. A node that is held because its reshape\n" +
 			"was refused is tried again. The command does not wait for the pass: `compute-agent status` shows what came of it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()

@@ -142,7 +142,8 @@ func (g guests) Nodes(context.Context) []worker.Node {
 				if !reported { // what is allocated may still be to be moved
 					return nil
 				}
-				return g.agent.placement.Known(n.UUID)
+				tree, _ := g.agent.placement.Known(n.UUID)
+				return tree
 			}})
 		}
 	}

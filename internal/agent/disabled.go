@@ -145,7 +145,7 @@ func (a *Agent) disabling(node string) control.Disabling {
 
 // rootOf is what the agent knows of a node's root in Placement, without asking.
 func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
-	tree := a.placement.Known(uuid)
+	tree, _ := a.placement.Known(uuid)
 	if tree == nil {
 		return providertree.Provider{}, false
 	}

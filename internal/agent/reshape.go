@@ -28,8 +28,9 @@ func (a *Agent) loadJournal() {
 	}
 }
 
-// Refresh implements [control.Agent].
+// Refresh implements [control.Agent]. The passes compare each tree with Placement first.
 func (a *Agent) Refresh(context.Context) {
+	a.placement.Recheck()
 	for _, d := range a.active() {
 		d.tracker.Refresh("somebody asked for it")
 	}

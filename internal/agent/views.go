@@ -140,11 +140,11 @@ func summarize(drivers []control.Driver) (resourcetracker.State, string) {
 	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
 }
 
-// usageTimeout bounds how long a person waits for what is used, when Placement does not answer.
-const usageTimeout = 5 * time.Second
+// treeTimeout bounds how long a person waits for a tree when Placement does not answer.
+const treeTimeout = 30 * time.Second
 
-// Tree implements [control.Agent]. It shows what the agent last read or wrote; only what is used is asked of Placement, one
-// GET for each provider with inventory, so that it is true now.
+// Tree implements [control.Agent]. Each tree is read from Placement now, beside whatever pass is under way, and what is used of it, with
+// one GET more for each provider with inventory. Where that fails it is the one that the agent has cached, which says so.
 func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	out := control.Tree{Nodes: []control.NodeTree{}}
 	for _, d := range a.active() {
@@ -161,29 +161,35 @@ func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 
 func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.NodeStatus) control.NodeTree {
 	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: driver}
-	tree := a.placement.Known(n.UUID)
-	if tree == nil {
-		out.Error = "Placement has not been read yet"
+	ctx, cancel := context.WithTimeout(ctx, treeTimeout)
+	defer cancel()
+	tree, err := a.placement.TreeOf(ctx, n.UUID)
+	switch {
+	case err == nil:
+		out.ReadAt = time.Now()
+	case errors.Is(err, reportclient.ErrNotFound):
+		out.Error = "Placement does not have this node"
 		if n.Error != "" {
-			out.Error = n.Error
+			out.Error += ": " + n.Error
 		}
 		return out
+	default:
+		if tree, out.ReadAt = a.placement.Known(n.UUID); tree == nil {
+			out.Error = err.Error()
+			return out
+		}
+		out.Stale = err.Error()
 	}
 	out.Providers = []control.Provider{}
-	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
-	defer cancel()
-	reachable := true
 	for _, uuid := range tree.Subtree(n.UUID) {
 		p, _ := tree.Provider(uuid)
-		if p.Generation == providertree.NoGeneration {
+		if p.Generation == providertree.NoGeneration { // of a cached tree: it is still to be created
 			out.Error = "Placement does not have this node yet"
 			break
 		}
 		var used map[string]int64
-		if reachable && len(p.Inventories) > 0 {
-			var err error
-			used, err = a.placement.Usages(ctx, uuid)
-			if reachable = err == nil; !reachable { // what is used is shown as unknown
+		if out.Stale == "" && len(p.Inventories) > 0 {
+			if used, err = a.placement.Usages(ctx, uuid); err != nil {
 				out.Stale = err.Error()
 			}
 		}

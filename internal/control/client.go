@@ -93,7 +93,7 @@ func (c *Client) Plan(ctx context.Context, reshape bool) (PlanView, error) {
 	return get[PlanView](ctx, c, PlanPath(reshape))
 }
 
-// Refresh asks for a pass over every node now, and does not wait for it.
+// Refresh asks for a pass over every node now that compares its tree with Placement first, and does not wait for it.
 func (c *Client) Refresh(ctx context.Context) error {
 	_, err := c.do(ctx, http.MethodPost, "refresh")
 	return err

@@ -23,7 +23,7 @@ type Agent interface {
 	Status(ctx context.Context) Status
 	Tree(ctx context.Context) (Tree, error)
 	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)
-	// Refresh asks for a pass over every node, and does not wait for it.
+	// Refresh asks for a pass over every node that compares its tree with Placement first, and does not wait for it.
 	Refresh(ctx context.Context)
 	// UndoReshape takes back a reshape by its number in the journal.
 	UndoReshape(ctx context.Context, id int64) error

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -108,8 +109,15 @@ type NodeTree struct {
 	// Providers are in pre-order. Nil when Error says why there is nothing to show.
 	Providers []Provider `json:"providers"`
 	Error     string     `json:"error,omitempty"`
-	// Stale says why Placement could not be asked just now: the providers are as they were read last, and what is used is not known.
+	// ReadAt is when the providers were read from Placement; zero if there is nothing to show.
+	ReadAt time.Time `json:"read_at,omitzero"`
+	// Stale says why Placement could not be read now: the providers are as the agent read them at ReadAt, and what is used is not known.
 	Stale string `json:"stale,omitempty"`
+}
+
+// Unread reports whether Placement could not be read for some node.
+func (t Tree) Unread() bool {
+	return slices.ContainsFunc(t.Nodes, func(n NodeTree) bool { return n.Stale != "" || n.Error != "" })
 }
 
 // Provider is one resource provider.

@@ -85,14 +85,16 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreeWithoutPlacement says that it is not what Placement has now.
+// TestTreeWithoutPlacement: the heading says that it is not what Placement has now, why, and how old it is.
 func TestTreeWithoutPlacement(t *testing.T) {
 	tree := sample()
-	tree.Nodes[0].Stale = "connection refused"
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	tree.Nodes[0].Stale, tree.Nodes[0].ReadAt = "connection refused", now.Add(-4*time.Minute)
 	var b bytes.Buffer
-	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil || !strings.Contains(b.String(), "as it was read last. What is used is not known: connection refused") {
-		t.Errorf("%v: %s", err, b.String())
+	if err := render.Tree(&b, tree, render.TreeOptions{Now: now}); err != nil {
+		t.Fatal(err)
 	}
+	golden(t, "tree-stale.txt", b.Bytes())
 }
 
 func TestStatus(t *testing.T) {

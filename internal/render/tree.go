@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/printable"
@@ -17,6 +18,8 @@ import (
 type TreeOptions struct {
 	// AllTraits prints every trait instead of folding families of them.
 	AllTraits bool
+	// Now is what the age of a tree is counted to that could not be read from Placement.
+	Now time.Time
 }
 
 // Tree prints the provider trees of all nodes.
@@ -34,15 +37,17 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 			p.line("  nothing to show: %s", node.Error)
 			continue
 		}
+		if node.Stale != "" {
+			p.line("%s: Placement cannot be read: %s", node.Node, node.Stale)
+			p.line("The tree below is what the agent read at %s, %s. What is used is not known.", node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
+			p.line("")
+		}
 		children := map[string][]control.Provider{}
 		for _, rp := range node.Providers {
 			children[rp.Parent] = append(children[rp.Parent], rp)
 		}
 		for _, root := range children[""] {
 			p.provider(root, children, "", "", opts)
-		}
-		if node.Stale != "" {
-			p.line("The above is as it was read last. What is used is not known: %s", node.Stale)
 		}
 	}
 	return p.err
