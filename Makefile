@@ -60,7 +60,7 @@ uninstall: ## Remove what `make install` installed; configuration and state stay
 
 .PHONY: run
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
-	@exec bin/compute-agent standalone --state-dir $(STATE) --plugin-dir bin $(RUN_ARGS)
+	@exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
 
 .PHONY: demo
 demo: packages-run build ## Show a made-up GPU host change its provider tree while guests run, and change it back; STEP=1 waits for Enter.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -203,8 +204,8 @@ func newPluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			installed, err := host.Installed(cfg.Plugins.Dir)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			installed, err := installedDrivers(cfg.PluginDirs())
+			if err != nil {
 				return err
 			}
 			entries := []render.PluginEntry{}
@@ -213,8 +214,10 @@ func newPluginList() *cobra.Command {
 				if d.Enabled {
 					e.State = "enabled"
 				}
-				if _, err := os.Stat(d.Path); err != nil {
-					e.Problem = "it is not installed: " + err.Error()
+				if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
+					e.Problem = (&host.NotInstalledError{Driver: name, Path: d.Path, Searched: cfg.PluginDirsOf(name)}).Error()
+				} else if err != nil {
+					e.Problem = err.Error()
 				} else if sum, err := digest(d.Path); d.SHA256 != "" && err == nil && sum != d.SHA256 {
 					e.Problem = fmt.Sprintf("it has sha256 %s, the configuration demands %s", sum, d.SHA256)
 				}
@@ -227,12 +230,26 @@ func newPluginList() *cobra.Command {
 			}
 			slices.SortFunc(entries, func(a, b render.PluginEntry) int { return strings.Compare(a.Name, b.Name) })
 			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"directory": cfg.Plugins.Dir, "drivers": entries})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"directories": cfg.PluginDirs(), "drivers": entries})
 			}
-			return render.PluginList(cmd.OutOrStdout(), cfg.Plugins.Dir, entries)
+			return render.PluginList(cmd.OutOrStdout(), cfg.PluginDirs(), entries)
 		},
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	return cmd
+}
+
+// installedDrivers are the executables of drivers in these directories, by name: for each the first one that is found, which is the one
+// that an agent starts.
+func installedDrivers(dirs []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, dir := range slices.Backward(dirs) {
+		found, err := host.Installed(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		maps.Copy(out, found)
+	}
+	return out, nil
 }

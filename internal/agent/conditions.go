@@ -179,6 +179,9 @@ func (b *findingList) plugin(d control.Driver) (down bool) {
 	case host.Quarantined:
 		b.add(health.PluginQuarantined, subject, p.Error)
 		return true
+	case host.NotInstalled:
+		b.add(health.PluginNotInstalled, subject, p.Error)
+		return true
 	case host.Incompatible:
 		b.add(health.PluginIncompatible, subject, p.Error)
 		return true

@@ -121,6 +121,7 @@ func TestFindings(t *testing.T) {
 		"an executable that is refused": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error = "refused", "another sha256"
 		}, []string{"plugin libvirt plugin-refused: another sha256"}},
+		"no executable":    {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "not-installed" }, []string{"plugin libvirt plugin-not-installed"}},
 		"another protocol": {func(_ *facts, d *control.Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
 		"held": {func(_ *facts, _ *control.Driver, n *resourcetracker.NodeStatus) {
 			n.Held, n.Error, n.Cause, n.Offenders = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}

@@ -165,7 +165,7 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
 	return host.Spec{
-		Name: name, Path: c.Path, SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
+		Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
 		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)},
 		Timeouts: host.Timeouts{
 			Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,

@@ -35,6 +35,8 @@ func refusal(driver string, err error) health.Finding {
 	switch {
 	case errors.As(err, &untrusted):
 		found.Remedy = untrusted.Remedy + reload
+	case errors.Is(err, host.ErrNotInstalled):
+		found.Remedy = "install the executable as the text says" + reload
 	case errors.Is(err, host.ErrIncompatible):
 		found.Remedy = fmt.Sprintf("put a driver at %s that is made for this agent", takeover.Path) + reload
 	default:

@@ -45,6 +45,7 @@ type Config struct {
 	named   []namedFile
 
 	unusedCredentials []string
+	pluginDirs []string
 }
 
 // Agent is the section [agent]: who and where the agent is.
@@ -324,6 +325,17 @@ func (c *Config) File() string { return c.file }
 
 // UnusedCredentials are the keys that name a credential in sections that are not used ([Options.Uses]).
 func (c *Config) UnusedCredentials() []string { return slices.Clone(c.unusedCredentials) }
+// PluginDirsOf are the directories in which the executable of a driver was looked for, the first one first; none if its path says where
+// it is.
+func (c *Config) PluginDirsOf(driver string) []string {
+	if k := c.sources[driverPath(driver, "path")].Kind; k != "" && k != FromDefault {
+		return nil
+	}
+	return c.PluginDirs()
+}
+
+// PluginDirs are the directories in which the executables of drivers without a path are looked for, the first one first.
+func (c *Config) PluginDirs() []string { return slices.Clone(c.pluginDirs) }
 
 // Files are the files that were read, in the order in which they were applied.
 func (c *Config) Files() []string { return slices.Clone(c.files) }

@@ -48,7 +48,7 @@ func driverPath(driver, name string) string { return dotted(driversSection, driv
 var driverKeys = []key[Driver]{
 	{"enabled", live, "Whether the agent starts this driver.",
 		toggle[Driver]{func(d *Driver) *bool { return &d.Enabled }, true}},
-	{"path", live, "The plugin's executable. Empty means compute-driver-NAME in the directory of [plugins].",
+	{"path", live, "The plugin's executable. Empty means compute-driver-NAME in the directory of [plugins], see there.",
 		text[Driver]{at: func(d *Driver) *string { return &d.Path }, words: "an absolute path", check: absolutePath}},
 	{"sha256", live, "SHA-256 of the executable; a file with another one is not started. Empty means any.",
 		text[Driver]{at: func(d *Driver) *string { return &d.SHA256 }, words: "64 lower-case hexadecimal digits, as sha256sum prints them", check: digest}},

@@ -95,7 +95,7 @@ var agentSections = []section{
 			choice[Config]{func(c *Config) *string { return &c.Reshape.OnFailure }, OnFailureExit, []string{OnFailureExit, OnFailureHold}}},
 	}},
 	{"plugins", "Where the drivers' plugins are and how their processes are watched. [drivers.NAME.timeouts] and\n[drivers.NAME.restart] say otherwise for one driver.", []key[Config]{
-		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME].",
+		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME]. Unless it is set, a driver that is\nnot there is also looked for beside the agent's own executable.",
 			text[Config]{at: func(c *Config) *string { return &c.Plugins.Dir }, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path", check: absolutePathRequired}},
 		{"handshake_timeout", live, "How long a plugin may take from its start to its handshake.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.Plugins.HandshakeTimeout }, def: 30 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},

@@ -44,6 +44,8 @@ type Options struct {
 	Hostname func() (string, error)
 	// UID is the user that directories are chosen for; nil means os.Geteuid.
 	UID func() int
+	// Executable is the agent's own, without symbolic links; nil means os.Executable.
+	Executable func() (string, error)
 }
 
 // Override is a command-line flag that stands for a key.

@@ -14,6 +14,9 @@ import (
 const (
 	controlSocketName = "agent.sock"
 
+	// pluginPrefix is what the name of a plugin's executable begins with.
+	pluginPrefix = "compute-driver-"
+
 	// longestSocket is the longest name of a socket below the runtime
 	// directory: that of a plugin, with two random numbers of ten digits.
 	longestSocket = "plugins/plugin-dir4294967295/plugin4294967295"
@@ -32,11 +35,7 @@ func (l *loader) resolve() {
 	}
 	l.resolveDir("agent.state_dir", &c.Agent.StateDir, "STATE_DIRECTORY", "/var/lib/compute-agent", "XDG_STATE_HOME", ".local/state")
 	l.resolveDir("agent.runtime_dir", &c.Agent.RuntimeDir, "RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
-	for _, name := range sortedKeys(c.Drivers) {
-		if d := c.Drivers[name]; d.Path == "" {
-			d.Path = filepath.Join(c.Plugins.Dir, "compute-driver-"+name)
-		}
-	}
+	l.resolvePlugins()
 	l.resolvePlacementURL()
 	l.resolveCredential("placement_client.token_file", &c.PlacementClient.TokenFile)
 	l.resolveCredential("placement_client.ca_file", &c.PlacementClient.CAFile)
@@ -51,6 +50,43 @@ func (l *loader) resolve() {
 	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)
 	l.resolveCells()
+}
+
+// resolvePlugins finds the executables of the drivers that have no path: in plugins.dir and, unless that was set, beside the agent's
+// own executable. One that is in neither is expected in plugins.dir.
+func (l *loader) resolvePlugins() {
+	c := l.cfg
+	c.pluginDirs = []string{c.Plugins.Dir}
+	if own, err := l.executable(); err == nil && c.sources["plugins.dir"].Kind == "" {
+		if dir := filepath.Dir(own); dir != filepath.Clean(c.Plugins.Dir) {
+			c.pluginDirs = append(c.pluginDirs, dir)
+		}
+	}
+	for _, name := range sortedKeys(c.Drivers) {
+		d := c.Drivers[name]
+		if d.Path != "" {
+			continue
+		}
+		key, file := driverPath(name, "path"), pluginPrefix+name
+		d.Path = filepath.Join(c.Plugins.Dir, file)
+		for i, dir := range c.pluginDirs {
+			if _, err := os.Stat(l.path(filepath.Join(dir, file))); err != nil {
+				continue
+			}
+			d.Path = filepath.Join(dir, file)
+			if i > 0 {
+				c.sources[key] = c.sources[key].orDefault("beside the agent's executable")
+			}
+			break
+		}
+	}
+}
+
+func (l *loader) executable() (string, error) {
+	if l.opts.Executable != nil {
+		return l.opts.Executable()
+	}
+	return os.Executable()
 }
 
 func (l *loader) resolveHost() {

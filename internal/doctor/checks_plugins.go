@@ -12,12 +12,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func checkPluginDir(_ context.Context, e *Env) []Result {
 	dir := e.Config.Plugins.Dir
 	if !e.usesPluginDir() {
-		return skip("no enabled driver has its plugin in %s", dir)
+		return skip("no enabled driver has its plugin in %s", dir) // the checks of the plugins look at the directories that are used
 	}
 	real, err := e.real(dir)
 	if os.IsNotExist(err) {
@@ -63,7 +64,11 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	const why = "The agent cannot start this driver, and so keeps reporting what it last knew."
 	real, err := e.real(path)
 	if os.IsNotExist(err) {
-		return bad(path+" does not exist", why, e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
+		found := path + " does not exist"
+		if searched := e.Config.PluginDirsOf(name); len(searched) > 1 {
+			found = fmt.Sprintf("there is no %s in %s", filepath.Base(path), strings.Join(searched, " or "))
+		}
+		return bad(found, why, e.command("install -D -o root -g root -m 0755 compute-driver-%s %s", name, path))
 	}
 	if err != nil {
 		return bad(reason(err, path), why, e.command("ls -l %s", path))

@@ -133,7 +133,21 @@ func TestBrokenHosts(t *testing.T) {
 			f.remove(pluginDir)
 			f.config("[drivers.libvirt]\npath = \"/opt/driver\"\n")
 		}, "plugin-dir", Skipped, "no enabled driver", ""},
-		"no plugin":                 {func(f *fixture) { f.remove(pluginFile) }, "plugin.libvirt", Error, "does not exist", "install -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
+		"no plugin": {func(f *fixture) { f.remove(pluginFile) }, "plugin.libvirt", Error, "there is no compute-driver-libvirt in " + pluginDir + " or /opt/agent/bin", "install -D -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
+		"no plugin in the directory that is set": {func(f *fixture) {
+			f.remove(pluginFile)
+			f.write("/opt/agent/bin/compute-driver-libvirt", "#!/bin/sh\n", 0o755)
+			f.config("[plugins]\ndir = \"" + pluginDir + "\"\n[drivers.libvirt]\n")
+		}, "plugin.libvirt", Error, pluginFile + " does not exist", "install -D -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
+		"plugin beside the agent": {func(f *fixture) {
+			f.remove(pluginFile)
+			f.write("/opt/agent/bin/compute-driver-libvirt", "#!/bin/sh\n", 0o755)
+		}, "plugin.libvirt", OK, "/opt/agent/bin/compute-driver-libvirt", ""},
+		"plugin beside the agent that others change": {func(f *fixture) {
+			f.remove(pluginFile)
+			f.write("/opt/agent/bin/compute-driver-libvirt", "#!/bin/sh\n", 0o755)
+			f.chmod("/opt/agent/bin", 0o775)
+		}, "plugin.libvirt", Error, "/opt/agent/bin has mode 0775", "chmod go-w /opt/agent/bin"},
 		"plugin not executable":     {func(f *fixture) { f.chmod(pluginFile, 0o644) }, "plugin.libvirt", Error, "has mode 0644", "chmod 0755 " + pluginFile},
 		"plugin for root only":      {func(f *fixture) { f.chmod(pluginFile, 0o700) }, "plugin.libvirt", Error, "has mode 0700", "chmod 0755 " + pluginFile},
 		"plugin that others change": {func(f *fixture) { f.chmod(pluginFile, 0o757) }, "plugin.libvirt", Error, "others than its owner can change it", "chmod go-w " + pluginFile},

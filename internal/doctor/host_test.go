@@ -221,6 +221,7 @@ func (f *fixture) examine() []Result {
 	cfg, err := config.Load(config.Options{
 		File: configFile, Root: f.root, Environ: append([]string{url}, f.environ...),
 		Hostname: func() (string, error) { return "node-1", nil }, UID: func() int { return 0 },
+		Executable: func() (string, error) { return "/opt/agent/bin/compute-agent", nil },
 	})
 	e := f.env
 	e.Config, e.ConfigErr, e.Root = cfg, err, f.root

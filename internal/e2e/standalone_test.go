@@ -19,7 +19,7 @@ import (
 )
 
 // TestStandalone is the main job on the real machine: one command, and Placement says what the machine is. Libvirt's own
-// daemon is used where one answers, and a private one otherwise.
+// daemon is used where one answers, and a private one otherwise. The driver is found beside the agent.
 func TestStandalone(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/libvirtd"); err != nil {
 		const missing = "Debian's package libvirt-daemon-system is not installed (tools/packages.sh test)"
@@ -37,7 +37,7 @@ func TestStandalone(t *testing.T) {
 	file := filepath.Join(dir, "compute-agent.toml")
 	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
 	start := func() *process {
-		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--plugin-dir", binaries.Dir(), "--config", file,
+		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--config", file,
 			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
 	}
 	agent := start()

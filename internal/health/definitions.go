@@ -41,6 +41,7 @@ const (
 	PluginDown         Code = "plugin-down"
 	PluginDegraded     Code = "plugin-degraded"
 	PluginQuarantined  Code = "plugin-quarantined"
+	PluginNotInstalled Code = "plugin-not-installed"
 	PluginIncompatible Code = "plugin-incompatible"
 	PluginRefused      Code = "plugin-refused"
 )
@@ -194,6 +195,11 @@ var definitions = []Definition{
 		Code: PluginQuarantined, Severity: Critical, Title: "the driver's process crashed too often and is left alone for a while",
 		Meaning: missed,
 		Remedy:  "the text and the log say how it ended; mend that, and systemctl reload compute-agent tries at once, `compute-agent status` says when it is tried otherwise",
+	},
+	{
+		Code: PluginNotInstalled, Severity: Critical, Title: "the driver has no executable",
+		Meaning: missed, TimeToVisible: 15 * time.Second,
+		Remedy: "install the executable as the text says; it is started as soon as it is there. One that was put elsewhere is found by systemctl reload compute-agent",
 	},
 	{
 		Code: PluginIncompatible, Severity: Critical, Title: "the driver is made for another version of the agent",

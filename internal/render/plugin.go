@@ -195,10 +195,10 @@ type PluginEntry struct {
 }
 
 // PluginList prints the drivers that are configured or installed.
-func PluginList(w io.Writer, dir string, entries []PluginEntry) error {
+func PluginList(w io.Writer, dirs []string, entries []PluginEntry) error {
 	p := &printer{w: w}
 	if len(entries) == 0 {
-		p.line("No driver is configured, and none is in %s.", dir)
+		p.line("No driver is configured, and none is in %s.", strings.Join(dirs, " or "))
 		return p.err
 	}
 	name, state := 0, 0

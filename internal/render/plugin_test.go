@@ -164,14 +164,14 @@ func TestPluginLog(t *testing.T) {
 
 func TestPluginList(t *testing.T) {
 	var b bytes.Buffer
-	if err := render.PluginList(&b, "/p", nil); err != nil {
+	if err := render.PluginList(&b, []string{"/p"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	entries := []render.PluginEntry{
 		{Name: "fake", Path: "/p/compute-driver-fake", State: "not configured"},
 		{Name: "libvirt", Path: "/p/compute-driver-libvirt", State: "enabled", Problem: "it is not installed"},
 	}
-	if err := render.PluginList(&b, "/p", entries); err != nil {
+	if err := render.PluginList(&b, []string{"/p"}, entries); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-list.txt", b.Bytes())

@@ -9,7 +9,7 @@
 //	    ▲            │            │            │            │           │
 //	    │            ▼            ▼            ▼            ▼           ▼
 //	    ├──────── Backoff ◀───────┴────────────┴────────────┴───────────┘
-//	    └──────── Quarantined (too many failures)     Incompatible, Disabled: until something changes
+//	    └──────── Quarantined (too many failures)     NotInstalled, Incompatible, Disabled: until something changes
 //
 // A plugin is trusted with the machine but not with the agent. Whatever it does (hang, crash, write garbage, fork and
 // leave), no call blocks past its deadline, nothing panics here, and no process or socket stays behind. While it is down,

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -27,6 +29,8 @@ var (
 	// ErrNotExecutable says that the kernel does not execute the file: it is made for another
 	// machine, is no program, or its interpreter is not installed.
 	ErrNotExecutable = errors.New("executable cannot be executed")
+	// ErrNotInstalled says that there is no executable. See [NotInstalledError].
+	ErrNotInstalled = errors.New("driver not installed")
 	// ErrIncompatible says that the plugin speaks no version of the protocol that we do.
 	ErrIncompatible = errors.New("incompatible plugin")
 	// ErrRuntimeDir says that the runtime directory cannot hold the plugins' sockets.
@@ -43,6 +47,9 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
+	if e.State == NotInstalled && e.Cause != nil {
+		return e.Cause.Error() // it says all of it
+	}
 	msg := fmt.Sprintf("driver %s is unavailable (%s)", e.Driver, e.State)
 	if e.Cause != nil {
 		msg += ": " + e.Cause.Error()
@@ -97,6 +104,25 @@ func (e *excused) Unwrap() error { return e.err }
 type defective struct{ words string }
 
 func (e *defective) Error() string { return e.words }
+
+// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to put one there.
+type NotInstalledError struct {
+	Driver string
+	Path   string
+	// Searched are the directories in which it was looked for; none if the path is configured.
+	Searched []string
+}
+
+func (e *NotInstalledError) Error() string {
+	file := filepath.Base(e.Path)
+	if len(e.Searched) == 0 {
+		return fmt.Sprintf("driver %s is not installed: there is no executable %s. Install it there, or correct drivers.%[1]s.path", e.Driver, e.Path)
+	}
+	return fmt.Sprintf("driver %s is not installed: there is no %s in %s. Install it: install -D -m 0755 %[2]s %[4]s", e.Driver, file, strings.Join(e.Searched, " or "), e.Path)
+}
+
+// Is makes errors.Is(err, ErrNotInstalled) hold, and errors.Is(err, fs.ErrNotExist).
+func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled || target == fs.ErrNotExist }
 
 // UntrustedError is [ErrUntrusted] with what is wrong and how to mend it.
 type UntrustedError struct {

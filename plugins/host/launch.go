@@ -51,6 +51,9 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 // open opens the executable if it is trusted.
 func (h *Host) open(spec Spec) (*executable, error) {
 	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
+	if absent := (*NotInstalledError)(nil); errors.As(err, &absent) {
+		absent.Driver, absent.Searched = spec.Name, spec.Searched
+	}
 	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
 		untrusted.Remedy = strings.ReplaceAll(untrusted.Remedy, "drivers.NAME", "drivers."+spec.Name)
 	}

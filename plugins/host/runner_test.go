@@ -43,7 +43,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 		{name: "no socket", path: script("nosock", "#!/bin/sh\necho '1|1|unix|/nowhere|grpc|'\nsleep 300\n")},
 		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error", "no program for this machine"}, is: ErrNotExecutable},
 		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"), want: []string{"the interpreter"}, is: ErrNotExecutable},
-		{name: "missing", path: "/nonexistent/driver", want: []string{"install the package"}, is: os.ErrNotExist},
+		{name: "missing", path: "/nonexistent/driver", want: []string{"there is no executable /nonexistent/driver. Install it there"}, is: ErrNotInstalled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)

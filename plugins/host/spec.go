@@ -26,6 +26,8 @@ type Spec struct {
 	Name string
 	// Path of the executable. Relative ones are below the plugin directory; "" is compute-driver-NAME there.
 	Path string
+	// Searched are the directories in which the executable was looked for before Path was chosen, for the error if there is none.
+	Searched []string
 	// SHA256 of the executable in hexadecimal, or "" to trust whatever its owner put there.
 	SHA256 string
 	// Args and Env are added to the process' arguments and its (otherwise very small) environment.

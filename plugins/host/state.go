@@ -31,6 +31,8 @@ const (
 	Backoff State = "backoff"
 	// Quarantined: it failed too often and is tried again later.
 	Quarantined State = "quarantined"
+	// NotInstalled: there is no executable; it is started as soon as there is one.
+	NotInstalled State = "not-installed"
 	// Incompatible: it speaks another version of the protocol; it is tried again when the executable changes.
 	Incompatible State = "incompatible"
 	// Refused: the executable is not started, since it is not trusted or the kernel does not
@@ -105,6 +107,8 @@ func (s State) meaning() string {
 		return "The plugin is down. What it last reported stands, and it is started again shortly."
 	case Quarantined:
 		return "The plugin failed too often and is left alone for a while. What it last reported stands. Mend the cause, then reload the agent to try at once."
+	case NotInstalled:
+		return "The plugin has no executable. What it last reported stands, and it is started as soon as there is one."
 	case Incompatible:
 		return "The plugin speaks another version of the protocol and is not used. Install a driver made for this agent."
 	case Refused:

@@ -59,6 +59,9 @@ func (s *supervisor) once(ctx context.Context) {
 		return
 	}
 	if state := lasting(err); state != "" {
+		if state == NotInstalled { // no process has failed
+			s.breaker.reset()
+		}
 		s.fall(state, err, 0)
 		s.awaitOtherFile(ctx, spec, state, err)
 		return
@@ -82,6 +85,8 @@ func lasting(err error) State {
 		return Incompatible
 	case errors.Is(err, ErrUntrusted), errors.Is(err, ErrNotExecutable):
 		return Refused
+	case errors.Is(err, ErrNotInstalled):
+		return NotInstalled
 	}
 	return ""
 }
@@ -113,9 +118,13 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) {
 // is not trusted is also tried again when it passes the checks, or fails another one: a directory
 // above it may have been the reason.
 func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
+	interval := spec.Restart.BackoffMax
+	if state == NotInstalled { // an update may be putting it there
+		interval = spec.Restart.BackoffBase
+	}
 	tried, _ := s.identify(spec.Path)
 	for ctx.Err() == nil {
-		timer := time.NewTimer(spec.Restart.BackoffMax)
+		timer := time.NewTimer(interval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -128,7 +137,7 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State,
 		}
 		timer.Stop()
 		now, err := s.identify(spec.Path)
-		if err != nil && state == Incompatible {
+		if err != nil && (state == Incompatible || state == NotInstalled) {
 			continue
 		}
 		if err != nil || now != tried {

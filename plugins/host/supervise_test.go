@@ -294,6 +294,27 @@ func TestErrorsOfHealthAreAnswers(t *testing.T) {
 	})
 }
 
+// TestDriverThatIsNotInstalledHasNotCrashed: it is never in quarantine, and is started as soon as its executable is there.
+func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
+	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s not-installed", "1h0m2s healthy"}, func(s *stage) {
+		s.wait(time.Second)
+		s.set(func() {
+			s.fail = &NotInstalledError{Driver: "puppet", Path: "/nowhere/compute-driver-puppet", Searched: []string{"/nowhere", "/bin"}}
+		})
+		err := s.Reconfigure(context.Background(), Spec{Name: "puppet"})
+		if !errors.Is(err, ErrNotInstalled) {
+			t.Errorf("want ErrNotInstalled, got %v", err)
+		}
+		s.wait(time.Hour)
+		const want = "driver puppet is not installed: there is no compute-driver-puppet in /nowhere or /bin. Install it: install -D -m 0755 compute-driver-puppet /nowhere/compute-driver-puppet"
+		if got := s.Status(); got.LastError != want || !got.NextAttempt.IsZero() {
+			t.Errorf("status: %+v", got)
+		}
+		s.set(func() { s.fail, s.file = nil, fileID{ino: 2} })
+		s.wait(time.Minute)
+	})
+}
+
 func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s incompatible", "1h2m1s healthy"}, func(s *stage) {
 		s.wait(time.Second)

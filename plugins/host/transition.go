@@ -51,7 +51,7 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	switch state {
 	case Healthy, Degraded:
 		p.tried = true
-	case Backoff, Quarantined, Incompatible, Refused, Disabled, Stopped:
+	case Backoff, Quarantined, NotInstalled, Incompatible, Refused, Disabled, Stopped:
 		p.tried, p.status.PID = true, 0
 	case Discovered, Verified, Starting, Configured:
 	}
@@ -93,7 +93,7 @@ func (s State) level() zerolog.Level {
 		return zerolog.InfoLevel
 	case Degraded, Backoff:
 		return zerolog.WarnLevel
-	case Quarantined, Incompatible, Refused:
+	case Quarantined, NotInstalled, Incompatible, Refused:
 		return zerolog.ErrorLevel
 	case Discovered, Verified, Starting, Configured:
 	}

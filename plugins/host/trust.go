@@ -36,12 +36,12 @@ type fileID struct {
 // mode of the file and of every directory above it, and its digest if one is given.
 //
 // The directories are walked from the root by descriptors that follow no links, so what is checked is what is opened.
-// Errors: [*UntrustedError], and those of the file system. Cost: reads the file once.
+// Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and those of the file system. Cost: reads the file once.
 func openTrusted(path, digest string, uid int) (*executable, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no plugin executable %s: install the package of the driver, or correct drivers.NAME.path: %w", path, err)
+			return nil, &NotInstalledError{Path: path}
 		}
 		return nil, unreadable(path, "finding the plugin executable", err)
 	}

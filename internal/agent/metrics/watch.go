@@ -57,8 +57,8 @@ var (
 
 // pluginStates are all that a plugin can be in.
 var pluginStates = []host.State{
-	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.Incompatible,
-	host.Refused, host.Disabled, host.Stopped,
+	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.NotInstalled,
+	host.Incompatible, host.Refused, host.Disabled, host.Stopped,
 }
 
 // Describe implements prometheus.Collector.
