@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domcaps"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
@@ -53,6 +54,8 @@ type remembered struct {
 	text  string
 	caps  capabilities.Host
 	kinds []domcaps.Kind
+	// qemu is the user that emulators run as; nil: not known.
+	qemu *fileaccess.User
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
@@ -179,7 +182,11 @@ func (r *remembered) read(text string) error {
 	if err != nil {
 		return err
 	}
-	r.text, r.caps, r.kinds = text, caps, kinds
+	r.text, r.caps, r.kinds, r.qemu = text, caps, kinds, nil
+	if caps.QEMU != nil {
+		u := fileaccess.Lookup(caps.QEMU.UID, caps.QEMU.GID)
+		r.qemu = &u
+	}
 	return nil
 }
 

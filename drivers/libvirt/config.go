@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -174,6 +175,17 @@ func (c *config) check() error {
 		*d.into = v
 	}
 	return plugins.JoinConfig(append(all, c.parse())...)
+}
+
+// guestsDirectory is the directory of the guests' disks that is configured, or that the packages made for guests that the driver manages; "": the
+// usual one.
+func (c *config) guestsDirectory() string {
+	if c.InstancesPath == "" && c.Instances != nil {
+		if info, err := os.Stat(instances.DefaultGuests); err == nil && info.IsDir() {
+			return instances.DefaultGuests
+		}
+	}
+	return c.InstancesPath
 }
 
 // parse reads the keys that have a grammar of their own.

@@ -11,50 +11,81 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 )
 
 // diskTimeout is how long a pass waits for the file system of the guests' disks.
 const diskTimeout = 10 * time.Second
 
-// disks measures the file system of the guests' disks. That may be a network file system, and one whose server is gone
-// blocks whoever looks at it, for ever: a measurement has a goroutine of its own, of which there is one at a time.
+// disks measures the file system of the guests' disks.
 type disks struct {
 	measure func(configured string) (hostfs.Filesystem, error)
-
-	configured string
-	pending    chan measured // nil if none is on its way
+	pending late[string, hostfs.Filesystem]
 }
 
-type measured struct {
-	disk hostfs.Filesystem
-	err  error
-}
-
-// survey measures the configured directory, or the usual one for "". A measurement that comes too late serves the next
-// call.
+// survey measures the configured directory, or the usual one for "".
 func (d *disks) survey(ctx context.Context, configured string) (hostfs.Filesystem, error) {
-	if d.pending == nil || d.configured != configured {
-		answers := make(chan measured, 1)
-		d.pending, d.configured = answers, configured
-		go func() {
-			disk, err := d.measure(configured)
-			answers <- measured{disk, err}
-		}()
-	}
-	limit := time.NewTimer(diskTimeout)
-	defer limit.Stop()
-	select {
-	case m := <-d.pending:
-		d.pending = nil
-		return m.disk, m.err
-	case <-limit.C:
-	case <-ctx.Done():
+	disk, err := d.pending.await(ctx, configured, func() (hostfs.Filesystem, error) { return d.measure(configured) })
+	if !errors.Is(err, errLate) {
+		return disk, err
 	}
 	where := configured
 	if where == "" {
 		where = novaInstances + " or " + libvirtImages
 	}
 	return hostfs.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not answer: if it is a network file system, its server is away", where)}
+}
+
+// late looks at files that may be on a network file system: one whose server is gone blocks the caller for ever. So a look has a goroutine of
+// its own, of which there is one at a time.
+type late[K comparable, T any] struct {
+	key     K
+	pending chan looked[T] // nil if none is under way
+}
+
+type looked[T any] struct {
+	out T
+	err error
+}
+
+// errLate says that a look did not end in time.
+var errLate = errors.New("the file system does not answer")
+
+// await waits for a look, for diskTimeout at most. One that ends too late serves the next call with the same key. Errors: errLate; those of
+// the look.
+func (l *late[K, T]) await(ctx context.Context, key K, look func() (T, error)) (T, error) {
+	if l.pending == nil || l.key != key {
+		answers := make(chan looked[T], 1)
+		l.pending, l.key = answers, key
+		go func() {
+			out, err := look()
+			answers <- looked[T]{out, err}
+		}()
+	}
+	limit := time.NewTimer(diskTimeout)
+	defer limit.Stop()
+	select {
+	case found := <-l.pending:
+		l.pending = nil
+		return found.out, found.err
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	var none T
+	return none, errLate
+}
+
+// judgeAccess notes which directories of instances the user that emulators run as surely cannot reach.
+func (d *Driver) judgeAccess(ctx context.Context, cfg config, f facts) {
+	if cfg.Instances == nil || d.known.qemu == nil {
+		return
+	}
+	qemu := *d.known.qemu
+	closed, err := d.access.await(ctx, f.disk.Path, func() (map[string]string, error) { return cfg.instances.Closed(qemu, f.disk.Path), nil })
+	d.doubts.judge("instances-access", err != nil, "it cannot be told whether guests can be given their disks and images: %v", err)
+	for key, name := range map[string]string{"instances_path": "instances-path", instances.Key + ".images_path": "images-path"} {
+		d.doubts.judge(name, closed[key] != "", "guests cannot start (%s): %s", key, closed[key])
+	}
 }
 
 // measureDisk looks at a directory that the configuration names, which must exist: it may be one that is not mounted yet.

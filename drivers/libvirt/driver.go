@@ -30,6 +30,7 @@ type Driver struct {
 	roster   roster
 	doubts   doubts
 	disks    disks
+	access   late[string, map[string]string]
 	broken   string // what is wrong with /sys
 	toldDisk string
 

@@ -80,7 +80,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 		m.manager.Use(nil)
 	} else {
 		m.manager.Use(&instances.Setup{
-			Settings: cfg.instances, Node: d.nodeName, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.InstancesPath) },
+			Settings: cfg.instances, Node: d.nodeName, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
 			Look: d.look, Read: read, Write: links,
 		})
 	}
@@ -153,7 +153,7 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 		return instances.Host{}, err
 	}
 	return instances.Host{
-		Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites,
+		Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites, QEMU: s.known.qemu,
 		KVM: slices.ContainsFunc(s.known.kinds, func(k domcaps.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
 	}, nil
 }

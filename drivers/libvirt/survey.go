@@ -71,11 +71,12 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 		return facts{}, err
 	}
 	f := facts{answers: a}
-	if f.disk, err = d.disks.survey(ctx, cfg.InstancesPath); err != nil {
+	if f.disk, err = d.disks.survey(ctx, cfg.guestsDirectory()); err != nil {
 		return facts{}, err
 	}
 	d.doubts.begin()
 	d.doubts.take(a.guests.doubts)
+	d.judgeAccess(ctx, cfg, f)
 	root := hostfs.Root(cfg.Chroot)
 	if err := f.checkCPUs(root, &d.doubts); err != nil {
 		return facts{}, err

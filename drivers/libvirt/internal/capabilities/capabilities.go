@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
@@ -31,9 +32,14 @@ type Host struct {
 	Features []string
 	// Cells are the NUMA cells. Hypervisors without an idea of them list none.
 	Cells []Cell
+	// QEMU is the user that guests' emulators run as, by libvirt's security model DAC; nil if libvirt does not say.
+	QEMU *Label
 	// GuestArches are the architectures that guests can have, sorted.
 	GuestArches []string
 }
+
+// Label is a user and a group, by their numbers.
+type Label struct{ UID, GID int }
 
 // Cell is a NUMA cell.
 type Cell struct {
@@ -84,6 +90,13 @@ type capsXML struct {
 			Model    string    `xml:"model"`
 			Features []nameXML `xml:"feature"`
 		} `xml:"cpu"`
+		Security []struct {
+			Model  string `xml:"model"`
+			Labels []struct {
+				Type string `xml:"type,attr"`
+				Text string `xml:",chardata"`
+			} `xml:"baselabel"`
+		} `xml:"secmodel"`
 		Cells []struct {
 			ID     int `xml:"id,attr"`
 			Memory []struct {
@@ -162,6 +175,16 @@ func Parse(text string) (Host, error) {
 		}
 		h.Cells = append(h.Cells, cell)
 	}
+	for _, m := range caps.Host.Security {
+		if strings.TrimSpace(m.Model) != "dac" {
+			continue
+		}
+		for _, l := range m.Labels { // those of kvm and qemu are the same
+			if label, ok := parseLabel(l.Text); ok && (l.Type == "kvm" || l.Type == "qemu") {
+				h.QEMU = &label
+			}
+		}
+	}
 	for _, g := range caps.Guests {
 		if a := strings.TrimSpace(g.Arch.Name); a != "" && strings.TrimSpace(g.OSType) == "hvm" {
 			h.GuestArches = append(h.GuestArches, a)
@@ -170,6 +193,14 @@ func Parse(text string) (Host, error) {
 	slices.Sort(h.GuestArches)
 	h.GuestArches = slices.Compact(h.GuestArches)
 	return h, nil
+}
+
+// parseLabel reads "+64055:+64055".
+func parseLabel(text string) (Label, bool) {
+	uid, gid, _ := strings.Cut(strings.TrimSpace(text), ":")
+	u, err1 := strconv.ParseUint(strings.TrimPrefix(uid, "+"), 10, 31)
+	g, err2 := strconv.ParseUint(strings.TrimPrefix(gid, "+"), 10, 31)
+	return Label{int(u), int(g)}, err1 == nil && err2 == nil
 }
 
 func known(number *int) int {

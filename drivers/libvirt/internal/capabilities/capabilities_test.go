@@ -125,3 +125,20 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// TestUserOfQEMU: the DAC label is the user of emulators. Without one, as in a session daemon, it is not known.
+func TestUserOfQEMU(t *testing.T) {
+	for labels, want := range map[string]*Label{
+		`<secmodel><model>none</model><doi>0</doi></secmodel>
+		<secmodel><model>dac</model><doi>0</doi><baselabel type='kvm'>+64055:+108</baselabel><baselabel type='qemu'>+64055:+108</baselabel></secmodel>`: {64055, 108},
+		`<secmodel><model>dac</model><baselabel type='kvm'>+0:+0</baselabel></secmodel>`:                                         {0, 0},
+		`<secmodel><model>selinux</model><baselabel type='kvm'>system_u:system_r:svirt_t:s0</baselabel></secmodel>`:              nil,
+		`<secmodel><model>dac</model><baselabel type='kvm'>libvirt-qemu:kvm</baselabel></secmodel>`:                              nil,
+		`<secmodel><model>dac</model><baselabel type='xen'>+1:+1</baselabel></secmodel><secmodel><model>none</model></secmodel>`: nil,
+	} {
+		h, err := Parse(strings.Replace(real, "<power_management/>", labels, 1))
+		if d := cmp.Diff(want, h.QEMU); err != nil || d != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", labels, err, d)
+		}
+	}
+}

@@ -13,10 +13,17 @@ import (
 // Key is the key of the driver's configuration that holds a [Config].
 const Key = "instances"
 
+// DefaultImages and DefaultGuests are the directories that the packages make for images and for the guests' disks. Both are outside of the agent's
+// own directory, which is closed to the user that emulators run as.
+const (
+	DefaultImages = "/var/lib/compute-agent-images"
+	DefaultGuests = "/var/lib/compute-agent-instances"
+)
+
 // Config is the table "instances" of the driver's configuration. That there is one lets the driver make and end guests. Names are Nova's
 // where Nova has the option.
 type Config struct {
-	// ImagesPath is the directory of the images, each a file; without it instances have empty disks.
+	// ImagesPath is the directory of the images, each a file; "": [DefaultImages].
 	ImagesPath string `json:"images_path"`
 	// ImagesType is qcow2 (the default: disks are layers over their image) or raw (they are copies).
 	ImagesType string `json:"images_type"`
@@ -28,7 +35,7 @@ type Config struct {
 
 // Settings are a configuration that makes sense.
 type Settings struct {
-	images    string // "": none
+	images    string // "": DefaultImages
 	layered   bool
 	virt      string
 	shutdown  time.Duration

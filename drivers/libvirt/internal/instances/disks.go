@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/qcow2"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/seed"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -38,6 +39,8 @@ const maxDiskGB = 64 << 10
 type disk struct {
 	name, format string
 	readOnly     bool
+	// base is the image that it is a layer over; "": none.
+	base string
 	// write fills an empty file.
 	write func(ctx context.Context, f *os.File) error
 }
@@ -105,7 +108,7 @@ func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
 	case image.size > uint64(size):
 		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
 	case j.setup.layered:
-		return &disk{name: rootDisk, format: qcow2Type, write: func(_ context.Context, f *os.File) error {
+		return &disk{name: rootDisk, format: qcow2Type, base: image.path, write: func(_ context.Context, f *os.File) error {
 			return qcow2.WriteLayer(f, uint64(size), image.path, image.format)
 		}}, nil
 	case image.format != rawType:
@@ -133,11 +136,17 @@ type image struct {
 // image looks for one. A name with anything of a path in it, or that leads out of the directory, is none.
 func (j *job) image(name string) (image, error) {
 	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
-	dir := j.setup.images
-	if dir == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f }) {
+	dir, usual := j.setup.images, false
+	if dir == "" {
+		dir, usual = DefaultImages, true
+	}
+	if name == "." || name == ".." || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f }) {
 		return none()
 	}
 	root, err := os.OpenRoot(dir)
+	if usual && errors.Is(err, fs.ErrNotExist) {
+		return none()
+	}
 	if err != nil {
 		return image{}, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s.images_path) cannot be used: %v", Key, err)}
 	}
@@ -165,6 +174,55 @@ func (j *job) image(name string) (image, error) {
 		return image{}, j.fault("the image %.60q cannot be used", name)
 	}
 	return out, nil
+}
+
+// reachable tells whether the emulator's user can enter the directory of the instances, and read the images that disks are layers over. libvirt
+// gives disks to that user, and neither images nor the directories on the way.
+func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error {
+	if qemu == nil {
+		return nil
+	}
+	for _, disk := range disks {
+		for _, c := range []struct{ reason, path string }{{"its disks are closed to the hypervisor", d.path}, {"its image is closed to the hypervisor", disk.base}} {
+			if c.path == "" {
+				continue
+			}
+			var denied *fileaccess.DeniedError
+			if err := fileaccess.Check(*qemu, c.path); errors.As(err, &denied) {
+				return &setback{reason: c.reason, err: closedError(c.path, denied)}
+			}
+		}
+	}
+	return nil
+}
+
+// closedError says why the emulator's user cannot reach a path, and what to do.
+func closedError(path string, denied *fileaccess.DeniedError) error {
+	text := "QEMU's user " + denied.Error()
+	if denied.Path != path {
+		text = path + ": " + text
+	}
+	return fmt.Errorf("%s; %s, or use a directory that is open to it (docs/libvirt.md, \"Instances\")", text, denied.Remedy())
+}
+
+// Closed says for each directory of a configuration that the emulator's user surely cannot reach which it is, and what to do, by key.
+// guests is the directory of the guests' disks.
+func (s Settings) Closed(qemu fileaccess.User, guests string) map[string]string {
+	images := s.images
+	if images == "" {
+		images = DefaultImages
+	}
+	out := map[string]string{}
+	for key, path := range map[string]string{"instances_path": guests, Key + ".images_path": images} {
+		var denied *fileaccess.DeniedError
+		if key != "instances_path" && !s.layered {
+			continue // disks are copies
+		}
+		if err := fileaccess.Check(qemu, path); errors.As(err, &denied) {
+			out[key] = closedError(path, denied).Error()
+		}
+	}
+	return out
 }
 
 // empty fills a file with nothing, which takes no space.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
@@ -23,6 +24,8 @@ type Host struct {
 	Shared, Dedicated []int
 	// KVM says that guests of the host's own architecture can run on its processors.
 	KVM bool
+	// QEMU is the user that emulators run as; nil: not known.
+	QEMU *fileaccess.User
 	// Domains are all there are, whoever made them, as they are now.
 	Domains []domain.Domain
 	// Providers are what the providers of the tree stand for, by uuid.

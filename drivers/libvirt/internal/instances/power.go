@@ -81,7 +81,7 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 	var back *setback
 	if errors.As(err, &back) {
 		j.warn(back, "An instance could not be started.")
-		return j.fault("%s", back.reason)
+		return back.fault(j.uuid)
 	}
 	return err
 }
@@ -105,7 +105,7 @@ func (j *job) settled(ctx context.Context, err error, reason string, is func(gue
 		return nil
 	}
 	j.log.Warn().Err(err).Msg("The power state of an instance could not be changed.")
-	return j.fault("%s", reason)
+	return (&setback{reason: reason, err: err}).fault(j.uuid)
 }
 
 // shutDown asks the guest to shut down, and now and then again (one that boots does not listen), and switches it off when the time is over.

@@ -20,7 +20,7 @@ import (
 // noKVM is what helps where /dev/kvm is there and guests cannot run on it, which libvirt finds out by starting one.
 const noKVM = `see what the error and the guest's log in /var/log/libvirt/qemu say; if it is that KVM does not work on this machine, as in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, "Instances"): guests are emulated then, which is slow`
 
-// setback says that an instance cannot be made: what is there of it is to be removed.
+// setback says that something cannot be done with an instance; if it was to be made, what is there of it is to be removed.
 type setback struct {
 	reason string // for its owner
 	err    error  // for the operator
@@ -125,6 +125,9 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	if slices.ContainsFunc(host.Domains, func(other domain.Domain) bool { return other.UUID == j.uuid }) {
 		return guest{}, fmt.Errorf("instance %s: a domain of its uuid came while it was being made", j.uuid)
 	}
+	if err := j.reachable(host.QEMU, d, disks); err != nil {
+		return guest{}, err
+	}
 	decision, err := placing.Decide(placing.Request{
 		Instance: spec, Providers: host.Providers, Pages: pages(spec), Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
 	})
@@ -204,6 +207,11 @@ func (j *job) start(ctx context.Context, g guest) error {
 	return &setback{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
 }
 
+// fault is the setback as the agent takes it: the reason is for the owner, and the words around it for the operator.
+func (s *setback) fault(uuid string) error {
+	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: s.reason}, s.err) //nolint:errorlint // what it wraps would be taken for another answer
+}
+
 // warn logs a setback, with the remedy where there is a likely one.
 func (j *job) warn(s *setback, what string) {
 	log := j.log
@@ -219,7 +227,7 @@ func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) 
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &back):
-		fault = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}
+		fault, err = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}, back.fault(j.uuid)
 		j.warn(back, "An instance could not be made. What there was of it is removed.")
 	case errors.As(err, &fault):
 	default:
@@ -230,5 +238,5 @@ func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) 
 			return fmt.Errorf("instance %s cannot be made (%s), and cannot be removed: %w", j.uuid, fault.Reason, left)
 		}
 	}
-	return fault
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
@@ -53,6 +54,7 @@ type world struct {
 	reads   int           // XML that was asked for
 	hold    chan struct{} // starts wait for it, if it is not nil
 	before  func()        // each write
+	qemu    *fileaccess.User
 	events  []func(hypervisor.Event)
 }
 
@@ -304,7 +306,7 @@ func machineOf(w *world) machine.Machine {
 func (w *world) look(context.Context, *providertree.Tree, string) (Host, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := Host{Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites()}
+	h := Host{Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites(), QEMU: w.qemu}
 	for _, b := range w.domains {
 		d, err := domain.Parse([]byte(b.XML))
 		if err != nil {
