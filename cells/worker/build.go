@@ -168,7 +168,7 @@ func (w *Worker) fail(ctx context.Context, s *server, item wire.WorkItem, fault 
 // faultFor is what the owner of a server is told, in the words that Nova has for builds that end.
 func faultFor(uuid, reason, details string) wire.Fault {
 	return wire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clip(details, maxDetails), Created: time.Now().UTC(),
+		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
 	}
 }
 
@@ -182,6 +182,21 @@ func clip(text string, most int) string {
 		most--
 	}
 	return text[:most]
+}
+
+// clipMiddle is the beginning and the end of a text that is too long, in whole characters: an error often ends with its cause, after a long command.
+func clipMiddle(text string, most int) string {
+	const gap = " … "
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= most {
+		return text
+	}
+	head := clip(text, most/3)
+	tail := text[len(text)-(most-len(head)-len(gap)):]
+	for tail != "" && !utf8.RuneStart(tail[0]) {
+		tail = tail[1:]
+	}
+	return head + gap + tail
 }
 
 // outside are the providers that were granted from and are not in the tree.

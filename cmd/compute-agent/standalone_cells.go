@@ -208,6 +208,10 @@ func (s *standaloneCompute) Close() {
 	}
 }
 
+// machineImages is where images are for the libvirt daemon of the machine, whose emulators run as a user of their own: below the state directory,
+// which is closed to others, they would not find them.
+const machineImages = "/var/lib/compute-agent-images"
+
 // manageGuests lets the libvirt driver make guests, where it may: as root, or with a libvirt daemon of its own. What is configured stays.
 func manageGuests(cfg *config.Config, private bool) {
 	d := cfg.Drivers["libvirt"]
@@ -218,6 +222,9 @@ func manageGuests(cfg *config.Config, private bool) {
 		d.Config = map[string]any{}
 	}
 	images, guests := filepath.Join(cfg.Agent.StateDir, "images"), filepath.Join(cfg.Agent.StateDir, "instances")
+	if !private {
+		images = machineImages
+	}
 	if os.MkdirAll(images, 0o755) != nil || private && os.MkdirAll(guests, 0o755) != nil {
 		return // the driver could not work either: it only reads
 	}

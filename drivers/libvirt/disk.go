@@ -83,9 +83,8 @@ func (d *Driver) judgeAccess(ctx context.Context, cfg config, f facts) {
 	qemu := *d.known.qemu
 	closed, err := d.access.await(ctx, f.disk.Path, func() (map[string]string, error) { return cfg.instances.Closed(qemu, f.disk.Path), nil })
 	d.doubts.judge("instances-access", err != nil, "it cannot be told whether guests can be given their disks and images: %v", err)
-	for key, name := range map[string]string{"instances_path": "instances-path", instances.Key + ".images_path": "images-path"} {
-		d.doubts.judge(name, closed[key] != "", "guests cannot start (%s): %s", key, closed[key])
-	}
+	d.doubts.judge("instances-path", closed[instances.GuestsKey] != "", "guests cannot start (%s): %s", instances.GuestsKey, closed[instances.GuestsKey])
+	d.doubts.judge("images-path", closed[instances.ImagesKey] != "", "guests with an image cannot start (%s): %s", instances.ImagesKey, closed[instances.ImagesKey])
 }
 
 // measureDisk looks at a directory that the configuration names, which must exist: it may be one that is not mounted yet.

@@ -70,25 +70,22 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("%s cannot %s %s (mode %04o, user %d, group %d)", e.User, what, e.Path, e.Mode.Perm(), e.UID, e.GID)
 }
 
-// Remedy is the command that opens it.
-func (e *DeniedError) Remedy() string {
-	if e.Mode.IsDir() {
-		return "chmod o+x " + e.Path
-	}
-	return "chmod o+r " + e.Path
-}
-
 const (
 	search = 1
 	read   = 4
 )
 
-// Check tells whether a user can enter every directory above a path, also above what links lead to, and the path itself if it is a
-// directory, or read it if it is a file. A path that does not exist is judged as far as it does.
+// Enter tells whether a user can enter every directory above a path, also above what links lead to, and the path itself if it is a
+// directory. A path that does not exist is judged as far as it does.
 //
 // Errors: a [*DeniedError] if it surely cannot; those of the file system if this process may not look. For root there is none: what
 // root's processes may depends on more than the files.
-func Check(u User, path string) error {
+func Enter(u User, path string) error { return u.checkAll(path, false) }
+
+// Read tells whether a user can read a file, as Enter does.
+func Read(u User, path string) error { return u.checkAll(path, true) }
+
+func (u User) checkAll(path string, files bool) error {
 	if u.UID == 0 {
 		return nil
 	}
@@ -103,6 +100,9 @@ func Check(u User, path string) error {
 		}
 		if err != nil {
 			return err
+		}
+		if !files && !info.IsDir() {
+			continue
 		}
 		if err := u.check(p, info); err != nil {
 			return err

@@ -56,8 +56,8 @@ func TestParseACL(t *testing.T) {
 	}
 }
 
-// TestCheck: the first directory that is closed is named, also one that a link leads through; a file must be readable.
-func TestCheck(t *testing.T) {
+// TestEnterAndRead: the first directory that is closed is named, also one that a link leads through; the mode of a file is for those who read.
+func TestEnterAndRead(t *testing.T) {
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
 		if err := os.Chmod(p, 0o755); err != nil {
@@ -86,16 +86,22 @@ func TestCheck(t *testing.T) {
 		readable: "", open: "", filepath.Join(open, "none"): "", filepath.Join(dir, "none", "none"): "",
 		inClosed: closed, filepath.Join(closed, "images"): closed, closed: closed, link: closed, secret: secret,
 	} {
-		err := Check(qemu, path)
-		var e *DeniedError
-		switch {
-		case denied == "" && err != nil:
-			t.Errorf("%s: %v", path, err)
-		case denied != "" && (!errors.As(err, &e) || e.Path != denied):
-			t.Errorf("%s: %v, want that %s is closed", path, err, denied)
-		}
-		if err := Check(User{UID: 0}, path); err != nil {
-			t.Errorf("%s, as root: %v", path, err)
+		for name, check := range map[string]func(User, string) error{"enter": Enter, "read": Read} {
+			want := denied
+			if name == "enter" && path == secret {
+				want = ""
+			}
+			err := check(qemu, path)
+			var e *DeniedError
+			switch {
+			case want == "" && err != nil:
+				t.Errorf("%s %s: %v", name, path, err)
+			case want != "" && (!errors.As(err, &e) || e.Path != want):
+				t.Errorf("%s %s: %v, want that %s is closed", name, path, err, want)
+			}
+			if err := check(User{UID: 0}, path); err != nil {
+				t.Errorf("%s %s, as root: %v", name, path, err)
+			}
 		}
 	}
 }

@@ -13,6 +13,12 @@ import (
 // Key is the key of the driver's configuration that holds a [Config].
 const Key = "instances"
 
+// The keys of directories that the emulator's user must be able to enter. GuestsKey is not in the table, since DISK_GB is its file system.
+const (
+	ImagesKey = Key + ".images_path"
+	GuestsKey = "instances_path"
+)
+
 // DefaultImages and DefaultGuests are the directories that the packages make for images and for the guests' disks. Both are outside of the agent's
 // own directory, which is closed to the user that emulators run as.
 const (

@@ -4,6 +4,7 @@ package instances
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -136,10 +137,7 @@ type image struct {
 // image looks for one. A name with anything of a path in it, or that leads out of the directory, is none.
 func (j *job) image(name string) (image, error) {
 	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
-	dir, usual := j.setup.images, false
-	if dir == "" {
-		dir, usual = DefaultImages, true
-	}
+	dir, usual := cmp.Or(j.setup.images, DefaultImages), j.setup.images == ""
 	if name == "." || name == ".." || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f }) {
 		return none()
 	}
@@ -148,7 +146,7 @@ func (j *job) image(name string) (image, error) {
 		return none()
 	}
 	if err != nil {
-		return image{}, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s.images_path) cannot be used: %v", Key, err)}
+		return image{}, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s) cannot be used: %v", ImagesKey, err)}
 	}
 	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
@@ -176,20 +174,22 @@ func (j *job) image(name string) (image, error) {
 	return out, nil
 }
 
-// reachable tells whether the emulator's user can enter the directory of the instances, and read the images that disks are layers over. libvirt
-// gives disks to that user, and neither images nor the directories on the way.
+// reachable tells whether the emulator's user can enter the directories of the disks and of the images that they are layers over. libvirt makes that
+// user the owner of the files themselves, unless dynamic_ownership is off, but not of the directories on the way.
 func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error {
 	if qemu == nil {
 		return nil
 	}
 	for _, disk := range disks {
-		for _, c := range []struct{ reason, path string }{{"its disks are closed to the hypervisor", d.path}, {"its image is closed to the hypervisor", disk.base}} {
+		for _, c := range []struct{ reason, path, open string }{
+			{"its disks are closed to the hypervisor", d.path, DefaultGuests}, {"its image is closed to the hypervisor", disk.base, DefaultImages},
+		} {
 			if c.path == "" {
 				continue
 			}
 			var denied *fileaccess.DeniedError
-			if err := fileaccess.Check(*qemu, c.path); errors.As(err, &denied) {
-				return &setback{reason: c.reason, err: closedError(c.path, denied)}
+			if err := fileaccess.Enter(*qemu, c.path); errors.As(err, &denied) {
+				return &setback{reason: c.reason, err: closedError(c.path, c.open, denied)}
 			}
 		}
 	}
@@ -197,30 +197,40 @@ func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error 
 }
 
 // closedError says why the emulator's user cannot reach a path, and what to do.
-func closedError(path string, denied *fileaccess.DeniedError) error {
+func closedError(path, open string, denied *fileaccess.DeniedError) error {
 	text := "QEMU's user " + denied.Error()
 	if denied.Path != path {
 		text = path + ": " + text
 	}
-	return fmt.Errorf("%s; %s, or use a directory that is open to it (docs/libvirt.md, \"Instances\")", text, denied.Remedy())
+	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd closes the agent's own directories again whenever it starts",
+		text, open, denied.Path)
 }
 
-// Closed says for each directory of a configuration that the emulator's user surely cannot reach which it is, and what to do, by key.
-// guests is the directory of the guests' disks.
-func (s Settings) Closed(qemu fileaccess.User, guests string) map[string]string {
-	images := s.images
-	if images == "" {
-		images = DefaultImages
+// unreadable adds to the error of a start which images the emulator's user cannot read: libvirt does not give them to it where dynamic_ownership is
+// off, or the file system does not let it.
+func (j *job) unreadable(err error, qemu *fileaccess.User, disks []disk) error {
+	var denied *fileaccess.DeniedError
+	for _, disk := range disks {
+		if qemu != nil && disk.base != "" && errors.As(fileaccess.Read(*qemu, disk.base), &denied) {
+			return fmt.Errorf("%w; QEMU's user %w: chmod o+r %s", err, denied, denied.Path)
+		}
 	}
+	return err
+}
+
+// Closed says which directories of a configuration the emulator's user surely cannot enter, by key, and what to do. guests is the directory of the
+// guests' disks.
+func (s Settings) Closed(qemu fileaccess.User, guests string) map[string]string {
 	out := map[string]string{}
-	for key, path := range map[string]string{"instances_path": guests, Key + ".images_path": images} {
+	check := func(key, path, open string) {
 		var denied *fileaccess.DeniedError
-		if key != "instances_path" && !s.layered {
-			continue // disks are copies
+		if err := fileaccess.Enter(qemu, path); errors.As(err, &denied) {
+			out[key] = closedError(path, open, denied).Error()
 		}
-		if err := fileaccess.Check(qemu, path); errors.As(err, &denied) {
-			out[key] = closedError(path, denied).Error()
-		}
+	}
+	check(GuestsKey, guests, DefaultGuests)
+	if s.layered { // else disks are copies
+		check(ImagesKey, cmp.Or(s.images, DefaultImages), DefaultImages)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -30,6 +31,8 @@ type job struct {
 	node    string
 	uuid    string
 	log     zerolog.Logger
+	// qemu is the user that emulators run as; nil: not known yet.
+	qemu *fileaccess.User
 	// begun says that something may have been changed.
 	begun bool
 }

@@ -125,7 +125,8 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	if slices.ContainsFunc(host.Domains, func(other domain.Domain) bool { return other.UUID == j.uuid }) {
 		return guest{}, fmt.Errorf("instance %s: a domain of its uuid came while it was being made", j.uuid)
 	}
-	if err := j.reachable(host.QEMU, d, disks); err != nil {
+	j.qemu = host.QEMU
+	if err := j.reachable(j.qemu, d, disks); err != nil {
 		return guest{}, err
 	}
 	decision, err := placing.Decide(placing.Request{
@@ -182,7 +183,12 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 		}
 		return &setback{reason: diskReason(err), err: err}
 	}
-	return j.start(ctx, g)
+	err := j.start(ctx, g)
+	var back *setback
+	if errors.As(err, &back) {
+		back.err = j.unreadable(back.err, j.qemu, disks)
+	}
+	return err
 }
 
 // start makes the mediated devices that are missing and starts a domain that is off. That it runs already is as good.

@@ -188,11 +188,11 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 		qemu           int
 		image          string
 		close          func(r *rig) (path string, mode os.FileMode)
-		reason, remedy string // "": it is made
+		reason, remedy string // "": it is made, also if libvirt could not give the image to QEMU's user
 	}{
 		"images":                 {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "its image is closed to the hypervisor", "chmod o+x "},
 		"above images":           {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Dir(r.images), 0o750 }, "its image is closed to the hypervisor", "chmod o+x "},
-		"the image":              {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Join(r.images, image), 0o640 }, "its image is closed to the hypervisor", "chmod o+r "},
+		"the image":              {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Join(r.images, image), 0o640 }, "", ""},
 		"disks":                  {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.dir, 0o750 }, "its disks are closed to the hypervisor", "chmod o+x "},
 		"nothing":                {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o755 }, "", ""},
 		"images, without one":    {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
@@ -233,6 +233,12 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 					t.Errorf("the owner sees %+v, the operator %v", fault, err)
 				case c.reason != "" && len(r.writes)+len(r.left()) > 0:
 					t.Errorf("before it was found: %v, left: %v", r.writes, r.left())
+				}
+				if name == "the image" { // and libvirt does not make QEMU's user its owner
+					spec.UUID, r.fail, r.how = id(2), len(r.writes)+3, refuses
+					if _, err := r.spawn(spec); err == nil || !strings.Contains(err.Error(), "internal error: no; QEMU's user") || !strings.Contains(err.Error(), "chmod o+r "+path) {
+						t.Errorf("the operator sees %v", err)
+					}
 				}
 			})
 		})
