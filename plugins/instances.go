@@ -151,7 +151,8 @@ func (e *InstanceNotFound) Is(target error) bool { return target == ErrInstanceN
 type InstanceFault struct {
 	// UUID is that of the instance. A driver may leave it out.
 	UUID string
-	// Reason is for the owner of the instance: what is wrong, in words that mention nothing of the host that is not theirs to know.
+	// Reason is for the owner of the instance: what is wrong, in words that mention nothing of the host that is not theirs to know. What is
+	// wrapped around the fault is for administrators.
 	Reason string
 }
 

@@ -32,11 +32,12 @@ func newConfigCheck() *cobra.Command {
 			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
 			"and keys that are not there. The exit code is 78 if\n" +
 			"something is wrong, and 1 if a file is not there or cannot be read.\n" +
-			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it and to name its nodes, and ended again. A node\n" +
-			"that two drivers name, or that belongs to another driver, is a mistake of the configuration. That the configuration\n" +
-			"fits to the machine is seen by `compute-agent plan --reshape`.",
+			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, names its nodes, looks at the machine and says\n" +
+			"what it warns of, and is ended again. A node that two drivers name, or that belongs to another driver, is a mistake of the\n" +
+			"configuration. Warnings do not change the exit code.\n\n" +
+			"Without --config it is the configuration of the agent that runs, from the files as they are now; without an agent, the default file.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.load()
+			cfg, running, err := opts.loadJudged(cmd.Context())
 			if cfg == nil {
 				return err
 			}
@@ -68,6 +69,9 @@ func newConfigCheck() *cobra.Command {
 				read = strings.Join(files, ", ")
 			}
 			out := cmd.OutOrStdout()
+			if by := judgedBy(running); by != "" {
+				read += "; it is " + by
+			}
 			_, err = fmt.Fprintf(out, "The configuration is valid. Read: %s.\n", read)
 			for _, e := range entries {
 				if err == nil {
@@ -79,13 +83,8 @@ func newConfigCheck() *cobra.Command {
 					_, err = fmt.Fprintf(out, "Not checked: %s names a credential, which systemd passes to the unit alone.\n", key)
 				}
 			}
-			for _, d := range drivers {
-				if err == nil && d.Unchecked != "" {
-					_, err = fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, "."))
-				}
-				if err == nil && d.NodesUnknown != "" && len(drivers) > 1 {
-					_, err = fmt.Fprintf(out, "Not checked is whether another driver has the nodes of the driver %s, which does not name them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, "."))
-				}
+			if err == nil {
+				err = printDrivers(out, drivers)
 			}
 			if err == nil {
 				err = providers.print(out)
@@ -97,6 +96,33 @@ func newConfigCheck() *cobra.Command {
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "print the defaults too")
 	return cmd
+}
+
+// printDrivers says what drivers warn of, and which could not be asked.
+func printDrivers(out io.Writer, drivers []agent.DriverCheck) error {
+	for _, d := range drivers {
+		if d.Unchecked != "" {
+			if _, err := fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, ".")); err != nil {
+				return err
+			}
+		}
+		for _, w := range d.Warnings {
+			if _, err := fmt.Fprintf(out, "Warning of the driver %s on this machine (%s): %s\n", d.Driver, w.Name, w.Text); err != nil {
+				return err
+			}
+		}
+		if d.NodesUnknown != "" && len(drivers) > 1 {
+			if _, err := fmt.Fprintf(out, "Not checked is whether another driver has the nodes of the driver %s, which does not name them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, ".")); err != nil {
+				return err
+			}
+		}
+		if d.Unseen != "" {
+			if _, err := fmt.Fprintf(out, "Not checked is whether the configuration of the driver %s fits to this machine: %s\n", d.Driver, d.Unseen); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // refusedByDrivers is what drivers do not take of their own tables.

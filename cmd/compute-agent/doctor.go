@@ -3,15 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/doctor"
 )
 
@@ -22,17 +24,17 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine this host and name the command that mends what is wrong", Args: cobra.NoArgs,
 		Long: "Examine this host and name the command that mends what is wrong. Nothing is changed. The exit code is 1 if something\n" +
-			"keeps the agent from working, and 0 otherwise. Beside a standalone agent it is that one's Placement which is looked at.",
+			"keeps the agent from working, and 0 otherwise.\n\n" +
+			"Without --config it is the configuration of the agent that runs which is judged, from the files as they are now; without an agent,\n" +
+			"the default file. The drivers are started to look at the machine, and ended again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, cfgErr := opts.load()
-			if url := bundledPlacement(cmd.Context(), cfg); url != "" && cfgErr == nil {
-				opts.extra = append(opts.extra, config.Override{Key: "placement_client.url", Value: url, Flag: "the agent that runs, with a Placement of its own"})
-				cfg, cfgErr = opts.load()
-			}
+			cfg, running, cfgErr := opts.loadJudged(cmd.Context())
 			env, err := doctor.Host(cfg, cfgErr, user)
 			if err != nil {
 				return err
 			}
+			env.Judged = judgedBy(running)
+			env.Examine = func(ctx context.Context) ([]doctor.Examined, error) { return examine(ctx, cfg, cfgErr) }
 			results := doctor.Run(cmd.Context(), env)
 			if opts.json() {
 				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
@@ -51,17 +53,19 @@ func newDoctor() *cobra.Command {
 	return cmd
 }
 
-// bundledPlacement is where the agent that runs with this configuration has a Placement of its own (standalone), whatever the configuration
-// says; "" if none does.
-func bundledPlacement(ctx context.Context, cfg *config.Config) string {
-	if cfg == nil || cfg.Agent.RuntimeDir == "" {
-		return ""
+// examine has the drivers look at the machine.
+func examine(ctx context.Context, cfg *config.Config, cfgErr error) ([]doctor.Examined, error) {
+	if cfgErr != nil {
+		return nil, errors.New("the configuration is invalid")
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	status, err := control.NewClient(cfg.Agent.ControlSocket()).Status(ctx)
-	if err != nil || !status.Placement.Bundled {
-		return ""
+	checks, err := agent.CheckDrivers(ctx, cfg)
+	var out []doctor.Examined
+	for _, c := range checks {
+		e := doctor.Examined{Driver: c.Driver, Warnings: map[string]string{}, Problem: cmp.Or(strings.Join(c.Problems, "; "), c.Unchecked, c.Unseen)}
+		for _, w := range c.Warnings {
+			e.Warnings[w.Name] = w.Text
+		}
+		out = append(out, e)
 	}
-	return status.Placement.URL
+	return out, err
 }

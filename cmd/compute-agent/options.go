@@ -71,6 +71,20 @@ func (f *outputFormat) Set(v string) error {
 func (o *options) load() (*config.Config, error) { return o.loadFrom(config.Options{File: o.file}) }
 
 func (o *options) loadFrom(from config.Options) (*config.Config, error) {
+	overrides, err := o.overrides()
+	if err != nil {
+		return nil, err
+	}
+	from.Overrides, from.Uses = overrides, append([]string{}, o.uses...)
+	cfg, err := config.Load(from)
+	if err == nil && o.adjust != nil {
+		o.adjust(cfg)
+	}
+	return cfg, err
+}
+
+// overrides are the keys that flags set.
+func (o *options) overrides() ([]config.Override, error) {
 	overrides := slices.Clone(o.extra)
 	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
 		if f.value == "" {
@@ -82,12 +96,7 @@ func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 		}
 		overrides = append(overrides, config.Override{Key: f.key, Value: abs, Flag: f.flag})
 	}
-	from.Overrides, from.Uses = overrides, append([]string{}, o.uses...)
-	cfg, err := config.Load(from)
-	if err == nil && o.adjust != nil {
-		o.adjust(cfg)
-	}
-	return cfg, err
+	return overrides, nil
 }
 
 // newLogger writes entries with fields to the journal, or to standard error: JSON for files, lines for a terminal. The level

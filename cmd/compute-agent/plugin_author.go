@@ -200,7 +200,7 @@ func newPluginList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "Show the drivers that are configured or installed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.load()
+			cfg, _, err := opts.loadJudged(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -69,7 +69,7 @@ func newRefresh() *cobra.Command {
 // planReshape asks the running agent. Where none runs, or where the agent has read another configuration than the one that is asked about, the
 // drivers are started for the answer: the next start has the files as they are now.
 func planReshape(cmd *cobra.Command, opts *options) error {
-	cfg, err := opts.load()
+	cfg, _, err := opts.loadJudged(cmd.Context())
 	if err != nil {
 		return err
 	}

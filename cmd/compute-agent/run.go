@@ -30,7 +30,7 @@ func newRun() *cobra.Command {
 				return err
 			}
 			log := newLogger(cfg, cmd.ErrOrStderr())
-			return runAgent(cmd.Context(), cfg, agent.Options{Load: opts.load, Logger: log})
+			return runAgent(cmd.Context(), cfg, agent.Options{Load: opts.load, Configuration: opts.configuration, Logger: log})
 		},
 	}
 	opts.addConfigFlags(cmd)

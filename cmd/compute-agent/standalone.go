@@ -132,7 +132,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	group.Go(func() error {
 		defer stopServing()
 		return runAgent(ctx, cfg, agent.Options{
-			Load: opts.load, Logger: log, Bundled: true,
+			Load: opts.load, Configuration: opts.configuration, Logger: log, Bundled: true,
 			OnReady: func(ctx context.Context, a *agent.Agent) {
 				showTree(ctx, a, cfg, stdout)
 				if made != nil {

@@ -23,6 +23,7 @@
 //   - binding is libvirt's library; hypervisor keeps a connection to it, with deadlines, and tells of events.
 //   - chroot reads the kernel's files below a directory that stands for "/", and trusts none; sysfs and pmem read /sys through it, hostfs /proc,
 //     the CPU's flags and file systems.
+//   - fileaccess tells whether QEMU's user can enter the directories of disks and images, and read an image.
 //   - instances makes guests and ends them, with their disks (below it: qcow2, and seed for cloud-init) and mediated devices.
 //
 // What is read becomes values:

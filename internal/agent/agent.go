@@ -37,6 +37,8 @@ type Options struct {
 	Config *config.Config
 	// Load reads the configuration again, for a reload.
 	Load func() (*config.Config, error)
+	// Configuration is what Load reads, for commands that judge the configuration.
+	Configuration func(*config.Config) control.Configuration
 	// Reload asks for a reload, once for each value (SIGHUP).
 	Reload <-chan os.Signal
 	// Applied is called with the new configuration after each reload, for what the agent does not own (the log level).

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -43,6 +44,15 @@ type DriverCheck struct {
 	// Nodes are those that the driver names, NodesUnknown is why it could not tell.
 	Nodes        []CheckedNode `json:"nodes,omitempty"`
 	NodesUnknown string        `json:"nodes_unknown,omitempty"`
+	// Warnings are what the driver warns of after a look at this machine, Unseen why it could not look.
+	Warnings []DriverWarning `json:"warnings,omitempty"`
+	Unseen   string          `json:"unseen,omitempty"`
+}
+
+// DriverWarning is one of a driver's.
+type DriverWarning struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
 }
 
 // CheckedNode is a node that a driver names.
@@ -115,15 +125,7 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 	check := DriverCheck{Driver: spec.Name}
 	plugin, err := h.Plugin(spec)
 	if err == nil {
-		if err = plugin.Start(ctx); err == nil {
-			nodes, err := plugin.AvailableNodes(ctx)
-			if err != nil {
-				check.NodesUnknown = err.Error()
-			}
-			for _, n := range nodes {
-				check.Nodes = append(check.Nodes, CheckedNode(n))
-			}
-		}
+		err = plugin.Start(ctx)
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Plugins.ShutdownTimeout+time.Second)
 		defer cancel()
 		defer func() { _ = plugin.Stop(ending) }() // one that does not end is killed
@@ -136,8 +138,44 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 		}
 	case err != nil:
 		check.Unchecked = err.Error()
+	default:
+		check.look(ctx, plugin)
 	}
 	return check
+}
+
+// look has a driver name its nodes and look at the machine.
+func (c *DriverCheck) look(ctx context.Context, plugin *host.Plugin) {
+	nodes, err := plugin.AvailableNodes(ctx)
+	if err != nil {
+		c.NodesUnknown, c.Unseen = err.Error(), err.Error()
+		return
+	}
+	for _, n := range nodes {
+		c.Nodes = append(c.Nodes, CheckedNode(n))
+	}
+	if c.Warnings, err = warnings(ctx, plugin, nodes); err != nil {
+		c.Unseen = err.Error()
+	}
+}
+
+// warnings has a driver look at the machine, as on a host that Placement has nothing of, and returns what it warns of then.
+func warnings(ctx context.Context, plugin *host.Plugin, nodes []plugins.Node) ([]DriverWarning, error) {
+	for _, node := range nodes {
+		tree := &providertree.Tree{}
+		if err := tree.AddRoot(cmp.Or(node.UUID, uuid.NewString()), node.Name); err != nil {
+			return nil, err
+		}
+		if _, _, err := plugin.UpdateProviderTree(ctx, tree, node.Name, nil); err != nil && !errors.Is(err, plugins.ErrReshapeNeeded) {
+			return nil, err
+		}
+	}
+	told, err := plugin.Warnings(ctx)
+	out := make([]DriverWarning, 0, len(told))
+	for _, w := range told {
+		out = append(out, DriverWarning(w))
+	}
+	return out, err
 }
 
 // notTaken says where what a driver does not take is written, as the other problems of a configuration are told.

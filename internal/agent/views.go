@@ -49,6 +49,17 @@ func (a *Agent) measured() control.Status {
 	return s
 }
 
+// Configuration implements [control.Agent].
+func (a *Agent) Configuration() control.Configuration {
+	a.mu.Lock()
+	cfg := a.cfg
+	a.mu.Unlock()
+	if a.opts.Configuration == nil {
+		return control.Configuration{PID: os.Getpid(), File: cfg.File()}
+	}
+	return a.opts.Configuration(cfg)
+}
+
 // now is how the agent is doing now; nobody needs to be asked for that.
 func (a *Agent) now() control.Status {
 	a.watch.mu.Lock()

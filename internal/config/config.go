@@ -45,7 +45,7 @@ type Config struct {
 	named   []namedFile
 
 	unusedCredentials []string
-	pluginDirs []string
+	pluginDirs        []string
 }
 
 // Agent is the section [agent]: who and where the agent is.
@@ -325,6 +325,7 @@ func (c *Config) File() string { return c.file }
 
 // UnusedCredentials are the keys that name a credential in sections that are not used ([Options.Uses]).
 func (c *Config) UnusedCredentials() []string { return slices.Clone(c.unusedCredentials) }
+
 // PluginDirsOf are the directories in which the executable of a driver was looked for, the first one first; none if its path says where
 // it is.
 func (c *Config) PluginDirsOf(driver string) []string {

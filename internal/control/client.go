@@ -41,6 +41,11 @@ func NewClient(path string) *Client {
 // Status asks how the agent is doing.
 func (c *Client) Status(ctx context.Context) (Status, error) { return get[Status](ctx, c, "status") }
 
+// Configuration asks what the agent's configuration is read from.
+func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
+	return get[Configuration](ctx, c, "configuration")
+}
+
 // Tree asks for the provider trees of the agent's nodes.
 func (c *Client) Tree(ctx context.Context) (Tree, error) { return get[Tree](ctx, c, "tree") }
 

@@ -21,6 +21,7 @@ import (
 // Agent is what the daemon lets be asked of it.
 type Agent interface {
 	Status(ctx context.Context) Status
+	Configuration() Configuration
 	Tree(ctx context.Context) (Tree, error)
 	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)
 	// Refresh asks for a pass over every node that compares its tree with Placement first, and does not wait for it.
@@ -75,6 +76,7 @@ func handler(agent Agent) http.Handler {
 	handleNodes(mux, agent)
 	handleAudit(mux, agent)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
+	mux.HandleFunc("GET /v1/configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, agent.Configuration(), nil) })
 	mux.HandleFunc("GET /v1/tree", func(w http.ResponseWriter, r *http.Request) {
 		tree, err := agent.Tree(r.Context())
 		answer(w, tree, err)

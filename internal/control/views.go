@@ -3,6 +3,7 @@
 package control
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -31,6 +32,28 @@ type Status struct {
 	Disabled []DisabledReason `json:"disabled,omitempty"`
 	// Cell is nil if no cell is configured.
 	Cell *Cell `json:"cell,omitempty"`
+}
+
+// Configuration is what the agent's configuration is read from: the same files, variables and flags give the same configuration to a command.
+type Configuration struct {
+	// PID is the agent's process, File its --config; "" is the default file.
+	PID  int    `json:"pid"`
+	File string `json:"file,omitempty"`
+	// Environ are the variables that the configuration depends on, "NAME=VALUE", UID and Executable the agent's.
+	Environ    []string `json:"environ"`
+	UID        int      `json:"uid"`
+	Executable string   `json:"executable,omitempty"`
+	// Overrides are keys that flags set.
+	Overrides []Override `json:"overrides,omitempty"`
+	// Drivers are the tables [drivers.NAME.config] of a standalone agent, which completes them.
+	Drivers map[string]json.RawMessage `json:"drivers,omitempty"`
+}
+
+// Override is a key that a flag set.
+type Override struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Flag  string `json:"flag"`
 }
 
 // Placement is the Placement service as the agent sees it.

@@ -31,9 +31,12 @@ func checkConfig(_ context.Context, e *Env) []Result {
 		return bad(found, "The agent does not start, and a running one does not reload. The other checks rest on what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
-	files := e.Config.Files()
+	files, judged := e.Config.Files(), ""
+	if e.Judged != "" {
+		judged = "; it is " + e.Judged
+	}
 	if len(files) == 0 {
-		return fine("no file %s; the defaults are in force", e.Config.File())
+		return fine("no file %s; the defaults are in force%s", e.Config.File(), judged)
 	}
 	for _, name := range files {
 		f, err := e.stat(name)
@@ -49,7 +52,7 @@ func checkConfig(_ context.Context, e *Env) []Result {
 				e.command("chmod o-w %s", name))
 		}
 	}
-	return fine("%s, %s", plural(len(files), "file"), strings.Join(files, ", "))
+	return fine("%s, %s%s", plural(len(files), "file"), strings.Join(files, ", "), judged)
 }
 
 func checkDrivers(_ context.Context, e *Env) []Result {

@@ -10,9 +10,12 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
 // libvirtDriver is the name of the driver that the checks of libvirt are about.
@@ -25,18 +28,47 @@ var libvirtSockets = []struct{ path, unit, program string }{
 	{"/run/libvirt/virtqemud-sock", "virtqemud.socket", "virtqemud"},
 }
 
+// libvirtSocket is one at which the driver may find its daemon.
+type libvirtSocket struct{ path, unit, program string }
+
+// libvirtSocketsFor are those for a URI of the driver. named: the URI says which it is.
+func libvirtSocketsFor(uri string) (out []libvirtSocket, named bool) {
+	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
+		named = true
+	}
+	for _, path := range libvirtd.Sockets(uri, true) {
+		s := libvirtSocket{path: path}
+		for _, usual := range libvirtSockets {
+			if filepath.Base(path) == filepath.Base(usual.path) {
+				s.unit, s.program = usual.unit, usual.program
+			}
+		}
+		out = append(out, s)
+	}
+	return out, named
+}
+
 func checkLibvirt(ctx context.Context, e *Env) []Result {
 	const why = "The libvirt driver cannot see the hypervisor."
 	if !e.runsDriver(libvirtDriver) {
 		return skip("the driver libvirt is not enabled")
 	}
-	if uri, _ := e.Config.Drivers[libvirtDriver].Config["uri"].(string); uri != "" {
-		if u, err := url.Parse(uri); err != nil || u.Scheme != "qemu" || u.Path != "/system" || u.Host != "" {
-			return skip("the driver is configured for %q, not for the daemon of this host", uri)
+	uri, _ := e.Config.Drivers[libvirtDriver].Config["uri"].(string)
+	if uri == "" {
+		uri = "qemu:///system"
+	}
+	sockets, named := libvirtSocketsFor(uri)
+	if len(sockets) == 0 {
+		return skip("the driver is configured for %q, not for a daemon of this host", uri)
+	}
+	fix := func(s libvirtSocket, verb string) string {
+		if named || s.path != filepath.Join("/run/libvirt", filepath.Base(s.path)) {
+			return "ls -l " + s.path + "   # start the daemon that is to listen there, or correct uri in [drivers.libvirt.config]"
 		}
+		return e.startLibvirt(s.unit, s.program, verb)
 	}
 	var stale []Result
-	for _, s := range libvirtSockets {
+	for _, s := range sockets {
 		f, err := e.stat(s.path)
 		if os.IsNotExist(err) {
 			continue
@@ -45,7 +77,7 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			return e.libvirtGroup(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir))
 		}
 		if err != nil {
-			return bad(reason(err, s.path), why, e.command("ls -ld /run/libvirt %s", s.path))
+			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
 		if !e.may(f, 6) {
 			return e.libvirtGroup(fmt.Sprintf("%s (mode %04o, group %d) is closed to %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
@@ -62,11 +94,14 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				found = fmt.Sprintf("%s does not answer: %v", s.path, err)
 			}
-			stale = bad(found, why, e.startLibvirt(s.unit, s.program, "restart"))
+			stale = bad(found, why, fix(s, "restart"))
 		}
 	}
 	if stale != nil {
 		return stale
+	}
+	if named {
+		return bad(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path), why, fix(sockets[0], "start"))
 	}
 	for _, s := range libvirtSockets {
 		if _, err := e.LookPath(s.program); err == nil {

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -123,4 +125,33 @@ func fileSum(ctx context.Context, path string) (string, error) {
 			return "", err
 		}
 	}
+}
+
+// checkDriverWarnings gives one result for each warning of each enabled driver, and one for each driver without any.
+func checkDriverWarnings(ctx context.Context, e *Env) []Result {
+	if e.Examine == nil || len(e.Config.EnabledDrivers()) == 0 {
+		return skip("no driver is asked")
+	}
+	examined, err := e.Examine(ctx)
+	if err != nil {
+		return skip("the drivers cannot be asked: %v", err)
+	}
+	var out []Result
+	for _, d := range examined {
+		var r []Result
+		switch {
+		case d.Problem != "":
+			r = skip("it cannot be asked: %s", d.Problem)
+		case len(d.Warnings) == 0:
+			r = fine("it warns of nothing")
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Warnings)) {
+			r = append(r, warn(name+": "+d.Warnings[name], "The driver works in spite of it; what the warning is about may not.", "compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # describes the keys of its configuration")...)
+		}
+		for i := range r {
+			r[i].Name, r[i].Title = "driver."+d.Driver, "Driver "+d.Driver
+		}
+		out = append(out, r...)
+	}
+	return out
 }

@@ -66,6 +66,7 @@ func Checks() []Check {
 		{"plugin", "Plugins", checkPlugins},
 		{"libvirt", "libvirt", checkLibvirt},
 		{"kvm", "KVM", checkKVM},
+		{"driver", "Drivers on this machine", checkDriverWarnings},
 		{"placement", "Placement", checkPlacement},
 		{"clock", "Clock", checkClock},
 		{"open-files", "Open files", checkOpenFiles},

@@ -47,7 +47,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 	}
 	want := []string{
 		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm",
-		"placement", "clock", "open-files", "agent", "one-agent",
+		"driver.libvirt", "placement", "clock", "open-files", "agent", "one-agent",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
@@ -183,6 +183,37 @@ func TestBrokenHosts(t *testing.T) {
 			f.config("[drivers.libvirt.config]\nuri = \"test:///default\"\n")
 			f.remove("/run/libvirt")
 		}, "libvirt", Skipped, "test:///default", ""},
+
+		"libvirt at a socket of its own": {func(f *fixture) {
+			f.config("[drivers.libvirt.config]\nuri = \"qemu+unix:///system?socket=/run/mine/libvirt-sock\"\n")
+			f.remove("/run/libvirt")
+			f.mkdir("/run/mine", 0o755)
+			f.listen("/run/mine/libvirt-sock", 0o777)
+		}, "libvirt", OK, "a daemon listens on /run/mine/libvirt-sock", ""},
+		"no libvirt at a socket of its own": {func(f *fixture) {
+			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?socket=/run/mine/libvirt-sock\"\n")
+		}, "libvirt", Error, "no daemon listens on /run/mine/libvirt-sock, which uri names",
+			"ls -l /run/mine/libvirt-sock   # start the daemon that is to listen there, or correct uri in [drivers.libvirt.config]"},
+		"libvirt over ssh": {func(f *fixture) {
+			f.config("[drivers.libvirt.config]\nuri = \"qemu+ssh://root@cn2/system?socket=/run/mine/libvirt-sock\"\n")
+		}, "libvirt", Skipped, "qemu+ssh://root@cn2/system", ""},
+		"legacy libvirt only": {func(f *fixture) {
+			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?mode=direct\"\n")
+			f.programs = []string{"virtqemud"}
+		}, "libvirt", Error, "no daemon of it runs", "systemctl start virtqemud.socket"},
+
+		"a driver that warns": {func(f *fixture) {
+			f.env.Examine = func(context.Context) ([]Examined, error) {
+				return []Examined{{Driver: "libvirt", Warnings: map[string]string{"images-path": "guests with an image cannot start"}}}, nil
+			}
+		}, "driver.libvirt", Warning, "images-path: guests with an image cannot start", "compute-agent plugin info " + pluginFile + "   # describes the keys of its configuration"},
+		"a driver that cannot look": {func(f *fixture) {
+			f.env.Examine = func(context.Context) ([]Examined, error) {
+				return []Examined{{Driver: "libvirt", Problem: "libvirt is away"}}, nil
+			}
+		}, "driver.libvirt", Skipped, "libvirt is away", ""},
+
+		"the agent that runs": {func(f *fixture) { f.env.Judged = "that of the agent that runs (process 7)" }, "config", OK, "; it is that of the agent that runs (process 7)", ""},
 
 		"kvm not loaded":              {func(f *fixture) { f.remove("/dev/kvm") }, "kvm", Warning, "kvm_intel is not loaded", "modprobe kvm_intel"},
 		"kvm not loaded on AMD":       {func(f *fixture) { f.remove("/dev/kvm"); f.write("/proc/cpuinfo", "flags : svm\n", 0o444) }, "kvm", Warning, "kvm_amd is not loaded", "modprobe kvm_amd"},

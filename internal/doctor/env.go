@@ -38,10 +38,23 @@ type Space struct {
 	ReadOnly                bool
 }
 
+// Examined is what a driver says of its configuration on this machine.
+type Examined struct {
+	Driver string
+	// Warnings are what it warns of, by name.
+	Warnings map[string]string
+	// Problem is why it could not look, or what it refuses; "" if it did.
+	Problem string
+}
+
 // Env is the host as the doctor sees it. Host makes one for the real machine.
 type Env struct {
 	Config    *config.Config // Never nil; with ConfigErr it holds what could be read.
 	ConfigErr error          // What Load returned.
+	// Judged says whose configuration it is, "" for the one of --config or of no agent.
+	Judged string
+	// Examine has the enabled drivers look at the machine with this configuration; nil: they are not asked.
+	Examine func(ctx context.Context) ([]Examined, error)
 
 	Root  string  // Prefix of all paths that are looked at; empty for the real machine.
 	Self  int     // The user who asks; commands for others begin with sudo.

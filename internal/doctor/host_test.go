@@ -225,6 +225,9 @@ func (f *fixture) examine() []Result {
 	})
 	e := f.env
 	e.Config, e.ConfigErr, e.Root = cfg, err, f.root
+	if e.Examine == nil {
+		e.Examine = func(context.Context) ([]Examined, error) { return []Examined{{Driver: "libvirt"}}, nil }
+	}
 	if e.Agent.Name == "" {
 		e.Agent = Account{Name: ServiceUser, UID: agentUID, GIDs: []int{agentGID, libvirtGID}}
 	}

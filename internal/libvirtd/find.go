@@ -5,6 +5,7 @@ package libvirtd
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,4 +77,38 @@ func find(ctx context.Context, list []Candidate) (string, bool, string) {
 		other = append(other, "nobody listens on "+strings.Join(absent, ", "))
 	}
 	return "", false, strings.Join(other, "; ")
+}
+
+// Sockets are the local sockets at which libvirt's library may look for the daemon behind a URI, in its order; none for a daemon on another
+// host and for a driver without a daemon. Of the parameters it goes by socket and mode.
+func Sockets(uri string, write bool) []string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Host != "" {
+		return nil
+	}
+	driver, transport, _ := strings.Cut(u.Scheme, "+")
+	if driver == "test" || (transport != "" && transport != "unix") {
+		return nil
+	}
+	if s := u.Query().Get("socket"); s != "" {
+		return []string{s}
+	}
+	names := []string{"virtqemud-sock", "libvirt-sock"}
+	switch u.Query().Get("mode") {
+	case "direct":
+		names = names[:1]
+	case "legacy":
+		names = names[1:]
+	}
+	dir, suffix := "/run/libvirt", "-ro"
+	if u.Path == "/session" {
+		dir, write = filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "libvirt"), true
+	}
+	if write {
+		suffix = ""
+	}
+	for i, n := range names {
+		names[i] = filepath.Join(dir, n+suffix)
+	}
+	return names
 }

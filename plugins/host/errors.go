@@ -122,7 +122,9 @@ func (e *NotInstalledError) Error() string {
 }
 
 // Is makes errors.Is(err, ErrNotInstalled) hold, and errors.Is(err, fs.ErrNotExist).
-func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled || target == fs.ErrNotExist }
+func (e *NotInstalledError) Is(target error) bool {
+	return target == ErrNotInstalled || target == fs.ErrNotExist
+}
 
 // UntrustedError is [ErrUntrusted] with what is wrong and how to mend it.
 type UntrustedError struct {

@@ -230,6 +230,18 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	return got.tree, got.allocations, nil
 }
 
+// Warnings asks the driver what it warns of now, for tools: an agent hears of it with each health check ([Status]).
+//
+// Errors: as AvailableNodes.
+func (p *Plugin) Warnings(ctx context.Context) ([]plugins.Warning, error) {
+	var out []plugins.Warning
+	err := p.ask(ctx, "Health", func(s *seat) (err error) {
+		out, err = s.Health(ctx)
+		return err
+	})
+	return out, err
+}
+
 // ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that was given allocations: the resource
 // classes that the driver renamed in it, by their former names. It makes a Plugin a [plugins.Renamer].
 func (p *Plugin) ClassRenames() map[string]string {

@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
@@ -21,7 +18,7 @@ func Explain(ctx context.Context, uri string, write bool, err error) error {
 		return fmt.Errorf("%w; install it: apt-get install libvirt0", err)
 	}
 	worst := error(nil)
-	for _, socket := range sockets(uri, write) {
+	for _, socket := range libvirtd.Sockets(uri, write) {
 		problem := libvirtd.Probe(ctx, socket)
 		switch {
 		case problem == nil:
@@ -47,30 +44,4 @@ func startRemedy(uri string) string {
 		return "start the daemon that is meant to listen there, or correct uri in the libvirt driver's configuration"
 	}
 	return "start it: systemctl start libvirtd.socket (or virtqemud.socket); if that is unknown, install it: apt-get install libvirt-daemon-system"
-}
-
-// sockets are the local sockets that libvirt's library may use for a URI; none for a remote or an in-process one.
-func sockets(uri string, write bool) []string {
-	u, err := url.Parse(uri)
-	if err != nil || u.Host != "" {
-		return nil
-	}
-	driver, transport, _ := strings.Cut(u.Scheme, "+")
-	if driver == "test" || (transport != "" && transport != "unix") {
-		return nil
-	}
-	if s := u.Query().Get("socket"); s != "" {
-		return []string{s}
-	}
-	dir, names := "/run/libvirt", []string{"virtqemud-sock-ro", "libvirt-sock-ro"}
-	if write {
-		names = []string{"virtqemud-sock", "libvirt-sock"}
-	}
-	if u.Path == "/session" {
-		dir, names = filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "libvirt"), []string{"virtqemud-sock", "libvirt-sock"}
-	}
-	for i, n := range names {
-		names[i] = filepath.Join(dir, n)
-	}
-	return names
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
 // fakeConn is a connection that a test holds in its hand.
@@ -282,6 +284,8 @@ func TestSocketsOfAURI(t *testing.T) {
 		"qemu+unix:///system":               "/run/libvirt/virtqemud-sock-ro /run/libvirt/libvirt-sock-ro",
 		"qemu:///session":                   "/run/user/7/libvirt/virtqemud-sock /run/user/7/libvirt/libvirt-sock",
 		"qemu+unix:///system?socket=/a/b":   "/a/b",
+		"qemu:///system?mode=direct":        "/run/libvirt/virtqemud-sock-ro",
+		"qemu:///system?mode=legacy":        "/run/libvirt/libvirt-sock-ro",
 		"qemu+ssh://root@elsewhere/system":  "",
 		"qemu+tcp://127.0.0.1/system":       "",
 		"test:///default":                   "",
@@ -289,14 +293,14 @@ func TestSocketsOfAURI(t *testing.T) {
 		"qemu+ssh:///system?socket=/remote": "",
 		"%":                                 "",
 	} {
-		if got := strings.Join(sockets(uri, false), " "); got != want {
+		if got := strings.Join(libvirtd.Sockets(uri, false), " "); got != want {
 			t.Errorf("sockets(%q) = %q, want %q", uri, got, want)
 		}
 	}
 }
 
 func TestSocketsForWriteAccess(t *testing.T) {
-	if got, want := strings.Join(sockets("qemu:///system", true), " "), "/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
+	if got, want := strings.Join(libvirtd.Sockets("qemu:///system", true), " "), "/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

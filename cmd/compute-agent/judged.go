@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/control"
+)
+
+// configurationTimeout bounds how long a running agent is asked for its configuration.
+const configurationTimeout = 2 * time.Second
+
+// readVariables are those beside COMPUTE_AGENT_… that a configuration depends on: where directories and credentials are.
+var readVariables = []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"}
+
+// configuration is what this process reads its configuration from, for commands that judge it.
+func (o *options) configuration(cfg *config.Config) control.Configuration {
+	out := control.Configuration{PID: os.Getpid(), File: o.file, UID: os.Geteuid(), Environ: []string{}}
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "COMPUTE_AGENT_") || slices.Contains(readVariables, name) {
+			out.Environ = append(out.Environ, pair)
+		}
+	}
+	out.Executable, _ = os.Executable() // without it no driver is beside it
+	overrides, _ := o.overrides()       // they were read at the start
+	for _, v := range overrides {
+		out.Overrides = append(out.Overrides, control.Override(v))
+	}
+	if o.adjust == nil {
+		return out
+	}
+	out.Drivers = map[string]json.RawMessage{}
+	for name, d := range cfg.Drivers {
+		if table, err := d.ConfigJSON(); err == nil {
+			out.Drivers[name] = table
+		}
+	}
+	return out
+}
+
+// loadJudged reads the configuration for a command that judges it: the one of --config; else that of the agent that runs, from the files as
+// they are now; else the one that this user's agent would read. agent is the agent whose configuration it is, nil for none.
+func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *control.Configuration, err error) {
+	cfg, err = o.load()
+	if o.file != "" || cfg == nil || cfg.Agent.RuntimeDir == "" {
+		return cfg, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, configurationTimeout)
+	defer cancel()
+	running, askErr := control.NewClient(cfg.Agent.ControlSocket()).Configuration(ctx)
+	if askErr != nil {
+		return cfg, nil, err // none runs, or it is of an older version or another user: doctor says which
+	}
+	judged := options{file: running.File, output: o.output}
+	for _, v := range running.Overrides {
+		judged.extra = append(judged.extra, config.Override(v))
+	}
+	if running.Drivers != nil {
+		judged.adjust = func(cfg *config.Config) { complete(cfg, running.Drivers) }
+	}
+	cfg, err = judged.loadFrom(config.Options{
+		File: running.File, Environ: running.Environ, UID: func() int { return running.UID },
+		Executable: func() (string, error) {
+			if running.Executable == "" {
+				return "", errors.New("the agent does not say where its executable is")
+			}
+			return running.Executable, nil
+		},
+	})
+	return cfg, &running, err
+}
+
+// complete gives drivers the keys that a standalone agent adds to their tables.
+func complete(cfg *config.Config, drivers map[string]json.RawMessage) {
+	for name, raw := range drivers {
+		d := cfg.Drivers[name]
+		var table map[string]any
+		if d == nil || json.Unmarshal(raw, &table) != nil {
+			continue
+		}
+		if d.Config == nil {
+			d.Config = map[string]any{}
+		}
+		for key, v := range table {
+			if _, set := d.Config[key]; !set {
+				d.Config[key] = v
+			}
+		}
+	}
+}
+
+// judgedBy says whose configuration a command judges, "" for that of --config or of no agent.
+func judgedBy(agent *control.Configuration) string {
+	if agent == nil {
+		return ""
+	}
+	return fmt.Sprintf("that of the agent that runs (process %d)", agent.PID)
+}
