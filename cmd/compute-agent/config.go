@@ -35,7 +35,8 @@ func newConfigCheck() *cobra.Command {
 			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, names its nodes, looks at the machine and says\n" +
 			"what it warns of, and is ended again. A node that two drivers name, or that belongs to another driver, is a mistake of the\n" +
 			"configuration. Warnings do not change the exit code.\n\n" +
-			"Without --config it is the configuration of the agent that runs, from the files as they are now; without an agent, the default file.",
+			"It is the configuration of the agent that runs, from the files as they are now, unless --config names another file; without an\n" +
+			"agent, that of --config or the default file.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, err := opts.loadJudged(cmd.Context())
 			if cfg == nil {

@@ -25,8 +25,8 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "Examine this host and name the command that mends what is wrong", Args: cobra.NoArgs,
 		Long: "Examine this host and name the command that mends what is wrong. Nothing is changed. The exit code is 1 if something\n" +
 			"keeps the agent from working, and 0 otherwise.\n\n" +
-			"Without --config it is the configuration of the agent that runs which is judged, from the files as they are now; without an agent,\n" +
-			"the default file. The drivers are started to look at the machine, and ended again.",
+			"It is the configuration of the agent that runs which is judged, from the files as they are now, unless --config names another file;\n" +
+			"without an agent, that of --config or the default file. The drivers are started to look at the machine, and ended again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, cfgErr := opts.loadJudged(cmd.Context())
 			env, err := doctor.Host(cfg, cfgErr, user)

@@ -17,18 +17,17 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 )
 
-// standing is an agent that says where its Placement is.
+// standing is an agent that says what its configuration is read from.
 type standing struct {
 	control.Agent
-	placement control.Placement
+	read control.Configuration
 }
 
-func (r standing) Status(context.Context) control.Status {
-	return control.Status{Placement: r.placement}
-}
+func (r standing) Status(context.Context) control.Status { return control.Status{} }
+func (r standing) Configuration() control.Configuration  { return r.read }
 
-// TestDoctorLooksAtThePlacementOfTheRunningAgent, if that has one of its own at an address that no configuration tells, and otherwise at the
-// one that is configured.
+// TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of that agent; and otherwise at the one of
+// --config.
 func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	asked := make(chan string, 100)
 	serve := func(name string) string {
@@ -40,10 +39,7 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		return server.URL
 	}
 	bundled, configured := serve("bundled"), serve("configured")
-	for want, agent := range map[string]standing{
-		"bundled":    {placement: control.Placement{URL: bundled, Bundled: true}},
-		"configured": {placement: control.Placement{URL: bundled}},
-	} {
+	for _, want := range []string{"bundled", "configured"} {
 		dir, err := os.MkdirTemp("", "doctor") // short: it holds a socket
 		if err != nil {
 			t.Fatal(err)
@@ -53,6 +49,10 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
+		}
+		agent := standing{read: control.Configuration{File: file, Environ: []string{}, Overrides: []control.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
+		if want == "configured" {
+			agent.read.File = filepath.Join(dir, "another.toml")
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		socket, err := control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())

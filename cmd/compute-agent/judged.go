@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +26,13 @@ var readVariables = []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIAL
 
 // configuration is what this process reads its configuration from, for commands that judge it.
 func (o *options) configuration(cfg *config.Config) control.Configuration {
-	out := control.Configuration{PID: os.Getpid(), File: o.file, UID: os.Geteuid(), Environ: []string{}}
+	out := control.Configuration{PID: os.Getpid(), UID: os.Geteuid(), Environ: []string{}}
+	if o.file != "" {
+		out.File = o.file
+		if abs, err := filepath.Abs(o.file); err == nil {
+			out.File = abs
+		}
+	}
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "COMPUTE_AGENT_") || slices.Contains(readVariables, name) {
 			out.Environ = append(out.Environ, pair)
@@ -47,11 +55,12 @@ func (o *options) configuration(cfg *config.Config) control.Configuration {
 	return out
 }
 
-// loadJudged reads the configuration for a command that judges it: the one of --config; else that of the agent that runs, from the files as
-// they are now; else the one that this user's agent would read. agent is the agent whose configuration it is, nil for none.
+// loadJudged reads the configuration for a command that judges it: that of the agent that runs, from the files as they are now, unless --config
+// names another file; else the one of --config, or that an agent of this user would read. agent is the agent whose configuration it is, nil for
+// none.
 func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *control.Configuration, err error) {
 	cfg, err = o.load()
-	if o.file != "" || cfg == nil || cfg.Agent.RuntimeDir == "" {
+	if cfg == nil || cfg.Agent.RuntimeDir == "" {
 		return cfg, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, configurationTimeout)
@@ -59,6 +68,9 @@ func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *co
 	running, askErr := control.NewClient(cfg.Agent.ControlSocket()).Configuration(ctx)
 	if askErr != nil {
 		return cfg, nil, err // none runs, or it is of an older version or another user: doctor says which
+	}
+	if o.file != "" && !sameFile(o.file, running.File) {
+		return cfg, nil, err
 	}
 	judged := options{file: running.File, output: o.output}
 	for _, v := range running.Overrides {
@@ -77,6 +89,13 @@ func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *co
 		},
 	})
 	return cfg, &running, err
+}
+
+// sameFile tells whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(cmp.Or(b, config.DefaultFile))
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // complete gives drivers the keys that a standalone agent adds to their tables.
