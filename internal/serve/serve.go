@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -22,6 +23,7 @@ func Until(ctx context.Context, server *http.Server, l net.Listener, grace time.
 func until(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	first := newDrain(server)
+	l = &closedOnce{Listener: l, close: sync.OnceValue(l.Close)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	select {
@@ -41,3 +43,12 @@ func until(ctx, requests context.Context, server *http.Server, l net.Listener, g
 	}
 	return err
 }
+
+// closedOnce is a listener that net/http may close again.
+type closedOnce struct {
+	net.Listener
+	close func() error
+}
+
+// Close implements net.Listener.
+func (l *closedOnce) Close() error { return l.close() }
