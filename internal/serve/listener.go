@@ -38,7 +38,8 @@ type listener struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when nothing is accepted any more
-	shakes sync.WaitGroup
+	// accepts is the goroutine that accepts, shakes are the handshakes.
+	accepts, shakes sync.WaitGroup
 }
 
 func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Connections, log zerolog.Logger) *listener {
@@ -47,7 +48,7 @@ func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Conn
 		ready: make(chan net.Conn), failed: make(chan error, 1), ended: make(chan struct{}),
 	}
 	ln.ctx, ln.stop = context.WithCancel(context.WithoutCancel(ctx))
-	go ln.run()
+	ln.accepts.Go(ln.run)
 	return ln
 }
 
@@ -70,7 +71,7 @@ func (l *listener) Close() error {
 	case <-time.After(2 * firstRequest): // nothing takes connections any more
 	}
 	l.stop()
-	<-l.ended
+	l.accepts.Wait()
 	l.shakes.Wait()
 	return err
 }

@@ -47,7 +47,7 @@ type Config struct {
 
 // Check finds what the types do not. The error is a [*plugins.ConfigError].
 func (c Config) Check() error {
-	all := c.GuestCPU.check()
+	all := c.wrongCPU()
 	for _, choice := range []struct {
 		key   string
 		value Choice

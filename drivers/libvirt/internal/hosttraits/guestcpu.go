@@ -42,8 +42,8 @@ var (
 	cpuFlag  = regexp.MustCompile(`^[+-]?[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$`)
 )
 
-// check finds what the types do not.
-func (g GuestCPU) check() (all []error) {
+// wrongCPU finds what the types do not.
+func (g GuestCPU) wrongCPU() (all []error) {
 	bad := func(key, format string, args ...any) {
 		all = append(all, &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)})
 	}
