@@ -82,7 +82,11 @@ func (h *house) own(table string) (with string, away, back func()) {
 	path := h.driver + "-own"
 	check(h.t, os.Link(h.driver, path))
 	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
-		func() { check(h.t, os.Rename(path, path+".away")) }, func() { check(h.t, os.Rename(path+".away", path)) }
+		func() {
+			check(h.t, os.Rename(path, path+".away"))
+			check(h.t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755)) // without an executable it would not be tried
+		},
+		func() { check(h.t, os.Rename(path+".away", path)) }
 }
 
 // TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one write; those of another driver do not; and

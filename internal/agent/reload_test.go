@@ -258,7 +258,7 @@ func TestReenabledDriverIsReported(t *testing.T) {
 	check(t, os.Rename(h.driver, h.driver+".away"))
 	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"state":"backoff"`)
+	h.await(mark, `"state":"not-installed"`)
 	check(t, os.Rename(h.driver+".away", h.driver))
 	h.await(mark, "VCPU total 8→16")
 }
