@@ -21,11 +21,17 @@ var errSettling = errors.New("a write to Placement has no answer, and may still 
 // noValidHost is the fault of a server that nothing could take, as Nova has it.
 const noValidHost = "No valid host was found. There are not enough hosts available."
 
-// The codes of faults: those of Nova's NoValidHost and TooManyInstances.
+// The codes of faults: those of Nova's NoValidHost, TooManyInstances and Invalid.
 const (
-	faultCode      = 500
-	faultCodeQuota = 413
+	faultCode        = 500
+	faultCodeQuota   = 413
+	faultCodeInvalid = 400
 )
+
+// noHost is the fault of a server that nothing could take. Only administrators read why.
+func noHost(why string) wire.Fault {
+	return wire.Fault{Code: faultCode, Message: noValidHost, Details: why}
+}
 
 // build is one attempt to place one server.
 type build struct {
@@ -81,8 +87,10 @@ func (b *build) place(ctx context.Context) error {
 	targets, err := b.targets(ctx)
 	var unfit *placing.InvalidError
 	switch {
-	case errors.As(err, &unfit), errors.Is(err, placing.ErrInvalid):
-		return b.nowhere(ctx, err.Error())
+	case errors.As(err, &unfit):
+		return b.nowhere(ctx, wire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
+	case errors.Is(err, placing.ErrInvalid):
+		return b.nowhere(ctx, noHost(err.Error()))
 	case err != nil:
 		return err
 	}
@@ -100,7 +108,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 		return b.place(ctx)
 	}
-	return b.nowhere(ctx, b.whyNowhere(len(targets)))
+	return b.nowhere(ctx, noHost(b.whyNowhere(len(targets))))
 }
 
 // tryEach tries targets until one takes the server.
@@ -310,7 +318,7 @@ func (b *build) abandon(ctx context.Context) error {
 
 // nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
 // may be all that kept the server from its host, and there is another try.
-func (b *build) nowhere(ctx context.Context, why string) error {
+func (b *build) nowhere(ctx context.Context, fault wire.Fault) error {
 	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
 	if err != nil {
 		return err
@@ -327,7 +335,8 @@ func (b *build) nowhere(ctx context.Context, why string) error {
 		}
 	}
 	b.allocated = false
-	return b.bury(ctx, wire.Fault{Code: faultCode, Message: noValidHost, Details: why, Created: b.s.o.Now().UTC()})
+	fault.Created = b.s.o.Now().UTC()
+	return b.bury(ctx, fault)
 }
 
 // bury puts the server into cell0, with the reason.

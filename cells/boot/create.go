@@ -38,7 +38,8 @@ type Request struct {
 //
 // With allowCellDown a project may boot although it has living servers in a cell that is down.
 //
-// Errors: *[Invalid], *quota.Exceeded, [ErrCellDown]; nothing was written then. Cost: a survey of each cell, and one transaction.
+// Errors: *[Invalid], *quota.Exceeded, [ErrCellDown]; nothing was written then. Cost: a survey of each cell, one transaction, and
+// that of [placing.Client.Check].
 func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]wire.Server, error) {
 	least := max(r.Min, 1)
 	most := r.Max
@@ -55,8 +56,8 @@ func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]
 	case most > MaxServers:
 		return nil, &Invalid{fmt.Sprintf("max_count must be at most %d", MaxServers)}
 	}
-	if _, err := placing.RequestOf(r.Server.Flavor); err != nil {
-		return nil, invalid(err)
+	if err := s.check(ctx, r.Server.Flavor); err != nil {
+		return nil, err
 	}
 	grant, err := s.o.Quota.Check(ctx, quota.Ask{
 		Project: r.Server.ProjectID, Flavor: r.Server.Flavor, Min: int64(least), Max: int64(most), AllowCellDown: allowCellDown,
@@ -99,10 +100,16 @@ func (s *Service) instance(r Request, index, of int) wire.Server {
 	return server
 }
 
-func invalid(err error) error {
+// check refuses a flavor that Placement never serves a request for. What Placement does not say now,
+// it says when the server is scheduled.
+func (s *Service) check(ctx context.Context, f wire.Flavor) error {
+	request, err := placing.RequestOf(f)
+	if err == nil {
+		err = s.o.Placement.Check(ctx, request)
+	}
 	var wrong *placing.InvalidError
 	if errors.As(err, &wrong) {
 		return &Invalid{wrong.Message}
 	}
-	return err
+	return ctx.Err()
 }

@@ -4,8 +4,6 @@ package placing
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -47,11 +45,15 @@ type summary struct {
 // sharesTrait marks a provider that gives to other trees.
 const sharesTrait = "MISC_SHARES_VIA_AGGREGATE"
 
-// Candidates asks which ways there are to serve a request, in Placement's order. None is no error. One GET.
+// Candidates asks which ways there are to serve a request, in Placement's order. None is no error.
+// One GET; two, if the request needs an extension and Placement does not know the microversion of
+// the extensions.
+//
+// The error is an *[InvalidError] where this Placement does not serve such requests.
 func (c *Client) Candidates(ctx context.Context, r Request) ([]Candidate, error) {
 	var answer candidatesAnswer
-	if err := c.do(ctx, http.MethodGet, "/allocation_candidates", r.Query(), nil, &answer); err != nil {
-		return nil, fmt.Errorf("asking for allocation candidates: %w", err)
+	if err := c.candidates(ctx, r, &answer); err != nil {
+		return nil, err
 	}
 	free := map[string]*Candidate{} // by root: what its tree has left
 	for _, s := range answer.Summaries {

@@ -18,4 +18,11 @@
 //
 // Each method is one request, but that Release is two, and that a conflict costs one GET more, which tells the kinds of
 // conflicts apart (Placement has one code for two of them).
+//
+// # Extensions
+//
+// A request with several groups and no group_policy is served by the bundled Placement, and not by
+// OpenStack's: docs/placement-extensions.md. It is sent with the header Placement-Extensions at the
+// microversion that the header needs, and the header of the answer says whether it was granted. All
+// other requests are the same for every Placement.
 package placing

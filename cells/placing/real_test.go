@@ -61,6 +61,10 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 					ok(t, c.Release(t.Context(), server.UUID))
 				}
 			}
+			// There are no extensions.
+			if _, err := c.Candidates(t.Context(), grouped(t, nil)); !refusedForPolicy(err) {
+				t.Errorf("several groups without group_policy: %v", err)
+			}
 			// What nobody knows is the flavor's fault, and not Placement's.
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
 				r, err := placing.RequestOf(wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs})

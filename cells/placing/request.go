@@ -32,7 +32,7 @@ const (
 // Request is what a server needs, as GET /allocation_candidates takes it.
 type Request struct {
 	groups map[string]*group // by suffix; "" is the group without one
-	policy string            // group_policy; "": none
+	policy string            // group_policy; "": the flavor has none
 
 	// InTree is the root or any provider of the only tree that counts; "": all do.
 	InTree string
@@ -59,6 +59,9 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 // RequestOf makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does: VCPU, MEMORY_MB and DISK_GB (root,
 // ephemeral and swap, rounded up) unless an extra spec says otherwise, 0 takes a class away; resources[N]:, trait[N]: and
 // group_policy; and what the extra specs of CPU policies stand for. Disabled nodes are left out.
+//
+// Several groups without a group_policy are a request all the same: whether it is served is up to the
+// Placement that is asked, see [Client.Check].
 //
 // The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out. Here nothing that
 // was asked for is dropped: what package extraspecs refuses is refused.
@@ -92,7 +95,7 @@ func RequestOf(f wire.Flavor) (Request, error) {
 
 // finish takes out zeros and what is empty then, and checks what is left.
 func (r *Request) finish() error {
-	suffixed, asked := 0, false
+	asked := false
 	for suffix, g := range r.groups {
 		maps.DeleteFunc(g.resources, func(_ string, amount int64) bool { return amount == 0 })
 		switch {
@@ -100,9 +103,6 @@ func (r *Request) finish() error {
 			delete(r.groups, suffix)
 		case suffix != "" && len(g.resources) == 0:
 			return invalid("Validation failed; the extra specs 'trait%s:' have no 'resources%[1]s:' that they could be about.", suffix)
-		case suffix != "":
-			suffixed++
-			asked = true
 		default:
 			asked = asked || len(g.resources) > 0
 		}
@@ -113,10 +113,25 @@ func (r *Request) finish() error {
 	if !asked {
 		return invalid("The flavor asks for no resources.")
 	}
-	if suffixed > 1 && r.policy == "" {
-		return invalid("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", suffixed)
-	}
 	return nil
+}
+
+// suffixed is how many groups have a suffix.
+func (r *Request) suffixed() int {
+	n := len(r.groups)
+	if r.groups[""] != nil {
+		n--
+	}
+	return n
+}
+
+// lacksPolicy reports whether the request has several groups and does not say how they may share
+// providers. OpenStack's Placement refuses it.
+func (r *Request) lacksPolicy() bool { return r.policy == "" && r.suffixed() > 1 }
+
+// policyRequired is the refusal of such a request.
+func (r *Request) policyRequired() error {
+	return invalid("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.suffixed())
 }
 
 func (r *Request) group(suffix string) *group {

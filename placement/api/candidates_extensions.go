@@ -17,7 +17,7 @@ const (
 	// rootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree, wherever the resources are.
 	rootMemberOf extension = "root_member_of"
 	// groupPolicy makes the parameter group_policy optional; it is none by default.
-	groupPolicy extension = "group_policy"
+	groupPolicy extension = wire.ExtGroupPolicy
 	// isolate is the parameter isolate: suffixes of groups whose providers may serve no other group.
 	isolate extension = "isolate"
 )
