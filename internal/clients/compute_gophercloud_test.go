@@ -114,6 +114,9 @@ func TestGophercloudCompute(t *testing.T) {
 		t.Errorf("a service that was disabled: %+v", off)
 	}
 	check(t, servers.Delete(ctx, c, three.ID).ExtractErr())
+	// Several request groups, and no group_policy: the bundled Placement takes them.
+	groups := flavors.ExtraSpecsOpts{"resources1:VCPU": "2", "resources2:MEMORY_MB": "256"}
+	extract[map[string]string](t)(flavors.CreateExtraSpecs(ctx, c, "own", groups).Extract())
 	empty := extract[*servers.Server](t)(servers.Create(ctx, c, servers.CreateOpts{Name: "empty", FlavorRef: "own", ImageRef: "", Networks: "none"}, nil).Extract())
 	check(t, servers.WaitForStatus(ctx, c, empty.ID, "ACTIVE"))
 	if shown := extract[*servers.Server](t)(servers.Get(ctx, c, empty.ID).Extract()); shown.Image["id"] != "no-image" {

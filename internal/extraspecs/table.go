@@ -24,7 +24,8 @@ var Flavor = []Row{
 	honoured("resources*:*", "amounts of resource classes, by request group",
 		"Placement grants them; a class that the driver cannot give is a fault"),
 	honoured("trait*:*", "traits that hosts have or lack, by request group", "Placement chooses by them"),
-	honoured("group_policy", "whether request groups may share a provider", "Placement does it"),
+	honoured("group_policy", "whether request groups may share a provider",
+		"Placement does it; OpenStack's requires it with several groups, the bundled one takes `none` for it"),
 
 	honoured("hw:cpu_policy", "processors that are dedicated, shared or mixed", "PCPU and VCPU of Placement; the driver pins"),
 	honoured("hw:cpu_thread_policy", "how dedicated processors use the threads of cores", "a trait, and the driver's choice"),
