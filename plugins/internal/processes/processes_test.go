@@ -28,7 +28,8 @@ func TestParseReadsNamesWithParentheses(t *testing.T) {
 
 // TestFamilyHasWhatLeftTheGroup: the group, and descendants in a session of their own.
 func TestFamilyHasWhatLeftTheGroup(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "setsid sh -c 'echo $$; read x' <&0 & wait")
+	// A shell gives what it starts in the background /dev/null as standard input, so the pipe is number 3.
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "exec 3<&0; setsid sh -c 'echo $$; read x <&3' & wait")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAMILY=of-this-test"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := cmd.StdoutPipe()
