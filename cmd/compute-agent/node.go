@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -70,34 +71,16 @@ func newNodeGive() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
 			defer cancel()
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-			out, err := giveNode(ctx, cfg, log, control.GiveRequest{Node: args[0], To: to, DryRun: true})
-			if err != nil {
-				return err
-			}
-			show := func() error { return printed(cmd, &opts, out, render.Gift) }
-			if len(out.Objections) == 0 && !ok.dryRun {
-				if !ok.yes && !opts.json() {
-					if err := show(); err != nil {
-						return err
-					}
-				}
-				do, err := ok.given(cmd)
-				if err != nil {
-					return err
-				}
-				if do {
-					if out, err = giveNode(ctx, cfg, log, control.GiveRequest{Node: out.UUID, To: to}); err != nil {
-						return err
-					}
-				}
-			}
-			if err := show(); err != nil {
-				return err
-			}
-			if len(out.Objections) > 0 {
-				return &exitError{code: exitProtect}
-			}
-			return nil
+			return proposal[control.Gift]{
+				look: func() (control.Gift, error) {
+					return giveNode(ctx, cfg, log, control.GiveRequest{Node: args[0], To: to, DryRun: true})
+				},
+				do: func(out control.Gift) (control.Gift, error) {
+					return giveNode(ctx, cfg, log, control.GiveRequest{Node: out.UUID, To: to})
+				},
+				objections: func(out control.Gift) int { return len(out.Objections) },
+				print:      render.Gift,
+			}.run(cmd, &opts, &ok)
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -105,6 +88,48 @@ func newNodeGive() *cobra.Command {
 	ok.addFlags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "`DRIVER` that is to have the node")
 	return cmd
+}
+
+// proposal is a change of a node that is looked at and shown before it is made. All fields are required.
+type proposal[T any] struct {
+	look func() (T, error) // changes nothing
+	// do makes the change of the node that was looked at, by its uuid: a name may have become another node's.
+	do         func(T) (T, error)
+	objections func(T) int
+	print      func(io.Writer, T) error
+}
+
+// run makes the change if nothing stands against it and the operator agrees, and prints what is so then. With objections the
+// exit code is that of a refusal.
+func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
+	out, err := p.look()
+	if err != nil {
+		return err
+	}
+	show := func() error { return printed(cmd, opts, out, p.print) }
+	if p.objections(out) == 0 && !ok.dryRun {
+		if !ok.yes && !opts.json() {
+			if err := show(); err != nil {
+				return err
+			}
+		}
+		do, err := ok.given(cmd)
+		if err != nil {
+			return err
+		}
+		if do {
+			if out, err = p.do(out); err != nil {
+				return err
+			}
+		}
+	}
+	if err := show(); err != nil {
+		return err
+	}
+	if p.objections(out) > 0 {
+		return &exitError{code: exitProtect}
+	}
+	return nil
 }
 
 // giveNode has the running agent do it, or does it itself.
@@ -132,35 +157,16 @@ func newNodeRemove() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
 			defer cancel()
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-			out, err := removeNode(ctx, cfg, log, control.RemoveRequest{Node: args[0], DryRun: true})
-			if err != nil {
-				return err
-			}
-			show := func() error { return printed(cmd, &opts, out, render.Removal) }
-			if len(out.Objections) == 0 && !ok.dryRun {
-				if !ok.yes && !opts.json() {
-					if err := show(); err != nil {
-						return err
-					}
-				}
-				do, err := ok.given(cmd)
-				if err != nil {
-					return err
-				}
-				if do {
-					// By its uuid: what was looked at is what is removed.
-					if out, err = removeNode(ctx, cfg, log, control.RemoveRequest{Node: out.UUID}); err != nil {
-						return err
-					}
-				}
-			}
-			if err := show(); err != nil {
-				return err
-			}
-			if len(out.Objections) > 0 {
-				return &exitError{code: exitProtect}
-			}
-			return nil
+			return proposal[control.Removal]{
+				look: func() (control.Removal, error) {
+					return removeNode(ctx, cfg, log, control.RemoveRequest{Node: args[0], DryRun: true})
+				},
+				do: func(out control.Removal) (control.Removal, error) {
+					return removeNode(ctx, cfg, log, control.RemoveRequest{Node: out.UUID})
+				},
+				objections: func(out control.Removal) int { return len(out.Objections) },
+				print:      render.Removal,
+			}.run(cmd, &opts, &ok)
 		},
 	}
 	opts.addConfigFlags(cmd)
