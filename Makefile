@@ -87,10 +87,20 @@ test-systemd: packages-systemd build ## Install below a Debian root, boot its sy
 	  exec sudo "$$@"
 
 .PHONY: lint
-lint: ## Format, vet and lint.
+lint: ## Format, tidy modules, vet and lint.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	go mod tidy -diff
+	cd tools && go mod tidy -diff
 	go vet $(GOFLAGS_LIBVIRT) ./...
 	go tool -modfile=tools/go.mod golangci-lint run --build-tags libvirt_dlopen ./...
+
+.PHONY: generated
+generated: packages-test ## Check that the generated code of the plugin protocol is up to date.
+	plugins/proto/generate.sh --check
+
+.PHONY: vulncheck
+vulncheck: ## Check for known vulnerabilities, where their database can be reached.
+	tools/vulncheck.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
