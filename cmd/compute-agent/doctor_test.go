@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // standing is an agent that says what its configuration is read from.
@@ -23,8 +24,8 @@ type standing struct {
 	read control.Configuration
 }
 
-func (r standing) Status(context.Context) control.Status { return control.Status{} }
-func (r standing) Configuration() control.Configuration  { return r.read }
+func (r standing) Status(context.Context) health.Status { return health.Status{} }
+func (r standing) Configuration() control.Configuration { return r.read }
 
 // TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of that agent; and otherwise at the one of
 // --config.

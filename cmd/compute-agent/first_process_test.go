@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // TestFirstProcess runs the agent as the first process of a PID namespace, as in a container without an init: it reaps an orphan, and leaves its
@@ -36,10 +37,10 @@ func TestFirstProcess(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	check(t, cmd.Start())
-	driver := func() control.Driver {
+	driver := func() health.Driver {
 		view, err := control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(t.Context())
 		if err != nil || len(view.Drivers) == 0 {
-			return control.Driver{}
+			return health.Driver{}
 		}
 		return view.Drivers[0]
 	}

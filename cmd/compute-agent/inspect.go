@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -67,7 +68,7 @@ func newStatus() *cobra.Command {
 				state = view.State
 				return render.Status(cmd.OutOrStdout(), view, time.Now())
 			}, func(raw json.RawMessage) {
-				var view control.Status
+				var view health.Status
 				if json.Unmarshal(raw, &view) == nil {
 					state = view.State
 				}

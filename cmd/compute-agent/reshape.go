@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -130,7 +131,7 @@ func plannedBeside(ctx context.Context, cmd *cobra.Command, cfg *config.Config) 
 }
 
 // otherFiles says in what way these configuration files are not what a running agent has read, "" if they are.
-func otherFiles(files []string, running control.Status) string {
+func otherFiles(files []string, running health.Status) string {
 	if !slices.Equal(files, running.ConfigFiles) {
 		was := strings.Join(running.ConfigFiles, ", ")
 		if was == "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -276,7 +277,7 @@ func TestHeldReshape(t *testing.T) {
 	}
 	failures := func() int {
 		_, raw, _ := s.run("status", "-o", "json")
-		var view control.Status
+		var view health.Status
 		check(t, json.Unmarshal([]byte(raw), &view))
 		return view.Drivers[0].Report.Nodes[0].Failures
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
-
-// driverSource begins the source of reasons that the agent itself finds: that a driver is gone.
-const driverSource = "driver "
 
 // absenceLook is how often it is looked whether drivers are there, at least; it costs no request.
 const absenceLook = time.Second
@@ -130,7 +126,7 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 	var failed error
 	for _, p := range disable {
 		err := a.disabled.Disable(disabled.Reason{
-			Source: driverSource + p.driver, Node: p.node,
+			Source: disabled.DriverSource(p.driver), Node: p.node,
 			Reason: fmt.Sprintf("gone since %s, which is longer than its unavailable_grace of %v", a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
 		})
 		if err != nil {
@@ -140,7 +136,7 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 		changed[p.driver] = true
 	}
 	for _, p := range enable {
-		if err := a.disabled.Withdraw(driverSource+p.driver, p.node); err != nil {
+		if err := a.disabled.Withdraw(disabled.DriverSource(p.driver), p.node); err != nil {
 			failed = err
 			continue
 		}
@@ -176,7 +172,7 @@ func (a *Agent) presences(drivers []active) []presence {
 	a.mu.Unlock()
 	kept := map[[2]string]bool{}
 	for _, r := range a.disabled.Reasons("") {
-		if name, ours := strings.CutPrefix(r.Source, driverSource); ours {
+		if name, ours := disabled.DriverOf(r.Source); ours {
 			kept[[2]string{name, r.Node}] = true
 		}
 	}
@@ -200,7 +196,7 @@ func (a *Agent) presences(drivers []active) []presence {
 // would. The trait stays in Placement until a driver reports the node again, or the node is removed.
 func (a *Agent) dropStrayReasons(drivers []active) error {
 	for _, r := range a.disabled.Reasons("") {
-		name, ours := strings.CutPrefix(r.Source, driverSource)
+		name, ours := disabled.DriverOf(r.Source)
 		if !ours {
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
 // TestAbsence says, minute by minute, when a node is disabled for the want of its driver, and when it is enabled again. Each letter is a
 // minute: A the driver answered, F it is failing, and . it is up and has not been asked yet.
 func TestAbsence(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/access"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -163,24 +163,24 @@ func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 }
 
 // cellView is how the agent stands to its cell, for the status; nil: it has none.
-func (a *Agent) cellView() *control.Cell {
+func (a *Agent) cellView() *health.Cell {
 	if a.cell == nil {
 		return nil
 	}
 	s := a.cell.worker.Status()
-	out := &control.Cell{
+	out := &health.Cell{
 		URL: a.cell.url, Up: s.Up, Since: s.Since, Error: s.Error, Denied: s.Denied, Service: s.Service.UUID, Refused: s.Refused,
 		Servers: s.Servers, Busy: s.Busy, ReportsWaiting: s.Waiting,
-		Spawns: control.Outcomes(s.Counts.Spawns), Destroys: control.Outcomes(s.Counts.Destroys),
+		Spawns: health.Outcomes(s.Counts.Spawns), Destroys: health.Outcomes(s.Counts.Destroys),
 	}
 	for _, n := range s.Nodes {
 		out.Nodes = append(out.Nodes, n.Name)
 	}
 	for _, u := range s.Unknown {
-		out.Unknown = append(out.Unknown, control.UnknownGuest(u))
+		out.Unknown = append(out.Unknown, health.UnknownGuest(u))
 	}
 	for _, st := range s.Stuck {
-		out.Stuck = append(out.Stuck, control.StuckServer{UUID: st.UUID, Want: string(st.Want), Since: st.Since, Problem: st.Problem})
+		out.Stuck = append(out.Stuck, health.StuckServer{UUID: st.UUID, Want: string(st.Want), Since: st.Since, Problem: st.Problem})
 	}
 	return out
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // cellHouse is a house that belongs to a real cell.
@@ -173,7 +174,7 @@ func TestCell(t *testing.T) {
 		t.Errorf("%+v, %v, allocations: %t", s.Fault, err, h.held(bad))
 	}
 	c := h.status().Cell
-	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (control.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
+	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (health.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
 		t.Errorf("%+v", c)
 	}
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -105,9 +104,7 @@ func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.
 	defer ticker.Stop()
 	for {
 		out := a.disabling(node)
-		for _, r := range left {
-			out.Left = append(out.Left, reasonView(r))
-		}
+		out.Left = append(out.Left, left...)
 		if out.Done() {
 			a.settleEnabling()
 			return out
@@ -153,20 +150,12 @@ func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
 	return root, ok && root.Generation != providertree.NoGeneration
 }
 
-func reasonView(r disabled.Reason) control.DisabledReason {
-	return control.DisabledReason{Source: r.Source, Node: r.Node, Reason: r.Reason, Since: r.Since, By: r.By}
-}
-
-// disabledViews are all reasons, for the status. An agent that is still preparing has none to show.
-func (a *Agent) disabledViews() []control.DisabledReason {
+// disabledReasons are all reasons, for the status. An agent that is still preparing has none to show.
+func (a *Agent) disabledReasons() []disabled.Reason {
 	if a.disabled == nil {
 		return nil
 	}
-	var out []control.DisabledReason
-	for _, r := range a.disabled.Reasons("") {
-		out = append(out, reasonView(r))
-	}
-	return out
+	return a.disabled.Reasons("")
 }
 
 // settleEnabling notes that the trait is gone from all nodes that were to be enabled. Until then every start asks for it again:
@@ -215,12 +204,10 @@ func DisableOffline(cfg *config.Config, r control.DisableRequest) error {
 }
 
 // EnableOffline takes the operator's reasons back where no agent runs, and returns those of others, which stay.
-func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []control.DisabledReason, err error) {
+func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []disabled.Reason, err error) {
 	err = offlineDisabled(cfg, func(s *disabled.Store) error {
 		others, err := s.Enable(disabled.Operator, r.Node)
-		for _, o := range others {
-			left = append(left, reasonView(o))
-		}
+		left = append(left, others...)
 		return explainWhole(err, r.Node)
 	})
 	return left, err
@@ -258,7 +245,7 @@ func thisOne(node string) string {
 // logDisabled tells at the start what outlived the last one.
 func (a *Agent) logDisabled() {
 	for _, r := range a.disabled.Reasons("") {
-		if strings.HasPrefix(r.Source, driverSource) {
+		if _, ours := disabled.DriverOf(r.Source); ours {
 			continue // a condition of its driver says so, and it ends by itself
 		}
 		if r.Source == cellSource {

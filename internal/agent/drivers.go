@@ -236,12 +236,3 @@ func (a *Agent) sayReady() {
 		a.tell(a.opts.Notify.Ready(a.summary()))
 	}
 }
-
-// currentError is what keeps a plugin from working now; an error of the past is no news.
-func currentError(s host.Status) string {
-	switch s.State {
-	case host.Healthy, host.Stopped, host.Disabled:
-		return ""
-	}
-	return s.LastError
-}

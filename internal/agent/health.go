@@ -3,16 +3,13 @@
 package agent
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // watch remembers since when conditions are there. Whoever looks at the agent holds mu meanwhile, so that looks do not overtake
@@ -22,39 +19,41 @@ type watch struct {
 	tracker health.Tracker
 }
 
-// judge puts the conditions into a status, and what they make of its state and summary. What is new about them is logged, once.
-func (a *Agent) judge(s *control.Status) {
-	now := time.Now()
-	f := facts{now: now, status: *s, providers: words(a.providers.Err())}
-	a.mu.Lock()
-	f.old = max(oldPasses*a.cfg.Tracker.UpdateResourcesInterval, oldLeast)
-	f.state = writable(a.cfg.Agent.StateDir)
-	for name, d := range a.drivers {
-		if d.tracker == nil {
-			f.disabled = append(f.disabled, name)
-		}
-	}
-	a.mu.Unlock()
-	a.troubles.copyTo(&f)
-	report := a.watch.tracker.Observe(now, findings(f))
-	s.Conditions = report.Conditions
-	if s.Conditions == nil {
-		s.Conditions = []health.Condition{}
-	}
-	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions)
+// now is the status of the agent at this moment. No other process is asked for it. What is new about the conditions is
+// logged, once.
+func (a *Agent) now() health.Status {
+	a.watch.mu.Lock()
+	defer a.watch.mu.Unlock()
+	facts := a.facts()
+	s, report := a.watch.tracker.Judge(facts)
 	for _, c := range report.Appeared {
-		if toldByTracker(c) {
+		if loggedByTracker(c) {
 			c.Remedy = "the node's own line of this log, and `compute-agent plan --reshape`, have all that stands against it and what can be done"
 		}
 		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("Health: " + c.String() + ". " + c.Meaning)
 	}
 	for _, c := range report.Gone {
-		logCondition(a.log.Info(), c).Stringer("lasted", now.Sub(c.Since).Round(time.Second)).Msg("Health: no longer so: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
+		logCondition(a.log.Info(), c).Stringer("lasted", facts.Now.Sub(c.Since).Round(time.Second)).Msg("Health: no longer so: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
 	}
+	return s
 }
 
-// toldByTracker tells whether the node's tracker logs the details of a condition, and what to do, itself.
-func toldByTracker(c health.Condition) bool {
+// facts collects all that the health of the agent follows from.
+func (a *Agent) facts() health.Facts {
+	f := health.Facts{Now: time.Now(), Status: a.look(), ProviderConfig: words(a.providers.Err()), Problems: a.troubles.copy()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f.Interval, f.StateDir = a.cfg.Tracker.UpdateResourcesInterval, writable(a.cfg.Agent.StateDir)
+	for name, d := range a.drivers {
+		if d.tracker == nil {
+			f.DisabledDrivers = append(f.DisabledDrivers, name)
+		}
+	}
+	return f
+}
+
+// loggedByTracker reports whether the node's tracker logs the details of a condition, and what to do, itself.
+func loggedByTracker(c health.Condition) bool {
 	return c.Code == health.ReshapeRefused || c.Code == health.ReshapeHeld
 }
 
@@ -68,7 +67,7 @@ func logCondition(e *zerolog.Event, c health.Condition) *zerolog.Event {
 	case named:
 		e = e.Str("driver", name)
 	}
-	if len(c.Details) > 0 && !toldByTracker(c) {
+	if len(c.Details) > 0 && !loggedByTracker(c) {
 		e = e.Strs("details", c.Details)
 	}
 	return e
@@ -83,30 +82,4 @@ func level(s health.Severity) zerolog.Level {
 	case health.Info:
 	}
 	return zerolog.InfoLevel
-}
-
-// conclude says in one line how the agent is: what its trackers say, or the worst of the conditions that somebody should look
-// at. A critical one makes the agent degraded.
-func conclude(state resourcetracker.State, summary string, conditions []health.Condition) (resourcetracker.State, string) {
-	worst := health.Worst(conditions)
-	if !worst.Worse(health.Info) {
-		return state, summary
-	}
-	n := 0
-	for _, c := range conditions {
-		if c.Severity.Worse(health.Info) {
-			n++
-		}
-	}
-	if worst == health.Critical {
-		state = resourcetracker.Degraded
-	}
-	text := conditions[0].String()
-	if n > 1 {
-		text += fmt.Sprintf(" (and %d more)", n-1)
-	}
-	if state == resourcetracker.Degraded {
-		return state, "degraded: " + text
-	}
-	return state, summary + "; but " + text
 }

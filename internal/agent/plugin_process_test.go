@@ -13,10 +13,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // status is what the agent says of itself.
-func (h *house) status() control.Status {
+func (h *house) status() health.Status {
 	h.t.Helper()
 	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).Status(h.t.Context())
 	check(h.t, err)

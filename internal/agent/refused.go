@@ -15,7 +15,7 @@ import (
 // the process which was to take over with it cannot.
 func refusal(driver string, err error) health.Finding {
 	const reload = ", then systemctl reload compute-agent"
-	found := health.Finding{Code: health.DriverRefused, Subject: health.Driver(driver), Text: err.Error()}
+	found := health.Finding{Code: health.DriverRefused, Subject: health.OfDriver(driver), Text: err.Error()}
 	var refused *plugins.ConfigError
 	var takeover *host.TakeoverError
 	var untrusted *host.UntrustedError

@@ -36,7 +36,7 @@ func TestRefusal(t *testing.T) {
 		if got.Code != c.code || got.Text == "" || (c.remedy == "") != (got.Remedy == "") || !strings.Contains(got.Remedy, c.remedy) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if subject := got.Subject; subject != health.Driver("fake") && c.code != health.StateNotWritable {
+		if subject := got.Subject; subject != health.OfDriver("fake") && c.code != health.StateNotWritable {
 			t.Errorf("%s: it is said of %s", name, subject)
 		}
 	}

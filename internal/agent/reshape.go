@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
@@ -13,10 +14,10 @@ import (
 // loadJournal reads the journal of reshapes. What is wrong with finished entries keeps nobody from working.
 func (a *Agent) loadJournal() {
 	damaged, err := a.journal.Load()
-	a.troubles.set(func(t *troubles) {
-		t.journal, t.damaged = words(err), nil
+	a.troubles.set(func(p *health.Problems) {
+		p.Journal, p.DamagedEntries = words(err), nil
 		for _, e := range damaged {
-			t.damaged = append(t.damaged, fmt.Sprintf("reshape %d: %s", e.ID, e.File))
+			p.DamagedEntries = append(p.DamagedEntries, fmt.Sprintf("reshape %d: %s", e.ID, e.File))
 		}
 	})
 	if err != nil {

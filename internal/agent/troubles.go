@@ -13,42 +13,40 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// troubles are what the agent itself remembers of what went wrong, for as long as it is so. The zero value remembers nothing.
+// troubles are what the agent itself remembers of what went wrong, for as long as it lasts. The zero value remembers
+// nothing.
 type troubles struct {
-	mu      sync.Mutex
-	reload  string                    // why the configuration on disk was refused
-	restart []string                  // keys whose changes wait for a restart
-	refused map[string]health.Finding // why drivers could not be brought to their configuration
-	journal string                    // why the journal of reshapes cannot be read
-	damaged []string                  // its damaged entries
+	mu  sync.Mutex
+	now health.Problems
 }
 
 // set changes what is remembered.
-func (t *troubles) set(change func(*troubles)) {
+func (t *troubles) set(change func(*health.Problems)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	change(t)
+	change(&t.now)
 }
 
-// copyTo tells all of it.
-func (t *troubles) copyTo(f *facts) {
+// copy returns all of it.
+func (t *troubles) copy() health.Problems {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f.reload, f.journal = t.reload, t.journal
-	f.restart, f.damaged, f.refused = slices.Clone(t.restart), slices.Clone(t.damaged), maps.Clone(t.refused)
+	p := t.now
+	p.RestartKeys, p.DamagedEntries, p.Drivers = slices.Clone(p.RestartKeys), slices.Clone(p.DamagedEntries), maps.Clone(p.Drivers)
+	return p
 }
 
 // reloaded keeps what became of reading the configuration again.
 func (t *troubles) reloaded(changes []config.Change, err error) {
-	t.set(func(t *troubles) {
-		t.reload = words(err)
+	t.set(func(p *health.Problems) {
+		p.Reload = words(err)
 		if err != nil {
 			return
 		}
-		t.restart, t.refused = nil, nil // each driver is asked anew
+		p.RestartKeys, p.Drivers = nil, nil // each driver is asked again
 		for _, c := range changes {
 			if c.Restart {
-				t.restart = append(t.restart, c.Key)
+				p.RestartKeys = append(p.RestartKeys, c.Key)
 			}
 		}
 	})
@@ -56,15 +54,15 @@ func (t *troubles) reloaded(changes []config.Change, err error) {
 
 // configured keeps whether a driver could be brought to its configuration.
 func (t *troubles) configured(driver string, err error) {
-	t.set(func(t *troubles) {
+	t.set(func(p *health.Problems) {
 		if err == nil {
-			delete(t.refused, driver)
+			delete(p.Drivers, driver)
 			return
 		}
-		if t.refused == nil {
-			t.refused = map[string]health.Finding{}
+		if p.Drivers == nil {
+			p.Drivers = map[string]health.Finding{}
 		}
-		t.refused[driver] = refusal(driver, err)
+		p.Drivers[driver] = refusal(driver, err)
 	})
 }
 

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -22,11 +22,11 @@ import (
 )
 
 // Status implements [control.Agent].
-func (a *Agent) Status(context.Context) control.Status { return a.measured() }
+func (a *Agent) Status(context.Context) health.Status { return a.measured() }
 
 // measured is now, with what the drivers' processes use: that is read from /proc, so only when it
 // is to be shown.
-func (a *Agent) measured() control.Status {
+func (a *Agent) measured() health.Status {
 	s := a.now()
 	var pids []int
 	for _, d := range s.Drivers {
@@ -43,7 +43,7 @@ func (a *Agent) measured() control.Status {
 	}
 	for i := range s.Drivers {
 		if u, ok := usage[s.Drivers[i].Plugin.PID]; ok {
-			s.Drivers[i].Plugin.Usage = (*control.Usage)(&u)
+			s.Drivers[i].Plugin.Usage = &u
 		}
 	}
 	return s
@@ -60,25 +60,16 @@ func (a *Agent) Configuration() control.Configuration {
 	return a.opts.Configuration(cfg)
 }
 
-// now is how the agent is doing now; nobody needs to be asked for that.
-func (a *Agent) now() control.Status {
-	a.watch.mu.Lock()
-	defer a.watch.mu.Unlock()
-	s := a.look()
-	a.judge(&s)
-	return s
-}
-
-// look takes the status together.
-func (a *Agent) look() control.Status {
+// look collects the status, without what is judged about it.
+func (a *Agent) look() health.Status {
 	drivers := a.active()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	requests, writes := a.placement.Requests()
-	s := control.Status{
+	s := health.Status{
 		Version: version.Number(), PID: os.Getpid(), Host: a.cfg.Agent.Host, Started: a.started, Reloaded: a.reloaded, ConfigFiles: a.cfg.Files(),
-		Placement: control.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
-		Drivers:   []control.Driver{}, Disabled: a.disabledViews(), Cell: a.cellView(),
+		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
+		Drivers:   []health.Driver{}, Disabled: a.disabledReasons(), Cell: a.cellView(),
 	}
 	for _, d := range drivers {
 		view := d.view()
@@ -88,67 +79,12 @@ func (a *Agent) look() control.Status {
 		}
 		s.Drivers = append(s.Drivers, view)
 	}
-	s.State, s.Summary = summarize(s.Drivers)
 	return s
 }
 
-func (d active) view() control.Driver {
+func (d active) view() health.Driver {
 	p := d.plugin.Status()
-	var warnings []control.Warning
-	for _, w := range p.Warnings {
-		warnings = append(warnings, control.Warning(w))
-	}
-	return control.Driver{
-		Name: d.name, Report: d.tracker.Status(), Warnings: warnings,
-		Plugin: control.Plugin{
-			State: string(p.State), Since: p.Since, Path: p.Path, PID: p.PID, Version: p.Version, SHA256: p.SHA256, Restarts: p.Restarts, Replacements: p.Replacements, Error: currentError(p),
-			LastError: p.LastError, LastErrorAt: p.LastErrorAt, NextAttempt: p.NextAttempt, Capabilities: p.Capabilities,
-		},
-	}
-}
-
-// summarize says in one line how the agent is doing: what systemd shows, too.
-func summarize(drivers []control.Driver) (resourcetracker.State, string) {
-	if len(drivers) == 0 {
-		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
-	}
-	state, nodes := resourcetracker.Reporting, 0
-	var troubles, writing []string
-	for _, d := range drivers {
-		switch {
-		case d.Report.State == resourcetracker.Starting && state == resourcetracker.Reporting:
-			state = resourcetracker.Starting
-		case d.Report.State == resourcetracker.Degraded:
-			state = resourcetracker.Degraded
-			if d.Report.Error != "" {
-				troubles = append(troubles, "driver "+d.Name+": "+d.Report.Error)
-			}
-		}
-		for _, n := range d.Report.Nodes {
-			if n.State == resourcetracker.Reporting {
-				nodes++
-			}
-			if n.Error != "" {
-				troubles = append(troubles, "node "+n.Name+": "+n.Error)
-			}
-			if w := n.Writing; w != nil {
-				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done", n.Name, w.Done, w.Operations))
-			}
-		}
-	}
-	switch {
-	case len(troubles) > 0:
-		return state, "degraded: " + strings.Join(troubles, "; ")
-	case state == resourcetracker.Starting && len(writing) > 0:
-		return state, "starting: " + strings.Join(writing, "; ")
-	case state == resourcetracker.Starting:
-		return state, "starting: waiting for the first pass"
-	case len(writing) > 0:
-		return state, strings.Join(writing, "; ")
-	case nodes == 1:
-		return state, "reporting 1 node, all is well"
-	}
-	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
+	return health.Driver{Name: d.name, Report: d.tracker.Status(), Warnings: p.Warnings, Plugin: health.NewPlugin(p)}
 }
 
 // treeTimeout bounds how long a person waits for a tree when Placement does not answer.

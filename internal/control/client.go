@@ -13,6 +13,8 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/health"
 )
 
 // ErrRefused says that the agent refuses what was asked of it, to protect data. The text has the reason.
@@ -39,7 +41,9 @@ func NewClient(path string) *Client {
 }
 
 // Status asks how the agent is doing.
-func (c *Client) Status(ctx context.Context) (Status, error) { return get[Status](ctx, c, "status") }
+func (c *Client) Status(ctx context.Context) (health.Status, error) {
+	return get[health.Status](ctx, c, "status")
+}
 
 // Configuration asks what the agent's configuration is read from.
 func (c *Client) Configuration(ctx context.Context) (Configuration, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -28,8 +29,8 @@ type fakeAgent struct {
 
 var used int64 = 3
 
-func (a fakeAgent) Status(context.Context) control.Status {
-	return control.Status{State: "reporting", PID: 42, Drivers: []control.Driver{{Name: "libvirt"}}}
+func (a fakeAgent) Status(context.Context) health.Status {
+	return health.Status{State: "reporting", PID: 42, Drivers: []health.Driver{{Name: "libvirt"}}}
 }
 
 func (a fakeAgent) Tree(context.Context) (control.Tree, error) {

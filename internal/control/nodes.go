@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/disabled"
 )
 
 // DisableRequest asks that nothing new be scheduled to one node or all, or that this end.
@@ -26,7 +28,7 @@ type DisableRequest struct {
 type Disabling struct {
 	Nodes []DisabledNode `json:"nodes"`
 	// Left are the reasons of others, which stay.
-	Left []DisabledReason `json:"left,omitempty"`
+	Left []disabled.Reason `json:"left,omitempty"`
 	// Offline: no agent runs, so Placement is told at its next start.
 	Offline bool `json:"offline,omitempty"`
 }
@@ -51,15 +53,6 @@ type DisabledNode struct {
 	InPlacement *bool `json:"in_placement"`
 	// Error is what keeps Placement from being told, if anything.
 	Error string `json:"error,omitempty"`
-}
-
-// DisabledReason is one source's reason why nothing new is scheduled to one node, or to all.
-type DisabledReason struct {
-	Source string    `json:"source"`
-	Node   string    `json:"node,omitempty"`
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
-	By     string    `json:"by,omitempty"`
 }
 
 // Nodes is the answer of `compute-agent node list`.

@@ -14,13 +14,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Agent is what the daemon lets be asked of it.
 type Agent interface {
-	Status(ctx context.Context) Status
+	Status(ctx context.Context) health.Status
 	Configuration() Configuration
 	Tree(ctx context.Context) (Tree, error)
 	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)

@@ -7,32 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
-
-// Status is the answer of `compute-agent status`.
-type Status struct {
-	// State is the worst of the drivers' states, State in words is what systemd shows too.
-	State   resourcetracker.State `json:"state"`
-	Summary string                `json:"summary"`
-	Version string                `json:"version"`
-	PID     int                   `json:"pid"`
-	Host    string                `json:"host"`
-	Started time.Time             `json:"started"`
-	// ConfigFiles were read at the last (re)load, Reloaded is when; zero: not since the start.
-	ConfigFiles []string  `json:"config_files"`
-	Reloaded    time.Time `json:"reloaded,omitzero"`
-	Placement   Placement `json:"placement"`
-	Drivers     []Driver  `json:"drivers"`
-	// Conditions are all that is not as usual, the worst first.
-	Conditions []health.Condition `json:"conditions"`
-	// Disabled are the reasons why nothing new is scheduled to this host's nodes.
-	Disabled []DisabledReason `json:"disabled,omitempty"`
-	// Cell is nil if no cell is configured.
-	Cell *Cell `json:"cell,omitempty"`
-}
 
 // Configuration is what the agent's configuration is read from: the same files, variables and flags give the same configuration to a command.
 type Configuration struct {
@@ -54,69 +31,6 @@ type Override struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Flag  string `json:"flag"`
-}
-
-// Placement is the Placement service as the agent sees it.
-type Placement struct {
-	URL string `json:"url"`
-	// Bundled says that the service runs inside this process (standalone).
-	Bundled bool `json:"bundled"`
-	// Requests and Writes count what was sent since the start, retries included.
-	Requests int64 `json:"requests"`
-	Writes   int64 `json:"writes"`
-}
-
-// Driver is one virt driver: its process, and what becomes of what it says.
-type Driver struct {
-	Name   string                 `json:"name"`
-	Plugin Plugin                 `json:"plugin"`
-	Report resourcetracker.Status `json:"report"`
-	// Warnings are what the driver warns of while it works, ordered by name.
-	Warnings []Warning `json:"warnings,omitempty"`
-	// MissingSince is when the driver was first missed after its last answer about a node; zero: it is there. At DisablesAt its nodes are
-	// disabled, unless it is back before; zero: they are not.
-	MissingSince time.Time `json:"missing_since,omitzero"`
-	DisablesAt   time.Time `json:"disables_at,omitzero"`
-}
-
-// Warning is one of a driver's, since it was told first.
-type Warning struct {
-	Name  string    `json:"name"`
-	Text  string    `json:"text"`
-	Since time.Time `json:"since"`
-}
-
-// Plugin is the process of a driver.
-type Plugin struct {
-	State   string    `json:"state"`
-	Since   time.Time `json:"since"`
-	Path    string    `json:"path"`
-	PID     int       `json:"pid,omitempty"`
-	Version string    `json:"version,omitempty"`
-	SHA256  string    `json:"sha256,omitempty"`
-	// Restarts counts the times that the process was started again because there was none, Replacements those that another one took over
-	// from one that worked, at a reload.
-	Restarts     int `json:"restarts"`
-	Replacements int `json:"replacements"`
-	// Error is what keeps the process from working now.
-	Error string `json:"error,omitempty"`
-	// LastError is what last went wrong, however long ago.
-	LastError   string    `json:"last_error,omitempty"`
-	LastErrorAt time.Time `json:"last_error_at,omitzero"`
-	// NextAttempt is when a process that is down is started again.
-	NextAttempt  time.Time `json:"next_attempt,omitzero"`
-	Capabilities []string  `json:"capabilities,omitempty"`
-	// Usage is what the process and those that it started use now; nil without a process.
-	Usage *Usage `json:"usage,omitempty"`
-}
-
-// Usage is what a driver's processes use of the machine.
-type Usage struct {
-	Processes int `json:"processes"`
-	Threads   int `json:"threads"`
-	// MemoryBytes is resident memory. Pages that several of the processes share count for each.
-	MemoryBytes int64 `json:"memory_bytes"`
-	OpenFiles   int   `json:"open_files"`
 }
 
 // Tree is the answer of `compute-agent tree`.

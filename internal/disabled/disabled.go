@@ -18,6 +18,17 @@ import (
 // Operator is the source of what people say with `compute-agent disable`.
 const Operator = "operator"
 
+// driverSource begins the source of reasons that the agent itself finds: that a driver is gone.
+const driverSource = "driver "
+
+// DriverSource is the source of the reason that a driver is gone, and DriverOf is the way back.
+func DriverSource(driver string) string { return driverSource + driver }
+
+// DriverOf returns the driver that a source is about, if it is about one.
+func DriverOf(source string) (driver string, ok bool) {
+	return strings.CutPrefix(source, driverSource)
+}
+
 // maxReason and maxBy bound texts, in characters.
 const (
 	maxReason = 500

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
@@ -58,8 +57,8 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 const mostStatus = 64 << 20
 
 // askAgent asks for the agent's status.
-func (e *Env) askAgent(ctx context.Context, socket string) (answer, control.Status, error) {
-	var said control.Status
+func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Status, error) {
+	var said health.Status
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.DialUnix(ctx, e.path(socket)) },

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
@@ -169,7 +168,7 @@ func (f *fixture) abandon(p string, mode os.FileMode) {
 // agent answers on the control socket, and says of itself that these conditions are there.
 func (f *fixture) agent(status int, conditions ...health.Condition) {
 	f.t.Helper()
-	said, err := json.Marshal(control.Status{Summary: "degraded: the driver is gone", Conditions: conditions})
+	said, err := json.Marshal(health.Status{Summary: "degraded: the driver is gone", Conditions: conditions})
 	f.must(err)
 	l := f.listen(runtimeDir+"/agent.sock", 0o600)
 	server := &http.Server{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/realplacement"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
@@ -68,7 +69,7 @@ func (s *site) run(env ...string) *process {
 	return spawn(s.t, env, "compute-agent", "run", "--config", s.config)
 }
 
-func (s *site) status() control.Status {
+func (s *site) status() health.Status {
 	s.t.Helper()
 	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(s.dir, "run")}.ControlSocket()).Status(s.t.Context())
 	check(s.t, err)

@@ -117,7 +117,7 @@ func (g *goneWorld) goes(fault string, writes int64) {
 	g.checkPicture(true, writes == 0)
 	status := g.status()
 	if !slices.ContainsFunc(status.Conditions, func(c health.Condition) bool {
-		return c.Code == health.DriverGone && c.Subject == health.Driver("chaos") && strings.Contains(c.Text, "unavailable_grace of 1s")
+		return c.Code == health.DriverGone && c.Subject == health.OfDriver("chaos") && strings.Contains(c.Text, "unavailable_grace of 1s")
 	}) {
 		g.t.Errorf("the status does not say so: %+v", status.Conditions)
 	}

@@ -35,10 +35,10 @@ func lines(r health.Report) []string {
 
 // TestTracker is a story: what is found when, and what is said of it.
 func TestTracker(t *testing.T) {
-	refused := health.Finding{Code: health.CredentialsRefused, Subject: health.Node("cn1"), Text: "401"}
-	away := health.Finding{Code: health.PlacementUnreachable, Subject: health.Node("cn1"), Text: "connection refused"}
-	disabled := health.Finding{Code: health.NodeDisabled, Subject: health.Node("cn1")}
-	elsewhere := health.Finding{Code: health.CredentialsRefused, Subject: health.Node("cn2")}
+	refused := health.Finding{Code: health.CredentialsRefused, Subject: health.OfNode("cn1"), Text: "401"}
+	away := health.Finding{Code: health.PlacementUnreachable, Subject: health.OfNode("cn1"), Text: "connection refused"}
+	disabled := health.Finding{Code: health.NodeDisabled, Subject: health.OfNode("cn1")}
+	elsewhere := health.Finding{Code: health.CredentialsRefused, Subject: health.OfNode("cn2")}
 	var tracker health.Tracker
 	now := noon
 	for _, step := range []struct {
@@ -72,11 +72,11 @@ func TestTracker(t *testing.T) {
 func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	var tracker health.Tracker
 	found := []health.Finding{
-		{Code: health.DriverWarnings, Subject: health.Driver("libvirt"), Text: "1: traits-swtpm"},
-		{Code: health.PluginDegraded, Subject: health.Plugin("libvirt")},
-		{Code: health.ReshapeLate, Subject: health.Node("cn1")},
-		{Code: health.NodeDisabled, Subject: health.Node("cn1")},
-		{Code: health.CredentialsRefused, Subject: health.Node("cn1")},
+		{Code: health.DriverWarnings, Subject: health.OfDriver("libvirt"), Text: "1: traits-swtpm"},
+		{Code: health.PluginDegraded, Subject: health.OfPlugin("libvirt")},
+		{Code: health.ReshapeLate, Subject: health.OfNode("cn1")},
+		{Code: health.NodeDisabled, Subject: health.OfNode("cn1")},
+		{Code: health.CredentialsRefused, Subject: health.OfNode("cn1")},
 	}
 	tracker.Observe(noon, found)
 	var got []health.Code
@@ -92,7 +92,7 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}
-	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.Node("cn1"), Text: "no room", Details: details, Remedy: "make room"}}).Conditions[0]
+	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no room", Details: details, Remedy: "make room"}}).Conditions[0]
 	details[0] = "changed by the caller"
 	def := health.Define(health.ReshapeHeld)
 	want := health.Condition{
@@ -120,8 +120,8 @@ func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
 // TestConditionsNameTheirSubject where a definition stands for all: who reads it can copy the remedy.
 func TestConditionsNameTheirSubject(t *testing.T) {
 	found := []health.Finding{
-		{Code: health.DriverRefused, Subject: health.Driver("kvm")}, {Code: health.PluginQuarantined, Subject: health.Plugin("kvm")},
-		{Code: health.NodeOrphaned, Subject: health.Node("cn1")},
+		{Code: health.DriverRefused, Subject: health.OfDriver("kvm")}, {Code: health.PluginQuarantined, Subject: health.OfPlugin("kvm")},
+		{Code: health.NodeOrphaned, Subject: health.OfNode("cn1")},
 	}
 	var tracker health.Tracker
 	all := ""
@@ -152,7 +152,7 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 			for range rapid.IntRange(0, 4).Draw(t, "found") {
 				found = append(found, health.Finding{
 					Code:    rapid.SampledFrom(codes[:6]).Draw(t, "code").Code,
-					Subject: rapid.SampledFrom([]health.Subject{health.Agent, health.Node("cn1")}).Draw(t, "subject"),
+					Subject: rapid.SampledFrom([]health.Subject{health.Agent, health.OfNode("cn1")}).Draw(t, "subject"),
 				})
 				found = append(found, health.Finding{Code: rapid.SampledFrom([]health.Code{health.PluginDown, health.PlacementUnreachable}).Draw(t, "slow"), Subject: health.Agent})
 			}
@@ -234,7 +234,7 @@ func BenchmarkObserve(b *testing.B) {
 	var tracker health.Tracker
 	found := make([]health.Finding, 0, 1000)
 	for i := range 1000 {
-		found = append(found, health.Finding{Code: health.CredentialsRefused, Subject: health.Node(fmt.Sprintf("cn%d", i)), Text: "401"})
+		found = append(found, health.Finding{Code: health.CredentialsRefused, Subject: health.OfNode(fmt.Sprintf("cn%d", i)), Text: "401"})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/disabled"
 )
 
 // Nodes prints the nodes that are, or were, reported.
@@ -178,7 +179,7 @@ func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 }
 
 // reasons prints why nothing new is scheduled to nodes.
-func (p *printer) reasons(lead string, reasons []control.DisabledReason) {
+func (p *printer) reasons(lead string, reasons []disabled.Reason) {
 	for _, r := range reasons {
 		where, by := "every node", ""
 		if r.Node != "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -103,13 +104,13 @@ func TestStatus(t *testing.T) {
 		Name: "cn1", UUID: uuid(1), State: resourcetracker.Reporting, LastSuccess: now.Add(-12 * time.Second), LastChange: now.Add(-3 * time.Hour),
 		Changes: []string{"set the inventory of cn1: VCPU reserved 0→1"}, Passes: 181, Writes: 4,
 	}
-	good := control.Status{
+	good := health.Status{
 		State: resourcetracker.Reporting, Summary: "reporting 1 node", Version: "1.0.0", PID: 42, Host: "cn1", Started: now.Add(-72 * time.Hour),
 		ConfigFiles: []string{"/etc/compute-agent/compute-agent.toml"}, Reloaded: now.Add(-5 * time.Minute),
-		Placement: control.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
-		Drivers: []control.Driver{{
+		Placement: health.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
+		Drivers: []health.Driver{{
 			Name:   "libvirt",
-			Plugin: control.Plugin{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2, Usage: &control.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
+			Plugin: health.Plugin{Status: host.Status{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2}, Usage: &host.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
 			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{node}},
 		}},
 	}
@@ -117,16 +118,16 @@ func TestStatus(t *testing.T) {
 	bad.ConfigFiles, bad.Reloaded, bad.Summary = nil, time.Time{}, "degraded"
 	node.State, node.LastSuccess, node.Failures = resourcetracker.Degraded, time.Time{}, 7
 	node.Error, node.Remedy = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
-	bad.Drivers = []control.Driver{{
+	bad.Drivers = []health.Driver{{
 		Name:   "libvirt",
-		Plugin: control.Plugin{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3, Error: "the process has ended: signal: killed"},
+		Plugin: health.Plugin{Status: host.Status{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
 		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Remedy: "look at its log"},
 	}}
 	explained := bad
 	explained.Conditions = []health.Condition{
 		condition(health.CredentialsRefused, health.Agent, now.Add(-3*time.Hour), "GET /: 401"),
-		condition(health.PluginDown, health.Plugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
-		condition(health.InventoryRetiring, health.Node("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
+		condition(health.PluginDown, health.OfPlugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
+		condition(health.InventoryRetiring, health.OfNode("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
 	}
 	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
 	noted := good
@@ -135,13 +136,13 @@ func TestStatus(t *testing.T) {
 		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not say that it is gone for good"},
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
-	noted.Drivers[0].Warnings = []control.Warning{
+	noted.Drivers[0].Warnings = []host.Warning{
 		{Name: "gpu-clock-0000:82:00.0", Text: "GPU 0 is slow", Since: now.Add(-3 * time.Minute)},
 		{Name: "numa-memory", Text: "libvirt says 64 GiB, the kernel 60; libvirt counts", Since: now.Add(-72 * time.Hour)},
 	}
 	noted.Conditions = []health.Condition{
-		condition(health.DriverWarnings, health.Driver("libvirt"), now.Add(-72*time.Hour), "2: gpu-clock-0000:82:00.0, numa-memory"),
-		condition(health.NodeDisabled, health.Node("cn1"), now.Add(-time.Minute), "new memory is put in"),
+		condition(health.DriverWarnings, health.OfDriver("libvirt"), now.Add(-72*time.Hour), "2: gpu-clock-0000:82:00.0, numa-memory"),
+		condition(health.NodeDisabled, health.OfNode("cn1"), now.Add(-time.Minute), "new memory is put in"),
 	}
 	var card []string
 	for i := range 16 {
@@ -160,20 +161,20 @@ func TestStatus(t *testing.T) {
 		written.Drivers[0].Report.Nodes = append(written.Drivers[0].Report.Nodes, node)
 	}
 	gone := bad
-	gone.Drivers = []control.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
+	gone.Drivers = []health.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
 	gone.Drivers[0].Plugin.State, gone.Drivers[0].Plugin.SHA256 = "quarantined", strings.Repeat("0123456789abcdef", 4)
 	gone.Drivers[0].Plugin.NextAttempt, gone.Drivers[0].MissingSince, gone.Drivers[0].DisablesAt = now.Add(9*time.Minute+time.Second), now.Add(-12*time.Minute), now.Add(-2*time.Minute)
 	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt = "the process has ended: signal: killed", now.Add(-26*time.Hour)
 	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
 	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
 	celled := good
-	celled.Cell = &control.Cell{
+	celled.Cell = &health.Cell{
 		URL: "https://cell1.example:8780", Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, ReportsWaiting: 1,
-		Spawns: control.Outcomes{Succeeded: 14, Failed: 2}, Destroys: control.Outcomes{Succeeded: 1},
+		Spawns: health.Outcomes{Succeeded: 14, Failed: 2}, Destroys: health.Outcomes{Succeeded: 1},
 	}
 	cellAway := good
-	cellAway.Cell = &control.Cell{URL: "https://cell1.example:8780", Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}
-	for name, s := range map[string]control.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
+	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}
+	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -66,8 +68,8 @@ func TestPlanOfAReshape(t *testing.T) {
 
 func TestHeldNode(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	s := control.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no", Started: now.Add(-time.Hour), Drivers: []control.Driver{{
-		Name: "libvirt", Plugin: control.Plugin{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
+	s := health.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no", Started: now.Add(-time.Hour), Drivers: []health.Driver{{
+		Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
 			Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true, Error: "the driver cannot move what is allocated", Remedy: "see each", Offenders: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
 		}}},
 	}}}

@@ -11,12 +11,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Status prints how the agent is doing: in one line, then what is not as usual and what to do about it, then drivers and nodes.
 // now is the time to which ages refer.
-func Status(w io.Writer, s control.Status, now time.Time) error {
+func Status(w io.Writer, s health.Status, now time.Time) error {
 	p := &printer{w: w}
 	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
 	p.line("  process     %d, started %s", s.PID, ago(s.Started, now))
@@ -44,7 +45,7 @@ func Status(w io.Writer, s control.Status, now time.Time) error {
 }
 
 // cell prints how the agent stands to its cell. Guests and servers that somebody has to look at are among the conditions.
-func (p *printer) cell(c *control.Cell, now time.Time) {
+func (p *printer) cell(c *health.Cell, now time.Time) {
 	if c == nil {
 		return
 	}
@@ -93,7 +94,7 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 }
 
 // driver prints a driver and its nodes. explained: remedies stand above already.
-func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
+func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	p.line("")
 	version := ""
 	if d.Plugin.Version != "" {
@@ -173,7 +174,7 @@ func (p *printer) driver(d control.Driver, explained bool, now time.Time) {
 }
 
 // warnings prints what a driver warns of.
-func (p *printer) warnings(all []control.Warning, now time.Time) {
+func (p *printer) warnings(all []host.Warning, now time.Time) {
 	for i, w := range all {
 		label := ""
 		if i == 0 {
@@ -184,7 +185,7 @@ func (p *printer) warnings(all []control.Warning, now time.Time) {
 }
 
 // consequence is what becomes of the nodes of a driver that is missing.
-func consequence(d control.Driver, now time.Time) string {
+func consequence(d health.Driver, now time.Time) string {
 	switch {
 	case d.DisablesAt.IsZero():
 		return "its nodes stay enabled, as its unavailable_grace says"

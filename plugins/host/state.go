@@ -71,7 +71,7 @@ type Status struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	// Warnings are what the process told of beside its last answer about its health, ordered by name; of one that has just taken over from
 	// another, what that told. There are none without a process.
-	Warnings []Warning `json:"warnings,omitempty"`
+	Warnings []Warning `json:"-"`
 }
 
 // refusesConfig tells whether a reason is that the driver does not take its configuration.

@@ -6,13 +6,13 @@ import "github.com/compute-agent/compute-agent/plugins/internal/processes"
 
 // Usage is what a plugin uses of the machine: its process, those of its group, and what it started.
 type Usage struct {
-	Processes int
-	Threads   int
+	Processes int `json:"processes"`
+	Threads   int `json:"threads"`
 	// MemoryBytes is resident memory. Pages that several of the processes share count for each.
-	MemoryBytes int64
+	MemoryBytes int64 `json:"memory_bytes"`
 	// OpenFiles are descriptors; those of processes that the agent must not look into are not among
 	// them.
-	OpenFiles int
+	OpenFiles int `json:"open_files"`
 }
 
 // Measure reads what plugins use, by the id of the plugin's process. Processes that have ended are

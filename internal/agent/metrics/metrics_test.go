@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/compute-agent/compute-agent/internal/agent/metrics"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -103,14 +102,14 @@ func (s *scene) day() {
 	for _, state := range []host.State{host.Verified, host.Starting, host.Configured, host.Healthy, host.Backoff, host.Verified} {
 		s.PluginMoved("libvirt", state)
 	}
-	s.Watch(func() control.Status {
-		return control.Status{
-			Started: s.now.Add(-time.Hour), Placement: control.Placement{Requests: 9},
-			Cell:       &control.Cell{Up: true, Servers: 7, ReportsWaiting: 1, Spawns: control.Outcomes{Succeeded: 5, Failed: 2}, Destroys: control.Outcomes{Succeeded: 3}},
+	s.Watch(func() health.Status {
+		return health.Status{
+			Started: s.now.Add(-time.Hour), Placement: health.Placement{Requests: 9},
+			Cell:       &health.Cell{Up: true, Servers: 7, ReportsWaiting: 1, Spawns: health.Outcomes{Succeeded: 5, Failed: 2}, Destroys: health.Outcomes{Succeeded: 3}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
-			Drivers: []control.Driver{{
-				Name: "libvirt", Plugin: control.Plugin{State: "healthy", Restarts: 2, Replacements: 1, Usage: &control.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
-				Warnings: []control.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
+			Drivers: []health.Driver{{
+				Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Restarts: 2, Replacements: 1}, Usage: &host.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
+				Warnings: []host.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
 					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},
@@ -215,8 +214,8 @@ func TestCardinality(t *testing.T) {
 		nodes = append(nodes, resourcetracker.NodeStatus{Name: name, State: resourcetracker.Reporting, LastSuccess: s.now.Add(-time.Duration(i) * time.Second)})
 		s.request("GET", fmt.Sprintf("/%d", i), 200, nil)
 	}
-	s.Watch(func() control.Status {
-		return control.Status{Drivers: []control.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
+	s.Watch(func() health.Status {
+		return health.Status{Drivers: []health.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
 	})
 	for name, most := range map[string]int{
 		"compute_agent_passes_total": 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
@@ -237,7 +236,7 @@ func TestCardinality(t *testing.T) {
 func TestRetriesDoNotGoBack(t *testing.T) {
 	s := newScene(t)
 	tries := int64(0)
-	s.Watch(func() control.Status { return control.Status{Placement: control.Placement{Requests: tries}} })
+	s.Watch(func() health.Status { return health.Status{Placement: health.Placement{Requests: tries}} })
 	const name = "compute_agent_placement_request_retries_total"
 	for _, c := range []struct {
 		begin int

@@ -8,21 +8,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // Watch adds what is read only when somebody looks: how the agent, its drivers and nodes are, and how often requests were
 // repeated. It is called once; status must not block.
-func (m *Metrics) Watch(status func() control.Status) {
+func (m *Metrics) Watch(status func() health.Status) {
 	m.registry.MustRegister(&watched{m: m, status: status})
 }
 
 // watched is a collector of what the status says.
 type watched struct {
 	m      *Metrics
-	status func() control.Status
+	status func() health.Status
 
 	mu      sync.Mutex
 	retries int64 // as shown last: a counter does not go back
@@ -93,7 +92,7 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, d := range s.Drivers {
 		for _, state := range pluginStates {
-			gauge(descPlugin, is(d.Plugin.State == string(state)), d.Name, string(state))
+			gauge(descPlugin, is(d.Plugin.State == state), d.Name, string(state))
 		}
 		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
 		count(descReplaced, float64(d.Plugin.Replacements), d.Name)
@@ -123,7 +122,7 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 }
 
 // nodes shows the ages and states of a driver's nodes. Of those beyond the bound the oldest stands for all.
-func (w *watched) nodes(d control.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+func (w *watched) nodes(d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
 	ages, order := map[string]float64{}, []string{}
 	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}
 	disabled := 0

@@ -53,14 +53,14 @@ type Subject string
 // Agent is the subject of conditions of the agent as a whole.
 const Agent Subject = "agent"
 
-// Driver is the subject of what a driver says or refuses.
-func Driver(name string) Subject { return Subject("driver " + name) }
+// OfDriver is the subject of what a driver says or refuses.
+func OfDriver(name string) Subject { return Subject("driver " + name) }
 
-// Plugin is the subject of what happens to a driver's process.
-func Plugin(name string) Subject { return Subject("plugin " + name) }
+// OfPlugin is the subject of what happens to a driver's process.
+func OfPlugin(name string) Subject { return Subject("plugin " + name) }
 
-// Node is the subject of what is so of one compute node.
-func Node(name string) Subject { return Subject("node " + name) }
+// OfNode is the subject of what is so of one compute node.
+func OfNode(name string) Subject { return Subject("node " + name) }
 
 // named puts the name of the driver, or of the node, into a definition's words.
 func (s Subject) named(words string) string {

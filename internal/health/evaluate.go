@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Facts are all that the conditions of the agent follow from.
+type Facts struct {
+	Now time.Time
+	// Status is how the agent, its drivers and nodes are. State, Summary and Conditions follow from it, and are not read.
+	Status Status
+	// Interval is the time between two passes over a node.
+	Interval time.Duration
+	// DisabledDrivers are those that were taken out of the configuration.
+	DisabledDrivers []string
+	// StateDir is what keeps the state directory from being written to, ProviderConfig why the provider.yaml files on
+	// disk are not in force; "": nothing.
+	StateDir, ProviderConfig string
+	Problems
+}
+
+// Problems are what the agent itself remembers of what went wrong, for as long as it lasts.
+type Problems struct {
+	// Reload is why the configuration on disk was refused, Journal why the journal of reshapes cannot be read; "": it is
+	// not so.
+	Reload, Journal string
+	// RestartKeys are the settings whose changes wait for a restart, DamagedEntries the damaged entries of the journal.
+	RestartKeys, DamagedEntries []string
+	// Drivers says, by driver, why it could not be brought to its configuration.
+	Drivers map[string]Finding
+}
+
+// A last good sync is old after so many intervals, and not before.
+const (
+	oldPasses = 10
+	oldLeast  = 10 * time.Minute
+)
+
+func (f Facts) oldAfter() time.Duration { return max(oldPasses*f.Interval, oldLeast) }
+
+// maxDetails bounds the list that a condition carries.
+const maxDetails = 50
+
+// findings are the conditions that follow from facts.
+func findings(f Facts) []Finding {
+	b := &findingList{}
+	b.agent(f)
+	for _, d := range f.Status.Drivers {
+		b.driver(f, d)
+	}
+	return b.all
+}
+
+type findingList struct{ all []Finding }
+
+func (b *findingList) add(code Code, subject Subject, text string, details ...string) *Finding {
+	if more := len(details) - maxDetails; more > 0 {
+		details = append(slices.Clone(details[:maxDetails]), fmt.Sprintf("and %d more", more))
+	}
+	b.all = append(b.all, Finding{Code: code, Subject: subject, Text: text, Details: details})
+	return &b.all[len(b.all)-1]
+}
+
+// firstLine is what fits into a sentence of what is wrong with a file: where and what. `config check` shows the line, and all else.
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}
+
+// agent finds what is so of the agent as a whole.
+func (b *findingList) agent(f Facts) {
+	for _, c := range []struct {
+		code Code
+		text string
+	}{
+		{StateNotWritable, f.StateDir}, {ReloadRefused, f.Reload}, {ProviderConfigFile, f.ProviderConfig}, {JournalUnreadable, f.Journal},
+	} {
+		if c.text != "" {
+			b.add(c.code, Agent, firstLine(c.text))
+		}
+	}
+	if len(f.Status.Drivers) == 0 {
+		b.add(NoDriver, Agent, "")
+	}
+	if len(f.RestartKeys) > 0 {
+		b.add(RestartNeeded, Agent, strings.Join(f.RestartKeys, ", "))
+	}
+	if len(f.DamagedEntries) > 0 {
+		b.add(JournalDamaged, Agent, "", f.DamagedEntries...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Drivers)) {
+		b.all = append(b.all, f.Drivers[name])
+	}
+	for _, name := range f.DisabledDrivers {
+		b.add(DriverDisabled, OfDriver(name), "")
+	}
+	if f.Status.Cell != nil {
+		b.cell(f.Now, *f.Status.Cell)
+	}
+}
+
+// stuckAfter is how long a server may be tried in vain before somebody is told.
+const stuckAfter = time.Minute
+
+// cell finds how the agent stands to its cell.
+func (b *findingList) cell(now time.Time, c Cell) {
+	switch {
+	case c.Up || c.Since.IsZero():
+	case c.Denied:
+		b.add(CellRefusesAgent, Agent, c.Error)
+	default:
+		b.add(CellUnreachable, Agent, c.Error)
+	}
+	if len(c.Refused) > 0 {
+		b.add(CellRefusesNode, Agent, "", c.Refused...)
+	}
+	var stuck, unknown []string
+	for _, s := range c.Stuck {
+		if now.Sub(s.Since) >= stuckAfter {
+			stuck = append(stuck, fmt.Sprintf("%s shall be %s: %s", s.UUID, s.Want, s.Problem))
+		}
+	}
+	for _, g := range c.Unknown {
+		unknown = append(unknown, fmt.Sprintf("%s (%s) on %s", g.UUID, g.Name, g.Node))
+	}
+	if len(stuck) > 0 {
+		b.add(ServerStuck, Agent, "", stuck...)
+	}
+	if len(unknown) > 0 {
+		b.add(GuestUnknown, Agent, "", unknown...)
+	}
+}
+
+// driver finds what is so of one driver, its process and its nodes.
+func (b *findingList) driver(f Facts, d Driver) {
+	subject := OfDriver(d.Name)
+	down := b.plugin(d)
+	b.gone(f, d)
+	b.warned(d)
+	r := d.Report
+	switch {
+	case r.State == resourcetracker.Starting:
+		b.add(Starting, subject, "")
+	case r.Error == "":
+	case down && ofDriver(r.Cause): // the plugin's condition says why
+	default:
+		b.failure(subject, r.Cause, DriverFails, r.Error, r.Remedy)
+	}
+	for _, c := range r.Contested {
+		b.claimed(c)
+	}
+	if len(r.Nodes)+len(r.Contested) == 0 && f.Now.Sub(f.Status.Started) >= f.oldAfter() {
+		b.add(SyncOld, subject, "the driver has named no node since the agent was started")
+	}
+	for _, n := range r.Nodes {
+		b.node(f, n, down)
+	}
+}
+
+// claimed finds that the driver names a node that is not its own. If two are held, both say the same.
+func (b *findingList) claimed(c resourcetracker.Contested) {
+	subject := OfNode(c.Name)
+	if !slices.ContainsFunc(b.all, func(f Finding) bool {
+		return f.Code == NodeClaimedTwice && f.Subject == subject && f.Text == c.Error
+	}) {
+		b.add(NodeClaimedTwice, subject, c.Error).Remedy = c.Remedy
+	}
+}
+
+// plugin finds how a driver's process is, and tells whether it answers no calls.
+func (b *findingList) plugin(d Driver) (down bool) {
+	p, subject := d.Plugin, OfPlugin(d.Name)
+	switch p.State {
+	case host.Healthy, host.Disabled:
+	case host.Degraded:
+		b.add(PluginDegraded, subject, p.Error)
+	case host.Quarantined:
+		b.add(PluginQuarantined, subject, p.Error)
+		return true
+	case host.NotInstalled:
+		b.add(PluginNotInstalled, subject, p.Error)
+		return true
+	case host.Incompatible:
+		b.add(PluginIncompatible, subject, p.Error)
+		return true
+	case host.Refused:
+		b.add(PluginRefused, subject, p.Error)
+		return true
+	default:
+		b.add(PluginDown, subject, p.Error)
+		return true
+	}
+	return false
+}
+
+// gone finds that a driver has been gone for so long that its nodes are disabled.
+func (b *findingList) gone(f Facts, d Driver) {
+	var nodes []string
+	text := ""
+	for _, r := range f.Status.Disabled {
+		if r.Source == disabled.DriverSource(d.Name) {
+			nodes, text = append(nodes, r.Node), r.Reason
+		}
+	}
+	if len(nodes) > 0 {
+		b.add(DriverGone, OfDriver(d.Name), text, nodes...)
+	}
+}
+
+// maxNamed bounds the names of warnings in one sentence.
+const maxNamed = 5
+
+// warned finds that a driver warns: how many times, and of what first. The texts are shown with the driver.
+func (b *findingList) warned(d Driver) {
+	n := len(d.Warnings)
+	if n == 0 {
+		return
+	}
+	var names []string
+	for _, w := range d.Warnings[:min(n, maxNamed)] {
+		names = append(names, w.Name)
+	}
+	text := strings.Join(names, ", ")
+	if n > maxNamed {
+		text += fmt.Sprintf(" and %d more", n-maxNamed)
+	}
+	b.add(DriverWarnings, OfDriver(d.Name), fmt.Sprintf("%d: %s", n, text))
+}
+
+// onlyGone tells that a node is disabled for no other reason than that its driver is gone, which is told of the driver.
+func onlyGone(all []disabled.Reason, node string) bool {
+	gone, other := false, false
+	for _, r := range all {
+		if r.Node == "" || r.Node == node {
+			_, ours := disabled.DriverOf(r.Source)
+			gone, other = gone || ours, other || !ours
+		}
+	}
+	return gone && !other
+}
+
+// ofDriver tells causes that are the driver's, or may be.
+func ofDriver(c resourcetracker.Cause) bool {
+	return c == resourcetracker.CauseNotReady || c == resourcetracker.CauseOther
+}
+
+// node finds what is so of one node.
+func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
+	subject := OfNode(n.Name)
+	switch {
+	case n.Error == "", down && ofDriver(n.Cause):
+	case n.Held:
+		b.add(ReshapeHeld, subject, n.Error, n.Offenders...).Remedy = n.Remedy
+	default:
+		b.failure(subject, n.Cause, PassFails, n.Error, n.Remedy, n.Offenders...)
+	}
+	last := n.LastSuccess
+	if last.IsZero() {
+		last = f.Status.Started
+	}
+	if n.State != resourcetracker.Orphaned && f.Now.Sub(last) >= f.oldAfter() {
+		b.add(SyncOld, subject, "last at "+last.UTC().Format(time.RFC3339))
+	}
+	if n.DisabledReason != "" && !onlyGone(f.Status.Disabled, n.Name) {
+		b.add(NodeDisabled, subject, n.DisabledReason)
+	}
+	if n.Orphaned != "" {
+		b.add(NodeOrphaned, subject, n.Orphaned)
+	}
+	for _, c := range []struct {
+		code Code
+		list []string
+	}{
+		{ProviderConfigIdle, n.Conflicts}, {InventoryRetiring, n.Retiring}, {DriftFound, n.Drift}, {ForeignKept, n.Kept}, {DriverFlaps, n.Flapping},
+	} {
+		if len(c.list) > 0 {
+			b.add(c.code, subject, "", c.list...)
+		}
+	}
+}
+
+// codes are the conditions of failures by their cause.
+var codes = map[resourcetracker.Cause]Code{
+	resourcetracker.CauseUnavailable: PlacementUnreachable, resourcetracker.CauseCredentials: CredentialsRefused,
+	resourcetracker.CauseTooOld: PlacementTooOld, resourcetracker.CauseUnexpected: PlacementUnexpected,
+	resourcetracker.CauseIdentity: IdentityRefused, resourcetracker.CauseConflict: WriteConflict,
+	resourcetracker.CauseInUse: InventoryInUse, resourcetracker.CauseNotReady: DriverNotReady,
+	resourcetracker.CauseReshapeLate: ReshapeLate, resourcetracker.CauseReshapeRefused: ReshapeRefused,
+	resourcetracker.CauseState: StateNotWritable, resourcetracker.CauseReshapeAgain: ReshapeAgain, resourcetracker.CauseDriverOlder: DriverOlder,
+}
+
+// ofAgent are those that are of all nodes alike: Placement's, and this host's.
+var ofAgent = []Code{
+	PlacementUnreachable, CredentialsRefused, PlacementTooOld, PlacementUnexpected, StateNotWritable,
+}
+
+// failure finds the condition of a failed pass; unknown is the one for causes that have none. The tracker's remedy, if it has
+// one, fits the cause best.
+func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unknown Code, text, remedy string, details ...string) {
+	code, known := codes[cause]
+	if !known {
+		code = unknown
+	}
+	if !slices.Contains(ofAgent, code) {
+		b.add(code, subject, text, details...).Remedy = remedy
+		return
+	}
+	if slices.ContainsFunc(b.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
+		return // another node has said so
+	}
+	b.add(code, Agent, text, details...).Remedy = remedy
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// well are the facts of an agent that has nothing to tell.
+func well() Facts {
+	return Facts{Now: noon, Interval: time.Minute, Status: Status{
+		Started: noon.Add(-24 * time.Hour), State: resourcetracker.Reporting,
+		Drivers: []Driver{{
+			Name: "libvirt", Plugin: Plugin{Status: host.Status{State: host.Healthy}}, Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
+				{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: noon.Add(-time.Minute)},
+			}},
+		}},
+	}}
+}
+
+// brief is a finding in a line.
+func brief(found []Finding) []string {
+	out := []string{}
+	for _, f := range found {
+		out = append(out, strings.TrimRight(fmt.Sprintf("%s %s: %s %s", f.Subject, f.Code, f.Text, strings.Join(f.Details, ", ")), " :"))
+	}
+	return out
+}
+
+// failed makes the last pass over the node one that failed.
+func failed(cause resourcetracker.Cause) func(*Facts, *Driver, *resourcetracker.NodeStatus) {
+	return func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+		n.State, n.Error, n.Cause, n.Remedy, n.Offenders = resourcetracker.Degraded, "why", cause, "try", []string{"o1"}
+	}
+}
+
+// TestFindings says what each fact is told as.
+func TestFindings(t *testing.T) {
+	type change = func(*Facts, *Driver, *resourcetracker.NodeStatus)
+	cases := map[string]struct {
+		change change
+		want   []string
+	}{
+		"all is well": {func(*Facts, *Driver, *resourcetracker.NodeStatus) {}, []string{}},
+		"no driver":   {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Drivers = nil }, []string{"agent no-driver"}},
+		"what the agent remembers": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.StateDir, f.Reload, f.ProviderConfig, f.Journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  remedy: z", "no permission"
+			f.RestartKeys, f.DamagedEntries, f.DisabledDrivers, f.Drivers = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]Finding{
+				"libvirt": {Code: DriverRefused, Subject: OfDriver("libvirt"), Text: "uri"}, "second": {Code: DriverTakeover, Subject: OfDriver("second"), Text: "exit status 1"},
+			}
+		}, []string{
+			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3", "agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
+			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri",
+			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
+		}},
+		"its cell is away, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Cell = &Cell{
+				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []UnknownGuest{{UUID: "u2", Name: "web", Node: "cn1"}},
+				Stuck: []StuckServer{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+			}
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 shall be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Cell = &Cell{Since: noon, Error: "403", Denied: true}
+		}, []string{"agent cell-refuses-agent: 403"}},
+		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Cell = &Cell{} }, []string{}},
+		"starting": {func(f *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Nodes, f.Status.Started = resourcetracker.Starting, nil, noon
+		}, []string{"driver libvirt starting"}},
+		"no node for long": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Error, d.Report.Cause, d.Report.Nodes = resourcetracker.Degraded, "no libvirtd", resourcetracker.CauseNotReady, nil
+		}, []string{"driver libvirt driver-not-ready: no libvirtd", "driver libvirt sync-old: the driver has named no node since the agent was started"}},
+		"the driver fails": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Report.State, d.Report.Error, d.Report.Cause = resourcetracker.Degraded, "garbage", resourcetracker.CauseOther
+		}, []string{"driver libvirt driver-fails: garbage"}},
+		"a process that is down explains the rest": {func(_ *Facts, d *Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error, d.Report.Error, d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseOther
+			n.Error, n.Cause = "unavailable", resourcetracker.CauseNotReady
+		}, []string{"plugin libvirt plugin-down: killed"}},
+		"but not Placement": {func(_ *Facts, d *Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, n.Error, n.Cause = "quarantined", "refused", resourcetracker.CauseUnavailable
+		}, []string{"plugin libvirt plugin-quarantined", "agent placement-unreachable: refused"}},
+		"gone for longer than its grace": {func(f *Facts, d *Driver, n *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error, n.DisabledReason = "quarantined", "crashed", "driver libvirt: gone since noon"
+			f.Status.Disabled = []disabled.Reason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}, {Source: "driver other", Node: "cn2", Reason: "gone, too"}}
+		}, []string{"plugin libvirt plugin-quarantined: crashed", "driver libvirt driver-gone: gone since noon cn1"}},
+		"gone, and disabled by a person as well": {func(f *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.DisabledReason = "a fan; driver libvirt: gone since noon"
+			f.Status.Disabled = []disabled.Reason{{Source: "operator", Reason: "a fan"}, {Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
+		}, []string{"driver libvirt driver-gone: gone since noon cn1", "node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
+		"it warns": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Warnings = []host.Warning{{Name: "gpu-clock", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+		}, []string{"driver libvirt driver-warnings: 2: gpu-clock, numa-memory"}},
+		"it warns of much": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			for i := range 7 {
+				d.Warnings = append(d.Warnings, host.Warning{Name: fmt.Sprint("w-", i), Text: "x"})
+			}
+		}, []string{"driver libvirt driver-warnings: 7: w-0, w-1, w-2, w-3, w-4 and 2 more"}},
+		"not well": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error = "degraded", "slow"
+		}, []string{"plugin libvirt plugin-degraded: slow"}},
+		"an executable that is refused": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State, d.Plugin.Error = "refused", "another sha256"
+		}, []string{"plugin libvirt plugin-refused: another sha256"}},
+		"no executable":    {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "not-installed" }, []string{"plugin libvirt plugin-not-installed"}},
+		"another protocol": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
+		"held": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.Held, n.Error, n.Cause, n.Offenders = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
+		}, []string{"node cn1 reshape-held: no room o1, o2"}},
+		"an old sync": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.LastSuccess = noon.Add(-10 * time.Minute)
+		},
+			[]string{"node cn1 sync-old: last at 2030-01-02T11:50:00Z"}},
+		"a node of another driver": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			c := resourcetracker.Contested{Name: "cn2", Error: "two name it", Remedy: "give it to one"}
+			d.Report.Contested = []resourcetracker.Contested{c, c} // each of two drivers that are held says so
+		}, []string{"node cn2 node-claimed-twice: two name it"}},
+		"no pass is made over an orphan": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.State, n.LastSuccess, n.Orphaned = resourcetracker.Orphaned, time.Time{}, "not named"
+		}, []string{"node cn1 node-orphaned: not named"}},
+		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
+			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
+		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.DisabledReason, n.Orphaned, n.Conflicts, n.Retiring = "new memory", "not named", []string{"c"}, []string{"r"}
+			n.Drift, n.Kept, n.Flapping = []string{"d"}, []string{"k"}, []string{"f"}
+		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f"}},
+	}
+	for cause, want := range map[resourcetracker.Cause]string{
+		resourcetracker.CauseUnavailable: "agent placement-unreachable", resourcetracker.CauseCredentials: "agent credentials-refused", resourcetracker.CauseTooOld: "agent placement-too-old",
+		resourcetracker.CauseUnexpected: "agent placement-unexpected", resourcetracker.CauseState: "agent state-directory-not-writable", resourcetracker.CauseIdentity: "node cn1 identity-refused",
+		resourcetracker.CauseConflict: "node cn1 write-conflict", resourcetracker.CauseInUse: "node cn1 inventory-in-use", resourcetracker.CauseNotReady: "node cn1 driver-not-ready",
+		resourcetracker.CauseReshapeLate: "node cn1 reshape-needs-restart", resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused", resourcetracker.CauseOther: "node cn1 pass-fails",
+		resourcetracker.CauseReshapeAgain: "node cn1 reshape-asked-again", resourcetracker.CauseDriverOlder: "node cn1 driver-older-than-tree",
+		"of a later version": "node cn1 pass-fails",
+	} {
+		cases["a pass fails: "+string(cause)] = struct {
+			change change
+			want   []string
+		}{failed(cause), []string{want + ": why o1"}}
+	}
+	told := map[Code]bool{}
+	for name, c := range cases {
+		f := well()
+		c.change(&f, &f.Status.Drivers[0], &f.Status.Drivers[0].Report.Nodes[0])
+		got := findings(f)
+		if d := cmp.Diff(c.want, brief(got)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		for _, found := range got {
+			told[found.Code] = true
+			if found.Remedy == "" && strings.HasPrefix(name, "a pass fails") {
+				t.Errorf("%s: the remedy is lost", name)
+			}
+		}
+	}
+	for _, d := range Definitions() {
+		if !told[d.Code] {
+			t.Errorf("nothing is told as %s", d.Code)
+		}
+	}
+}
+
+// TestManyNodes: what is of the agent is told once, and no list is endless.
+func TestManyNodes(t *testing.T) {
+	f := well()
+	nodes := &f.Status.Drivers[0].Report.Nodes
+	(*nodes)[0].Kept = slices.Repeat([]string{"x"}, 60)
+	for i := range 100 {
+		*nodes = append(*nodes, resourcetracker.NodeStatus{Name: fmt.Sprint(i), LastSuccess: noon, Error: fmt.Sprint(i), Cause: resourcetracker.CauseUnavailable})
+	}
+	got := findings(f)
+	if len(got) != 2 || got[1].Text != "0" || len(got[0].Details) != maxDetails+1 || got[0].Details[maxDetails] != "and 10 more" {
+		t.Errorf("%d: %q", len(got), brief(got))
+	}
+}
+
+func TestConclude(t *testing.T) {
+	critical := Condition{Severity: Critical, Subject: "node cn1", Title: "it is held", Text: "no room"}
+	warning := Condition{Severity: Warning, Subject: Agent, Title: "the configuration is invalid"}
+	info := Condition{Severity: Info}
+	for _, c := range []struct {
+		state      resourcetracker.State
+		conditions []Condition
+		wantState  resourcetracker.State
+		want       string
+	}{
+		{resourcetracker.Reporting, nil, resourcetracker.Reporting, "as it was"},
+		{resourcetracker.Degraded, []Condition{info}, resourcetracker.Degraded, "as it was"},
+		{resourcetracker.Reporting, []Condition{warning, info}, resourcetracker.Reporting, "as it was; but the configuration is invalid"},
+		{resourcetracker.Degraded, []Condition{warning}, resourcetracker.Degraded, "degraded: the configuration is invalid"},
+		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no room (and 1 more)"},
+	} {
+		if state, got := conclude(c.state, "as it was", c.conditions); state != c.wantState || got != c.want {
+			t.Errorf("%v: %s, %q", c.conditions, state, got)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Judge makes the status of facts: with its conditions, and with the state and the line that follow from them. This is the
+// only place where it is decided that the agent is degraded:
+//
+//	a pass or a driver fails     resourcetracker says Degraded of the driver   (resourcetracker/status.go)
+//	a condition is critical      findings of the facts, by their definitions   (evaluate.go, definitions.go)
+//	no driver is configured      there is nothing to report
+//
+// A plugin that is degraded, or down, makes the agent degraded by its condition alone, and a node by what its passes find.
+// The report says what is new since the last call.
+func (t *Tracker) Judge(f Facts) (Status, Report) {
+	s := f.Status
+	report := t.Observe(f.Now, findings(f))
+	s.Conditions = report.Conditions
+	if s.Conditions == nil {
+		s.Conditions = []Condition{}
+	}
+	s.State, s.Summary = summarize(s.Drivers)
+	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions)
+	return s, report
+}
+
+// summarize says in one line what the trackers report.
+func summarize(drivers []Driver) (resourcetracker.State, string) {
+	if len(drivers) == 0 {
+		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
+	}
+	state, nodes := resourcetracker.Reporting, 0
+	var troubles, writing []string
+	for _, d := range drivers {
+		switch {
+		case d.Report.State == resourcetracker.Starting && state == resourcetracker.Reporting:
+			state = resourcetracker.Starting
+		case d.Report.State == resourcetracker.Degraded:
+			state = resourcetracker.Degraded
+			if d.Report.Error != "" {
+				troubles = append(troubles, "driver "+d.Name+": "+d.Report.Error)
+			}
+		}
+		for _, n := range d.Report.Nodes {
+			if n.State == resourcetracker.Reporting {
+				nodes++
+			}
+			if n.Error != "" {
+				troubles = append(troubles, "node "+n.Name+": "+n.Error)
+			}
+			if w := n.Writing; w != nil {
+				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done", n.Name, w.Done, w.Operations))
+			}
+		}
+	}
+	switch {
+	case len(troubles) > 0:
+		return state, "degraded: " + strings.Join(troubles, "; ")
+	case state == resourcetracker.Starting && len(writing) > 0:
+		return state, "starting: " + strings.Join(writing, "; ")
+	case state == resourcetracker.Starting:
+		return state, "starting: waiting for the first pass"
+	case len(writing) > 0:
+		return state, strings.Join(writing, "; ")
+	case nodes == 1:
+		return state, "reporting 1 node, all is well"
+	}
+	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
+}
+
+// conclude puts the worst of the conditions that need attention into the line; a critical one makes the agent degraded.
+func conclude(state resourcetracker.State, summary string, conditions []Condition) (resourcetracker.State, string) {
+	worst := Worst(conditions)
+	if !worst.Worse(Info) {
+		return state, summary
+	}
+	n := 0
+	for _, c := range conditions {
+		if c.Severity.Worse(Info) {
+			n++
+		}
+	}
+	if worst == Critical {
+		state = resourcetracker.Degraded
+	}
+	text := conditions[0].String()
+	if n > 1 {
+		text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	if state == resourcetracker.Degraded {
+		return state, "degraded: " + text
+	}
+	return state, summary + "; but " + text
+}
