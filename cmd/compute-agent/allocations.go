@@ -33,7 +33,7 @@ func newAllocations() *cobra.Command {
 
 func newAllocationsAudit() *cobra.Command {
 	var opts options
-	var req control.AuditRequest
+	var req audit.Request
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Report orphaned and missing allocations, and delete those that are provably orphaned", Args: cobra.NoArgs,
 		Long: "Compare all allocations on this host's resource providers, of every class, with the guests that the drivers list, and report\n" +
@@ -67,7 +67,7 @@ func newAllocationsAudit() *cobra.Command {
 	return cmd
 }
 
-func checkAudit(cmd *cobra.Command, req *control.AuditRequest) error {
+func checkAudit(cmd *cobra.Command, req *audit.Request) error {
 	for _, flag := range []string{"dry-run", "min-age", "consumer"} {
 		if cmd.Flags().Changed(flag) && !req.Heal {
 			return &exitError{exitUsage, fmt.Errorf("--%s has no effect without --heal", flag)}
@@ -88,7 +88,7 @@ func checkAudit(cmd *cobra.Command, req *control.AuditRequest) error {
 
 func newAllocationsHeal() *cobra.Command {
 	var opts options
-	var req control.HealRequest
+	var req audit.HealRequest
 	cmd := &cobra.Command{
 		Use: "heal", Short: "Make the missing allocations of guests", Args: cobra.NoArgs,
 		Long: "Make allocations for the guests that hold nothing in Placement, where the driver knows all that a guest has, on which resource\n" +

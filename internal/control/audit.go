@@ -8,39 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
-// AuditRequest asks what does not fit together between the allocations in Placement and the guests that the drivers list.
-type AuditRequest struct {
-	// Node is the name of the node that is reported; "": all.
-	Node string `json:"node,omitempty"`
-	// Heal has orphaned allocations deleted for which there is proof; DryRun says only which those are.
-	Heal   bool `json:"heal,omitempty"`
-	DryRun bool `json:"dry_run,omitempty"`
-	// MinAge is how old an orphaned allocation must be, and how long its guest must have gone.
-	MinAge time.Duration `json:"min_age_ns"`
-	// Consumers are those of which a person says that they were guests and are no more.
-	Consumers []string `json:"consumers,omitempty"`
-}
-
-// HealRequest asks for allocations for the guests that have none.
-type HealRequest struct {
-	Node   string `json:"node,omitempty"`
-	DryRun bool   `json:"dry_run,omitempty"`
-	// IncompleteProject and IncompleteUser stand for the owner of a guest of whom the driver does not know one.
-	IncompleteProject string `json:"incomplete_project,omitempty"`
-	IncompleteUser    string `json:"incomplete_user,omitempty"`
-}
-
 // auditAgent is what the daemon lets be asked of it about allocations.
 type auditAgent interface {
 	// Audit compares, and deletes if that was asked for.
-	Audit(ctx context.Context, r AuditRequest) (audit.Report, error)
+	Audit(ctx context.Context, r audit.Request) (audit.Report, error)
 	// HealAllocations compares, and makes allocations for guests that have none.
-	HealAllocations(ctx context.Context, r HealRequest) (audit.Report, error)
+	HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error)
 }
 
 func handleAudit(mux *http.ServeMux, agent auditAgent) {
@@ -62,11 +39,11 @@ func asked[In, Out any](do func(context.Context, In) (Out, error)) http.HandlerF
 }
 
 // Audit has the agent compare allocations with guests.
-func (c *Client) Audit(ctx context.Context, r AuditRequest) (audit.Report, error) {
+func (c *Client) Audit(ctx context.Context, r audit.Request) (audit.Report, error) {
 	return post[audit.Report](ctx, c, "audit", r)
 }
 
 // HealAllocations has the agent make allocations for guests that have none.
-func (c *Client) HealAllocations(ctx context.Context, r HealRequest) (audit.Report, error) {
+func (c *Client) HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error) {
 	return post[audit.Report](ctx, c, "allocations/heal", r)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit compares who holds allocations on a compute node with the guests that its driver lists. It is pure: what
-// Placement and the driver say comes in, a report goes out, and with it, of each finding, whether it could be mended and why
-// not.
+// Package audit compares who holds allocations on a compute node with the guests that its driver lists. [Compare] is pure:
+// what Placement and the driver say comes in, a report goes out, and with it, of each finding, whether it can be healed and
+// why not. [Auditor] asks the drivers and Placement, and heals.
 //
 //	what Placement says ([reportclient.Holdings]) ─┐
 //	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ Node: orphaned allocations, guests, over-committed inventories
-//	what the agent remembers ([Sighting])         ─┘
+//	what the agent remembers (Sighting)           ─┘
 //
 // An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no reason to delete it: the
 // consumer may be a migration, whose uuid no hypervisor knows; a guest that is about to be built; or something that Nova does

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package audit
 
 import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
 // TestWhatComesBetweenIsNoticed: the list of guests from right before a write decides, on whichever node the guest is.
 func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	const root, other, guest = "root", "other", "guest"
 	has := map[string]map[string]int64{root: {"VCPU": 1}}
-	in := audit.Input{Node: plugins.Node{Name: "cn1", UUID: root}, Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
+	in := Input{Node: plugins.Node{Name: "cn1", UUID: root}, Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
 	in.Holdings.Providers = []reportclient.Held{{UUID: root, Name: "cn1"}}
-	node := audit.Compare(in, audit.Proof{}, audit.Owner{})
-	node.Orphans = []audit.Orphan{{Consumer: guest}, {Consumer: "kept", Kept: "because"}}
+	node := Compare(in, Proof{}, Owner{})
+	node.Orphans = []Orphan{{Consumer: guest}, {Consumer: "kept", Kept: "because"}}
 	gone, made := orphans(&node, nil), missing(&node, nil)
 	if len(gone) != 1 || len(made) != 1 {
 		t.Fatalf("%d and %d can be mended", len(gone), len(made))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package audit
 
 import (
 	"context"
@@ -8,22 +8,20 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
 // healer says how findings are mended.
 type healer struct {
 	dryRun bool
 	// due are the findings of a node against whose mending nothing stands.
-	due         func(*audit.Node) []finding
-	would, done audit.Outcome
+	due         func(*Node) []finding
+	would, done Outcome
 }
 
 // finding is one finding that can be mended.
 type finding struct {
 	what    string // the consumer, for the log
-	outcome *audit.Outcome
+	outcome *Outcome
 	problem *string
 	// still says whether, by a list of guests from just now, it is what it was.
 	still func(now survey) error
@@ -34,9 +32,9 @@ type finding struct {
 // come or gone since the comparison is noticed; what is written is bound to the consumer's generation of the comparison.
 //
 // If it is in doubt whether this is still the machine that saw these guests, or if anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
-func (a *Agent) heal(ctx context.Context, s survey, report *audit.Report, h healer) {
-	if a.doubt != "" {
-		report.Refused = "nothing is written: " + a.doubt + " Start the agent here first: it goes on with a warning."
+func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
+	if a.Doubt != "" {
+		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it goes on with a warning."
 		return
 	}
 	if len(s.silent) == 0 {
@@ -67,18 +65,18 @@ func (a *Agent) heal(ctx context.Context, s survey, report *audit.Report, h heal
 				err = f.mend(ctx)
 			}
 			if err != nil {
-				*f.outcome, *f.problem = audit.Failed, err.Error()
-				a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations were not healed, or it is not known whether they were: an audit tells.")
+				*f.outcome, *f.problem = Failed, err.Error()
+				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations were not healed, or it is not known whether they were: an audit tells.")
 				continue
 			}
 			*f.outcome = h.done
-			a.log.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Somebody had allocations healed.")
+			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Somebody had allocations healed.")
 		}
 	}
 }
 
 // orphans are the orphaned allocations of a node for which there is proof.
-func orphans(n *audit.Node, placement *reportclient.Client) []finding {
+func orphans(n *Node, placement Placement) []finding {
 	var out []finding
 	for i := range n.Orphans {
 		o := &n.Orphans[i]
@@ -103,7 +101,7 @@ func orphans(n *audit.Node, placement *reportclient.Client) []finding {
 }
 
 // missing are the guests of a node that hold nothing and can be given something.
-func missing(n *audit.Node, placement *reportclient.Client) []finding {
+func missing(n *Node, placement Placement) []finding {
 	var out []finding
 	for i := range n.Unaccounted {
 		g := &n.Unaccounted[i]

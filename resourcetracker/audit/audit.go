@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Request asks what does not fit together between the allocations in Placement and the guests that the drivers list.
+type Request struct {
+	// Node is the name of the node that is reported; "": all.
+	Node string `json:"node,omitempty"`
+	// Heal has orphaned allocations deleted for which there is proof; DryRun says only which those are.
+	Heal   bool `json:"heal,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
+	// MinAge is how old an orphaned allocation must be, and how long its guest must have gone.
+	MinAge time.Duration `json:"min_age_ns"`
+	// Consumers are those of which a person says that they were guests and are no more.
+	Consumers []string `json:"consumers,omitempty"`
+}
+
+// HealRequest asks for allocations for the guests that have none.
+type HealRequest struct {
+	Node   string `json:"node,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	// IncompleteProject and IncompleteUser stand for the owner of a guest of whom the driver does not know one.
+	IncompleteProject string `json:"incomplete_project,omitempty"`
+	IncompleteUser    string `json:"incomplete_user,omitempty"`
+}
+
+// Driver is one virt driver, as an audit asks it.
+type Driver struct {
+	Name string
+	// Guests lists its nodes with their guests: [resourcetracker.Tracker.Guests].
+	Guests func(ctx context.Context) ([]resourcetracker.NodeGuests, error)
+}
+
+// Placement is what an audit needs of Placement; *[reportclient.Client] has it.
+type Placement interface {
+	Holdings(ctx context.Context, root string) (reportclient.Holdings, error)
+	Consumer(ctx context.Context, uuid string) (reportclient.Consumer, error)
+	DeleteOurPart(ctx context.Context, consumer reportclient.Consumer, ours []string) (changed bool, err error)
+	CreateAllocations(ctx context.Context, consumer reportclient.Consumer) error
+}
+
+// Auditor compares the allocations in Placement with the guests of all drivers of a host, and heals what differs.
+type Auditor struct {
+	Placement Placement
+	// Drivers are the drivers of the host at the moment: a reload may change them while an audit runs.
+	Drivers func() []Driver
+	Seen    *resourcetracker.SeenGuests
+	// Doubt is why nothing must be written, because it is not known whether this machine saw the guests; "": it is.
+	Doubt string
+	// NewNode is the uuid that a host without an identity was given for now; "": the host has one.
+	NewNode string
+	Logger  zerolog.Logger
+}
+
+// survey is what the drivers of a host say of their guests at one time.
+type survey struct {
+	nodes []surveyed
+	// silent are those who did not say all that they must be asked, and why.
+	silent []string
+}
+
+// surveyed is one node of a survey, or a driver of which not even the nodes are known.
+type surveyed struct {
+	driver string
+	node   plugins.Node
+	guests []plugins.Guest
+	err    error
+}
+
+// survey asks every driver for its guests.
+//
+// Cost: two calls of each driver, one more for each further node, and what reading the trees costs.
+func (a Auditor) survey(ctx context.Context) survey {
+	var s survey
+	for _, d := range a.Drivers() {
+		nodes, err := d.Guests(ctx)
+		if err != nil {
+			s.nodes = append(s.nodes, surveyed{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
+			s.silent = append(s.silent, fmt.Sprintf("driver %s: %v", d.Name, err))
+			continue
+		}
+		for _, n := range nodes {
+			s.nodes = append(s.nodes, surveyed{driver: d.Name, node: n.Node, guests: n.Guests, err: n.Err})
+			if n.Err != nil {
+				s.silent = append(s.silent, fmt.Sprintf("node %s: %v", n.Node.Name, n.Err))
+			}
+		}
+	}
+	return s
+}
+
+// guests are all guests of the host, with the names of their nodes.
+func (s survey) guests() map[string]string {
+	out := map[string]string{}
+	for _, n := range s.nodes {
+		for _, g := range n.guests {
+			out[g.UUID] = n.node.Name
+		}
+	}
+	return out
+}
+
+// check refuses a name that no driver names.
+func (s survey) check(name string) error {
+	var names []string
+	for _, n := range s.nodes {
+		if name == "" || n.node.Name == name {
+			return nil
+		}
+		if n.node.UUID != "" {
+			names = append(names, n.node.Name)
+		}
+	}
+	if len(s.nodes) == 0 && name == "" {
+		return nil
+	}
+	if len(s.silent) > 0 {
+		return fmt.Errorf("no node %q is known; those that are: %q; not all drivers could tell: %s", name, names, strings.Join(s.silent, "; "))
+	}
+	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
+}
+
+// questions say what is compared, and what stands for what is not known.
+type questions struct {
+	node  string // "": all
+	proof Proof
+	owner Owner
+}
+
+// compare reads what Placement has of the surveyed nodes and compares.
+//
+// Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its node.
+func (a Auditor) compare(ctx context.Context, s survey, q questions) Report {
+	out := Report{Nodes: []Node{}}
+	guests := s.guests()
+	seen, seenErr := a.sightings(s)
+	for _, n := range s.nodes {
+		if q.node != "" && n.node.Name != q.node {
+			continue
+		}
+		in := Input{Node: n.node, Driver: n.driver, Guests: n.guests, Siblings: maps.Clone(guests), Seen: seen, Now: time.Now()}
+		for _, g := range n.guests {
+			delete(in.Siblings, g.UUID)
+		}
+		err := n.err
+		if err == nil {
+			err = seenErr
+		}
+		if err == nil {
+			in.Holdings, in.Others, err = a.holdings(ctx, n)
+		}
+		if err != nil {
+			out.Nodes = append(out.Nodes, Node{
+				Node: n.node.Name, UUID: n.node.UUID, Driver: n.driver, Error: err.Error(),
+				Providers: []string{}, Orphans: []Orphan{}, Unaccounted: []Guest{}, Overcommitted: []Overcommitted{},
+			})
+			continue
+		}
+		out.Nodes = append(out.Nodes, Compare(in, q.proof, q.owner))
+	}
+	return out
+}
+
+func (a Auditor) holdings(ctx context.Context, n surveyed) (reportclient.Holdings, map[string]reportclient.Consumer, error) {
+	held, err := a.Placement.Holdings(ctx, n.node.UUID)
+	if err != nil {
+		return held, nil, err
+	}
+	others := map[string]reportclient.Consumer{}
+	for _, g := range n.guests {
+		if _, here := held.Consumers[g.UUID]; here {
+			continue
+		}
+		if others[g.UUID], err = a.Placement.Consumer(ctx, g.UUID); err != nil {
+			return held, nil, err
+		}
+	}
+	return held, others, nil
+}
+
+// sightings are the guests that were ever seen on any of the nodes. One that is on a node now is not gone from the others.
+func (a Auditor) sightings(s survey) (map[string]resourcetracker.Sighting, error) {
+	out := map[string]resourcetracker.Sighting{}
+	for _, n := range s.nodes {
+		if n.node.UUID == "" {
+			continue
+		}
+		seen, err := a.Seen.Of(n.node.UUID)
+		if err != nil {
+			return nil, err
+		}
+		for guest, s := range seen {
+			before, twice := out[guest]
+			switch {
+			case !twice:
+			case before.Gone.IsZero() || s.Gone.IsZero():
+				s.Gone = time.Time{}
+			case before.Gone.After(s.Gone):
+				s.Gone = before.Gone
+			}
+			if twice && before.First.Before(s.First) {
+				s.First = before.First
+			}
+			out[guest] = s
+		}
+	}
+	return out, nil
+}
+
+// remember notes the guests of a survey, for the next one. What cannot be kept is only missing then.
+func (a Auditor) remember(s survey) {
+	for _, n := range s.nodes {
+		if n.err != nil || a.NewNode != "" && n.node.UUID == a.NewNode {
+			continue
+		}
+		if err := a.Seen.Note(n.node.UUID, n.guests, time.Now()); err != nil {
+			a.Logger.Warn().Str("node", n.node.Name).Err(err).Msg("The guests cannot be remembered. Orphaned allocations of those that go from now on will have to be named (--consumer) to be deleted.")
+		}
+	}
+}
+
+// Audit compares, and deletes orphaned allocations if that is asked for.
+func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
+	s := a.survey(ctx)
+	if err := s.check(r.Node); err != nil {
+		return Report{}, err
+	}
+	a.remember(s)
+	q := questions{node: r.Node, proof: Proof{MinAge: r.MinAge, Named: map[string]bool{}}}
+	for _, c := range r.Consumers {
+		q.proof.Named[c] = true
+	}
+	report := a.compare(ctx, s, q)
+	if !r.Heal {
+		return report, nil
+	}
+	for _, c := range r.Consumers {
+		if !mentions(report, c) && len(s.silent) == 0 {
+			report.Refused = "nothing is written: consumer " + c + " was named and is not orphaned here: it holds nothing on these nodes, or is a guest of theirs"
+			return report, nil
+		}
+	}
+	a.heal(ctx, s, &report, healer{
+		dryRun: r.DryRun,
+		due:    func(n *Node) []finding { return orphans(n, a.Placement) },
+		would:  WouldDelete, done: Deleted,
+	})
+	return report, nil
+}
+
+func mentions(report Report, consumer string) bool {
+	return slices.ContainsFunc(report.Nodes, func(n Node) bool {
+		return slices.ContainsFunc(n.Orphans, func(o Orphan) bool { return o.Consumer == consumer })
+	})
+}
+
+// HealAllocations compares, and creates allocations for guests that have none.
+func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, error) {
+	s := a.survey(ctx)
+	if err := s.check(r.Node); err != nil {
+		return Report{}, err
+	}
+	a.remember(s)
+	report := a.compare(ctx, s, questions{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
+	a.heal(ctx, s, &report, healer{
+		dryRun: r.DryRun,
+		due:    func(n *Node) []finding { return missing(n, a.Placement) },
+		would:  WouldCreate, done: Created,
+	})
+	return report, nil
+}
