@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/adopt"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -55,7 +55,7 @@ func (c *consent) given(cmd *cobra.Command) (bool, error) {
 // newAdopt makes this host's identity and what Placement has agree.
 func newAdopt() *cobra.Command {
 	var opts options
-	var adopt agent.AdoptOptions
+	var adoption adopt.Options
 	var ok consent
 	cmd := &cobra.Command{
 		Use: "adopt [--uuid UUID] [--rename] | --as-new | --give-back", Short: "Take over a resource provider that exists under another uuid or name, or give one back", Args: cobra.NoArgs,
@@ -68,7 +68,7 @@ func newAdopt() *cobra.Command {
 			"First it shows what Placement has, and asks. The agent must not run. Doing it twice is the same as once, and after a crash the\n" +
 			"same command goes on where it broke off. The exit code is 3 if there is any doubt about whose a provider is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkAdopt(&adopt); err != nil {
+			if err := checkAdopt(&adoption); err != nil {
 				return &exitError{exitUsage, err}
 			}
 			cfg, err := opts.load()
@@ -78,7 +78,7 @@ func newAdopt() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
 			defer cancel()
 			if !ok.dryRun {
-				adopt.Confirm = func(plan control.Adoption) (bool, error) {
+				adoption.Confirm = func(plan control.Adoption) (bool, error) {
 					if !opts.json() && !ok.yes {
 						if err := render.Adoption(cmd.OutOrStdout(), plan); err != nil {
 							return false, err
@@ -87,7 +87,7 @@ func newAdopt() *cobra.Command {
 					return ok.given(cmd)
 				}
 			}
-			plan, err := agent.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adopt)
+			plan, err := adopt.Run(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
 			if err != nil {
 				return err
 			}
@@ -104,16 +104,16 @@ func newAdopt() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	ok.addFlags(cmd)
-	cmd.Flags().StringVar(&adopt.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
-	cmd.Flags().StringVar(&adopt.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
-	cmd.Flags().BoolVar(&adopt.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
-	cmd.Flags().BoolVar(&adopt.AsNew, "as-new", false, "let a node be made anew in a Placement that does not know it")
-	cmd.Flags().BoolVar(&adopt.GiveBack, "give-back", false, "make the resource providers what they were before this agent adopted them")
+	cmd.Flags().StringVar(&adoption.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
+	cmd.Flags().StringVar(&adoption.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
+	cmd.Flags().BoolVar(&adoption.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
+	cmd.Flags().BoolVar(&adoption.AsNew, "as-new", false, "let a node be made anew in a Placement that does not know it")
+	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false, "make the resource providers what they were before this agent adopted them")
 	return cmd
 }
 
 // checkAdopt makes sure that exactly one thing is asked for.
-func checkAdopt(a *agent.AdoptOptions) error {
+func checkAdopt(a *adopt.Options) error {
 	switch {
 	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
 		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")

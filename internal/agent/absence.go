@@ -35,6 +35,9 @@ type presence struct {
 type absence struct {
 	mu    sync.Mutex
 	since map[[2]string]time.Time // by driver and node
+
+	moved   chan struct{} // holds a value when drivers are to be looked at
+	problem string        // why the outcome of the last look could not be kept; for lookAtDrivers alone
 }
 
 // judge returns the nodes to disable, those to enable, and when to look again at the latest; zero: any time.
@@ -99,7 +102,7 @@ func (a *Agent) watchDrivers(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-a.driversMoved:
+		case <-a.absence.moved:
 		}
 		now := time.Now()
 		wait := absenceLook
@@ -113,7 +116,7 @@ func (a *Agent) watchDrivers(ctx context.Context) {
 // driverMoved has drivers looked at soon.
 func (a *Agent) driverMoved() {
 	select {
-	case a.driversMoved <- struct{}{}:
+	case a.absence.moved <- struct{}{}:
 	default:
 	}
 }
@@ -125,7 +128,7 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 	changed := map[string]bool{}
 	var failed error
 	for _, p := range disable {
-		err := a.disabled.Disable(disabled.Reason{
+		err := a.state.Disabled.Disable(disabled.Reason{
 			Source: disabled.DriverSource(p.driver), Node: p.node,
 			Reason: fmt.Sprintf("gone since %s, which is longer than its unavailable_grace of %v", a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
 		})
@@ -136,7 +139,7 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 		changed[p.driver] = true
 	}
 	for _, p := range enable {
-		if err := a.disabled.Withdraw(disabled.DriverSource(p.driver), p.node); err != nil {
+		if err := a.state.Disabled.Withdraw(disabled.DriverSource(p.driver), p.node); err != nil {
 			failed = err
 			continue
 		}
@@ -145,8 +148,8 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 	if err := a.dropStrayReasons(drivers); err != nil {
 		failed = err
 	}
-	if text := words(failed); text != a.absenceTrouble {
-		a.absenceTrouble = text
+	if text := words(failed); text != a.absence.problem {
+		a.absence.problem = text
 		if failed != nil {
 			a.log.Error().Err(failed).Msg("The state directory cannot be written, so nodes are not disabled whose driver is gone, nor enabled whose driver is back. It is tried again.")
 		}
@@ -171,7 +174,7 @@ func (a *Agent) presences(drivers []active) []presence {
 	}
 	a.mu.Unlock()
 	kept := map[[2]string]bool{}
-	for _, r := range a.disabled.Reasons("") {
+	for _, r := range a.state.Disabled.Reasons("") {
 		if name, ours := disabled.DriverOf(r.Source); ours {
 			kept[[2]string{name, r.Node}] = true
 		}
@@ -195,7 +198,7 @@ func (a *Agent) presences(drivers []active) []presence {
 // dropStrayReasons takes back those of drivers that are not configured any more, and of nodes that a driver names no longer: nobody else
 // would. The trait stays in Placement until a driver reports the node again, or the node is removed.
 func (a *Agent) dropStrayReasons(drivers []active) error {
-	for _, r := range a.disabled.Reasons("") {
+	for _, r := range a.state.Disabled.Reasons("") {
 		name, ours := disabled.DriverOf(r.Source)
 		if !ours {
 			continue
@@ -210,7 +213,7 @@ func (a *Agent) dropStrayReasons(drivers []active) error {
 				continue
 			}
 		}
-		if err := a.disabled.Withdraw(r.Source, r.Node); err != nil {
+		if err := a.state.Disabled.Withdraw(r.Source, r.Node); err != nil {
 			return err
 		}
 		a.log.Info().Str("driver", name).Str("node", r.Node).

@@ -8,26 +8,23 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/internal/agent/metrics"
 	"github.com/compute-agent/compute-agent/internal/agent/tracing"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
-	"github.com/compute-agent/compute-agent/resourcetracker/identity"
-	"github.com/compute-agent/compute-agent/resourcetracker/journal"
-	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/claims"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -58,15 +55,11 @@ type Agent struct {
 	log       zerolog.Logger
 	placement *reportclient.Client
 	host      *host.Host
-	journal   *journal.Journal
-	records   *ownership.Store
+	state     *statedir.State
 	providers *providerconfig.Source
-	seen      *resourcetracker.SeenGuests
 	identity  string
-	unknown   bool            // identity is made up: the host has none yet
-	doubt     string          // why it is in doubt that this is the machine of the state directory; only without a running agent
-	self      *identity.State // nil: nothing may be written to the state directory
-	disabled  *disabled.Store // nil: nothing is disabled
+	unknown   bool   // identity is made up: the host has none yet
+	doubt     string // why it is in doubt that this is the machine of the state directory; only without a running agent
 	started   time.Time
 
 	metrics  *metrics.Metrics
@@ -82,26 +75,23 @@ type Agent struct {
 
 	settlings map[string]*settling // by driver, what the last reload does about it
 
-	claims claims
+	claims claims.Claims
 
-	absence        absence
-	absenceTrouble string        // why the last look's outcome could not be kept; the look's own
-	driversMoved   chan struct{} // holds a value when drivers are to be looked at
+	absence absence
 
 	cell *cellService // nil: none is configured
 }
 
 // New checks what can be checked without starting anything.
 func New(opts Options) (*Agent, error) {
-	log := journal.New(opts.Config.Agent.StateDir)
 	providers, err := openProviders(opts.Config)
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, journal: log, providers: providers, records: ownership.Open(opts.Config.Agent.StateDir),
-		seen: resourcetracker.OpenSeenGuests(opts.Config.Agent.StateDir), drivers: map[string]*driver{}, settlings: map[string]*settling{}, started: time.Now(), metrics: metrics.New(nil),
-		driversMoved: make(chan struct{}, 1)}
-	a.placement, err = newPlacementClient(opts.Config, log, a.observeRequest, opts.Logger)
+	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, state: statedir.New(opts.Config.Agent.StateDir), providers: providers,
+		drivers: map[string]*driver{}, settlings: map[string]*settling{}, started: time.Now(),
+		metrics: metrics.New(nil), absence: absence{moved: make(chan struct{}, 1)}}
+	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.observeRequest, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -109,7 +99,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	a.metrics.Watch(a.measured)
-	a.claims.recorded = a.recordedOwners
+	a.claims.Recorded = a.owners
 	return a, nil
 }
 
@@ -163,13 +153,13 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 // prepare makes the directories, takes the state directory for this process alone, and reads the host's identity.
 func (a *Agent) prepare() (unlock func(), err error) {
-	if err := makeStateDir(a.cfg); err != nil {
+	if err := statedir.Make(a.cfg.Agent.StateDir); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(a.cfg.Agent.RuntimeDir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent.runtime_dir: %w; `compute-agent doctor` names what to do", err)
 	}
-	unlock, err = lockState(a.cfg.Agent.StateDir)
+	unlock, err = statedir.Lock(a.cfg.Agent.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +167,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 		unlock()
 		return nil, err
 	}
-	if a.disabled, err = disabled.Open(a.cfg.Agent.StateDir); err != nil {
+	if a.state.Disabled, err = disabled.Open(a.cfg.Agent.StateDir); err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
 	}
@@ -189,33 +179,8 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	return unlock, nil
 }
 
-func makeStateDir(cfg *config.Config) error {
-	if err := os.MkdirAll(cfg.Agent.StateDir, 0o700); err != nil {
-		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` names what to do", err)
-	}
-	return nil
-}
-
-// lockName is the file below the state directory that the running agent holds locked.
-const lockName = "agent.lock"
-
-// ErrStateInUse says that another process has the state directory for itself.
-var ErrStateInUse = errors.New("another agent uses")
-
-func lockState(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("agent.state_dir: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("agent.state_dir: %w %s; stop it first, or give this one its own state and runtime directories", ErrStateInUse, dir)
-		}
-		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
-	}
-	return func() { _ = f.Close() }, nil
-}
+// owners are the drivers of the nodes that the state directory knows of.
+func (a *Agent) owners() map[string]claims.Owner { return a.state.Owners(a.log) }
 
 // active is an enabled driver as it was at a moment: a reload may change the driver itself meanwhile.
 type active struct {

@@ -8,12 +8,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
 // auditor compares the allocations in Placement with the guests of the enabled drivers.
 func (a *Agent) auditor() audit.Auditor {
-	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.seen, Doubt: a.doubt, Logger: a.log}
+	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Doubt: a.doubt, Logger: a.log}
 	if a.unknown {
 		out.NewNode = a.identity
 	}
@@ -50,7 +51,7 @@ func HealAllocationsOffline(ctx context.Context, cfg *config.Config, log zerolog
 }
 
 func auditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, do func(context.Context, *Agent) (audit.Report, error)) (report audit.Report, err error) {
-	unlock, err := takeState(cfg)
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return report, err
 	}

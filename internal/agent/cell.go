@@ -79,7 +79,7 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 	case !isDisabled && !was:
 		return nil
 	case !isDisabled:
-		if err := a.disabled.Withdraw(cellSource, ""); err != nil {
+		if err := a.state.Disabled.Withdraw(cellSource, ""); err != nil {
 			return err
 		}
 		a.log.Info().Msg("The cell enabled this host's service again.")
@@ -88,7 +88,7 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 		if was && before == reason {
 			return nil
 		}
-		if err := a.disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
+		if err := a.state.Disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
 			return err
 		}
 		a.log.Warn().Str("reason", reason).Msg("The cell disabled this host's service: nothing new is to be scheduled to this host. Guests that run are not affected.")
@@ -101,7 +101,7 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 
 // disabledByCell is the reason that the cell gave, if it did.
 func (a *Agent) disabledByCell() (reason string, is bool) {
-	for _, r := range a.disabled.Reasons("") {
+	for _, r := range a.state.Disabled.Reasons("") {
 		if r.Source == cellSource {
 			return r.Reason, true
 		}

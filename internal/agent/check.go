@@ -16,11 +16,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
-	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // ScratchDir makes a directory for the sockets of drivers that run for a moment only. The caller removes it. Paths of sockets are short: where
@@ -80,8 +80,8 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // what is closed has no time limit
-	a := &Agent{opts: Options{Config: cfg}, records: ownership.Open(cfg.Agent.StateDir), log: zerolog.Nop()}
-	a.claims.recorded = a.recordedOwners
+	a := &Agent{opts: Options{Config: cfg}, state: statedir.New(cfg.Agent.StateDir), log: zerolog.Nop()}
+	a.claims.Recorded = a.owners
 	for _, name := range names {
 		spec, err := a.spec(cfg, name)
 		if err != nil {
@@ -109,11 +109,11 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 			}
 			nodes[i] = append(nodes[i], node)
 		}
-		a.claims.note(c.Driver, nodes[i], nil)
+		a.claims.Note(c.Driver, nodes[i], nil)
 	}
 	for i := range checks {
 		for _, node := range nodes[i] {
-			if claimed := a.claims.check(checks[i].Driver, node); claimed != nil {
+			if claimed := a.claims.Check(checks[i].Driver, node); claimed != nil {
 				checks[i].Problems = append(checks[i].Problems, fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Remedy()))
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -27,10 +28,10 @@ const disabledLook = 25 * time.Millisecond
 
 // whyDisabled says whether, and why, a node is disabled, for trackers.
 func (a *Agent) whyDisabled(node plugins.Node) (reason string, isDisabled bool) {
-	if a.disabled == nil {
+	if a.state.Disabled == nil {
 		return "", false
 	}
-	return a.disabled.Reason(node.Name)
+	return a.state.Disabled.Reason(node.Name)
 }
 
 // Disable implements [control.Agent]: it keeps the reason, has every tracker make a pass, and waits a while for Placement to
@@ -39,7 +40,7 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	if err := a.knowsNode(r.Node); err != nil {
 		return control.Disabling{}, err
 	}
-	if err := a.disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
+	if err := a.state.Disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
 	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: nothing new is to be scheduled to " + thisOne(r.Node) + ". Guests that run are not affected.")
@@ -57,7 +58,7 @@ func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.D
 		}
 		return control.Disabling{}, err
 	}
-	left, err := a.disabled.Enable(disabled.Operator, r.Node)
+	left, err := a.state.Disabled.Enable(disabled.Operator, r.Node)
 	if err != nil {
 		return control.Disabling{}, explainWhole(err, r.Node)
 	}
@@ -69,7 +70,7 @@ func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.D
 // enable has the trackers take the trait away from nodes that shall be enabled.
 func (a *Agent) enable() {
 	for _, d := range a.active() {
-		d.tracker.Enable(a.disabled.Enabling)
+		d.tracker.Enable(a.state.Disabled.Enabling)
 	}
 }
 
@@ -92,7 +93,7 @@ func (a *Agent) knowsNode(name string) error {
 
 // namesReason tells whether a node was disabled by its name, which no driver may name any more, or ever did.
 func (a *Agent) namesReason(node string) bool {
-	return slices.ContainsFunc(a.disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
+	return slices.ContainsFunc(a.state.Disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
 }
 
 // awaitDisabled waits until Placement says of all nodes meant what the reasons say, as far as this agent knows without asking
@@ -125,7 +126,7 @@ func (a *Agent) disabling(node string) control.Disabling {
 			if n.State == resourcetracker.Orphaned || (node != "" && n.Name != node) {
 				continue
 			}
-			reason, want := a.disabled.Reason(n.Name)
+			reason, want := a.state.Disabled.Reason(n.Name)
 			view := control.DisabledNode{Node: n.Name, UUID: n.UUID, Disabled: want, Reason: reason}
 			if root, known := a.rootOf(n.UUID); known {
 				has := root.HasTrait(resourcetracker.TraitStatusDisabled)
@@ -152,16 +153,16 @@ func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
 
 // disabledReasons are all reasons, for the status. An agent that is still preparing has none to show.
 func (a *Agent) disabledReasons() []disabled.Reason {
-	if a.disabled == nil {
+	if a.state.Disabled == nil {
 		return nil
 	}
-	return a.disabled.Reasons("")
+	return a.state.Disabled.Reasons("")
 }
 
 // settleEnabling notes that the trait is gone from all nodes that were to be enabled. Until then every start asks for it again:
 // the agent may have been told while Placement was away, or while it did not run.
 func (a *Agent) settleEnabling() {
-	if !a.disabled.EnablingAny() {
+	if !a.state.Disabled.EnablingAny() {
 		return
 	}
 	pending, seen := false, false
@@ -171,10 +172,10 @@ func (a *Agent) settleEnabling() {
 				continue
 			}
 			seen = true
-			if !a.disabled.Enabling(n.Name) {
+			if !a.state.Disabled.Enabling(n.Name) {
 				continue
 			}
-			if _, disabled := a.disabled.Reason(n.Name); disabled {
+			if _, disabled := a.state.Disabled.Reason(n.Name); disabled {
 				continue // another source keeps it
 			}
 			root, known := a.rootOf(n.UUID)
@@ -184,7 +185,7 @@ func (a *Agent) settleEnabling() {
 	if !seen || pending {
 		return
 	}
-	if err := a.disabled.Enabled(); err != nil {
+	if err := a.state.Disabled.Enabled(); err != nil {
 		a.log.Warn().Err(err).Msg("The state directory cannot be written. The trait COMPUTE_STATUS_DISABLED is taken away once more at the next start.")
 	}
 }
@@ -214,7 +215,7 @@ func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []disable
 }
 
 func offlineDisabled(cfg *config.Config, do func(*disabled.Store) error) error {
-	unlock, err := takeState(cfg)
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func thisOne(node string) string {
 
 // logDisabled tells at the start what outlived the last one.
 func (a *Agent) logDisabled() {
-	for _, r := range a.disabled.Reasons("") {
+	for _, r := range a.state.Disabled.Reasons("") {
 		if _, ours := disabled.DriverOf(r.Source); ours {
 			continue // a condition of its driver says so, and it ends by itself
 		}

@@ -78,7 +78,7 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 	if len(a.cfg.EnabledDrivers()) == 0 {
 		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.cfg.File())
 	}
-	a.claims.expect(a.cfg.EnabledDrivers()...)
+	a.claims.Expect(a.cfg.EnabledDrivers()...)
 	for _, name := range a.cfg.EnabledDrivers() {
 		spec, err := a.specToRun(a.cfg, name)
 		if err != nil {
@@ -111,8 +111,8 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	ctx, d.stop = context.WithCancel(ctx)
 	d.done = make(chan struct{})
 	d.tracker = a.newTracker(d, startup)
-	if a.disabled.EnablingAny() {
-		d.tracker.Enable(a.disabled.Enabling)
+	if a.state.Disabled.EnablingAny() {
+		d.tracker.Enable(a.state.Disabled.Enabling)
 	}
 	tracker, done := d.tracker, d.done
 	group.Go(func() error {
@@ -141,10 +141,10 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	return resourcetracker.Config{
 		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
 		Claim: func(ctx context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
-			return a.claims.claim(ctx, d.name, nodes, err)
+			return a.claims.Claim(ctx, d.name, nodes, err)
 		},
-		Elsewhere: func(root string) bool { return a.claims.elsewhere(root, d.name) },
-		Journal:   a.journal, Records: a.records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+		Elsewhere: func(root string) bool { return a.claims.Elsewhere(root, d.name) },
+		Journal:   a.state.Journal, Records: a.state.Records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.state.Seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 

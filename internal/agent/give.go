@@ -11,8 +11,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
-	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // GiveNode implements [control.Agent]. The former driver's pass under way ends before; the new one's follows at once.
@@ -35,7 +35,7 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 		}
 	}
 	out := gift(node, r.To, names)
-	if named, found, known := a.claims.names(r.To, node.UUID, node.Name); known && len(out.Objections) == 0 {
+	if named, found, known := a.claims.Names(r.To, node.UUID, node.Name); known && len(out.Objections) == 0 {
 		switch {
 		case !found:
 			out.Objections = append(out.Objections, fmt.Sprintf("driver %s does not name this node", r.To))
@@ -73,10 +73,10 @@ func gift(node control.Node, to string, drivers []string) control.Gift {
 
 // give records the new owner, and has it count from now on.
 func (a *Agent) give(node control.Node, to string) error {
-	if err := a.self.Give(node.UUID, to); err != nil {
+	if err := a.state.Identity.Give(node.UUID, to); err != nil {
 		return err
 	}
-	a.claims.give(node.UUID, node.Name, to)
+	a.claims.Give(node.UUID, node.Name, to)
 	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
 		Msg("An operator gave the node to another driver. What only the former driver reported is removed when nothing is allocated of it.")
 	return nil
@@ -84,16 +84,16 @@ func (a *Agent) give(node control.Node, to string) error {
 
 // GiveNodeOffline gives a node to a driver where no agent runs. It has the state directory for itself meanwhile.
 func GiveNodeOffline(cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
-	unlock, err := takeState(cfg)
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Gift{}, err
 	}
 	defer unlock()
-	a := &Agent{log: log, records: ownership.Open(cfg.Agent.StateDir)}
-	if a.self, err = identity.Open(cfg.Agent.StateDir); err != nil {
+	a := &Agent{log: log, state: statedir.New(cfg.Agent.StateDir)}
+	if a.state.Identity, err = identity.Open(cfg.Agent.StateDir); err != nil {
 		return control.Gift{}, err
 	}
-	nodes, err := recordedNodes(a.self, a.records)
+	nodes, err := a.state.Nodes()
 	if err != nil {
 		return control.Gift{}, err
 	}

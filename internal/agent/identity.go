@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -40,7 +41,7 @@ func (a *Agent) identify() error {
 	case err != nil:
 		return refuse(err)
 	}
-	note, err := state.Settle(identity.Self{UUID: id, Host: a.cfg.Agent.Host, Machine: a.machine()})
+	note, err := state.Settle(identity.Self{UUID: id, Host: a.cfg.Agent.Host, Machine: statedir.Machine(a.log)})
 	if err != nil {
 		return refuse(err)
 	}
@@ -51,17 +52,8 @@ func (a *Agent) identify() error {
 		a.log.Info().Str("identity", id).Str("file", filepath.Join(dir, resourcetracker.IdentityFile)).
 			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
 	}
-	a.identity, a.self = id, state
+	a.identity, a.state.Identity = id, state
 	return nil
-}
-
-// machine is the hash of the machine's id, or "".
-func (a *Agent) machine() string {
-	id, err := identity.Machine(identity.MachineFile)
-	if err != nil {
-		a.log.Warn().Err(err).Msg("The machine cannot be told from others, so a copy of its state directory would not be noticed.")
-	}
-	return id
 }
 
 // admission is the Placement of one driver's tracker. At its first contact with a node it makes sure that the node may be
@@ -80,11 +72,11 @@ type admission struct {
 // admitting returns what a driver's tracker talks to. Without a state file (a dry run on a host that must not be written to) it
 // is just the client.
 func (a *Agent) admitting(d *driver) resourcetracker.Placement {
-	if a.self == nil {
+	if a.state.Identity == nil {
 		return a.placement
 	}
 	return &admission{
-		Client: a.placement, state: a.self, driver: d.name, guests: d.plugin, forget: a.forgetNode, admitted: map[string]plugins.Node{},
+		Client: a.placement, state: a.state.Identity, driver: d.name, guests: d.plugin, forget: a.forgetNode, admitted: map[string]plugins.Node{},
 	}
 }
 

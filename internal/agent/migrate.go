@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
@@ -123,12 +124,10 @@ func dsn(file string) string { return (&url.URL{Scheme: "sqlite", Path: file}).S
 
 // holdState takes the state directory. A dry run makes neither it nor its lock.
 func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
-	if dryRun {
-		if _, err := os.Stat(filepath.Join(cfg.Agent.StateDir, lockName)); errors.Is(err, fs.ErrNotExist) {
-			return func() {}, nil
-		}
+	if dryRun && !statedir.Locked(cfg.Agent.StateDir) {
+		return func() {}, nil
 	}
-	return takeState(cfg)
+	return statedir.Take(cfg.Agent.StateDir)
 }
 
 // migration is one run of Migrate.
@@ -283,7 +282,7 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 		return refuseDatabase(err, m.out.Database)
 	}
 	defer func() { err = errors.Join(err, direct.Close()) }()
-	client, err := reportclient.New(reportclient.Config{URL: "http://placement.in.this.process", Transport: direct, ReshapeLog: m.agent.journal, Logger: m.agent.log})
+	client, err := reportclient.New(reportclient.Config{URL: "http://placement.in.this.process", Transport: direct, ReshapeLog: m.agent.state.Journal, Logger: m.agent.log})
 	if err != nil {
 		return err
 	}

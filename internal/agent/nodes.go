@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
@@ -21,22 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// takeState takes the state directory for a command that does the work of an agent that does not run. While one runs, that
-// is refused.
-func takeState(cfg *config.Config) (unlock func(), err error) {
-	if err := makeStateDir(cfg); err != nil {
-		return nil, err
-	}
-	unlock, err = lockState(cfg.Agent.StateDir)
-	if errors.Is(err, ErrStateInUse) {
-		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)", control.ErrRefused, cfg.Agent.StateDir)
-	}
-	return unlock, err
-}
-
 // Nodes implements [control.Agent].
 func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
-	out, err := recordedNodes(a.self, a.records)
+	out, err := a.state.Nodes()
 	if err != nil {
 		return out, err
 	}
@@ -85,53 +73,18 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 			n.Error = c.Error
 		}
 	}
-	sortNodes(out.Nodes)
-	return out, nil
-}
-
-func sortNodes(nodes []control.Node) {
-	slices.SortFunc(nodes, func(a, b control.Node) int {
-		return strings.Compare(a.Name+"\x00"+a.UUID, b.Name+"\x00"+b.UUID)
-	})
-}
-
-// recordedNodes are the nodes that the state directory knows of.
-func recordedNodes(self *identity.State, records *ownership.Store) (control.Nodes, error) {
-	byUUID, given := map[string]control.Node{}, map[string]string{}
-	if self != nil {
-		r, _ := self.Record()
-		given = r.Given
-		for id, n := range r.Nodes {
-			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: r.Owner(id), Since: n.Since}
-		}
-	}
-	list, err := records.List()
-	if err != nil {
-		return control.Nodes{}, err
-	}
-	for _, r := range list {
-		n := byUUID[r.Root]
-		n.UUID, n.Created = r.Root, r.Created
-		if n.Name == "" {
-			n.Name, n.Driver = r.Node, r.Driver
-			if driver := given[r.Root]; driver != "" {
-				n.Driver = driver
-			}
-		}
-		byUUID[r.Root] = n
-	}
-	out := control.Nodes{Nodes: slices.AppendSeq([]control.Node{}, maps.Values(byUUID))}
-	sortNodes(out.Nodes)
+	statedir.SortNodes(out.Nodes)
 	return out, nil
 }
 
 // NodesOffline lists what the state directory knows of, where no agent runs that could say how it is.
 func NodesOffline(cfg *config.Config) (control.Nodes, error) {
-	self, err := identity.Open(cfg.Agent.StateDir)
-	if err != nil {
+	state := statedir.New(cfg.Agent.StateDir)
+	var err error
+	if state.Identity, err = identity.Open(state.Dir); err != nil {
 		return control.Nodes{}, err
 	}
-	return recordedNodes(self, ownership.Open(cfg.Agent.StateDir))
+	return state.Nodes()
 }
 
 // RemoveNode implements [control.Agent]. A node that a driver names is never removed.
@@ -194,7 +147,7 @@ func pick(nodes control.Nodes, which string) (control.Node, error) {
 // removal looks at a node, and removes it unless something stands against that.
 func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, objections []string) (control.Removal, error) {
 	out := control.Removal{Name: node.Name, UUID: node.UUID, Objections: objections, Providers: []control.RemovedProvider{}}
-	record, err := a.records.Load(node.UUID)
+	record, err := a.state.Records.Load(node.UUID)
 	if err != nil {
 		return out, err
 	}
@@ -214,7 +167,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	if dryRun || len(out.Objections) > 0 {
 		return out, nil
 	}
-	_, err = orphan.RemoveNode(ctx, a.placement, record, a.records)
+	_, err = orphan.RemoveNode(ctx, a.placement, record, a.state.Records)
 	var refused *orphan.RefusedError
 	switch {
 	case errors.As(err, &refused): // between the two looks
@@ -232,7 +185,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 
 // RemoveNodeOffline removes a node where no agent runs. It has the state directory for itself meanwhile.
 func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
-	unlock, err := takeState(cfg)
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Removal{}, err
 	}
@@ -242,10 +195,10 @@ func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logg
 		return control.Removal{}, err
 	}
 	defer a.placement.CloseIdle()
-	if a.self, err = identity.Open(cfg.Agent.StateDir); err != nil {
+	if a.state.Identity, err = identity.Open(cfg.Agent.StateDir); err != nil {
 		return control.Removal{}, err
 	}
-	nodes, err := recordedNodes(a.self, a.records)
+	nodes, err := a.state.Nodes()
 	if err != nil {
 		return control.Removal{}, err
 	}
@@ -254,4 +207,13 @@ func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logg
 		return control.Removal{}, err
 	}
 	return a.removal(ctx, node, r.DryRun, nil)
+}
+
+// forgetNode forgets a node that was removed from Placement.
+func (a *Agent) forgetNode(root string) error {
+	a.claims.Forget(root)
+	if a.state.Identity == nil {
+		return nil
+	}
+	return a.state.Identity.ForgetNode(root)
 }

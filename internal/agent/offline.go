@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -37,8 +38,8 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	if a.identity == "" {
 		a.identity = uuid.NewString() // a host that has none yet is new to Placement
 	}
-	a.claims.dry = true
-	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
+	a.claims.Dry = true
+	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
 		return plan, err
 	}
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
@@ -62,7 +63,7 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	}
 	for i := range plan.Nodes { // now that all drivers have named their nodes
 		n := &plan.Nodes[i]
-		if claimed := a.claims.check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" && claimed != nil {
+		if claimed := a.claims.Check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" && claimed != nil {
 			refuseClaim(n, claimed)
 		}
 	}
@@ -101,7 +102,7 @@ func UndoReshape(ctx context.Context, cfg *config.Config, log zerolog.Logger, id
 	if len(history) == 0 {
 		return fmt.Errorf("%w: %d", journal.ErrUnknownEntry, id)
 	}
-	unlock, err := lockState(cfg.Agent.StateDir)
+	unlock, err := statedir.Lock(cfg.Agent.StateDir)
 	if err != nil {
 		return err
 	}
@@ -112,5 +113,5 @@ func UndoReshape(ctx context.Context, cfg *config.Config, log zerolog.Logger, id
 	}
 	defer a.placement.CloseIdle()
 	a.loadJournal()
-	return resourcetracker.Undo(ctx, a.placement, a.journal, a.records, history, id)
+	return resourcetracker.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
 }

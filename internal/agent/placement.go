@@ -13,12 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// requestObserver is told of each request to Placement, see [reportclient.Config].Observe.
-type requestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
+// RequestObserver is told of each request to Placement, see [reportclient.Config].Observe.
+type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 
-// newPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
+// NewPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
 // request.
-func newPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe requestObserver, log zerolog.Logger) (*reportclient.Client, error) {
+func NewPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe RequestObserver, log zerolog.Logger) (*reportclient.Client, error) {
 	c := cfg.PlacementClient
 	a, err := access.New(c, nil, log)
 	if err != nil {

@@ -86,7 +86,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 	a.mu.Unlock()
 	for _, name := range next.EnabledDrivers() {
 		if known[name] == nil {
-			a.claims.expect(name)
+			a.claims.Expect(name)
 		}
 	}
 	var all []*settling
@@ -112,7 +112,7 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		}
 		a.troubles.configured(name, err)
 		if err != nil {
-			a.claims.release(name)
+			a.claims.Release(name)
 			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
 		}
 	}
@@ -161,7 +161,7 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 	a.mu.Lock()
 	d.tracker = nil
 	a.mu.Unlock()
-	a.claims.release(d.name)
+	a.claims.Release(d.name)
 	for _, other := range a.active() { // a node that both named is one driver's now
 		other.tracker.Refresh("another driver was disabled")
 	}

@@ -13,7 +13,7 @@ import (
 
 // loadJournal reads the journal of reshapes. What is wrong with finished entries keeps nobody from working.
 func (a *Agent) loadJournal() {
-	damaged, err := a.journal.Load()
+	damaged, err := a.state.Journal.Load()
 	a.troubles.set(func(p *health.Problems) {
 		p.Journal, p.DamagedEntries = words(err), nil
 		for _, e := range damaged {
@@ -44,7 +44,9 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 		return err
 	}
 	a.log.Info().Int64("reshape", id).Msg("Somebody asks to undo a reshape.")
-	undo := func() error { return resourcetracker.Undo(ctx, a.placement, a.journal, a.records, history, id) }
+	undo := func() error {
+		return resourcetracker.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
+	}
 	for _, e := range history {
 		if e.ID != id {
 			continue

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
@@ -31,7 +32,7 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 		return err
 	}
 	defer func() { a.placement.CloseIdle() }() // f may have changed it
-	a.claims.dry = true
+	a.claims.Dry = true
 	if len(cfg.EnabledDrivers()) == 0 {
 		return fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
 	}
@@ -45,7 +46,7 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 	if a.identity == "" {
 		a.identity, a.unknown = uuid.NewString(), true // a host that has none yet is new to Placement
 	}
-	if a.disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
+	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
@@ -82,7 +83,7 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 	starting.Wait()
 	for _, d := range a.active() { // all of them, before any is granted a node
 		nodes, err := d.tracker.Named(ctx)
-		a.claims.note(d.name, nodes, err)
+		a.claims.Note(d.name, nodes, err)
 	}
 	return f(ctx, a)
 }
@@ -95,7 +96,7 @@ func (a *Agent) checkIdentity() error {
 		err = state.CheckFirstStart(ownership.DirName)
 	}
 	if err == nil && a.identity != "" {
-		a.doubt, err = state.Check(identity.Self{UUID: a.identity, Host: a.cfg.Agent.Host, Machine: a.machine()})
+		a.doubt, err = state.Check(identity.Self{UUID: a.identity, Host: a.cfg.Agent.Host, Machine: statedir.Machine(a.log)})
 	}
 	if err != nil {
 		return &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 )
 
 // answer is how an agent behaved at its control socket.
@@ -86,14 +87,11 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 	return answers, said, nil
 }
 
-// lockName is the file in the state directory that a running agent keeps open.
-const lockName = "agent.lock"
-
 // checkOneAgent finds the processes that have the state directory's lock open.
 // It does not try the lock: for that moment it would keep an agent from starting.
 func checkOneAgent(ctx context.Context, e *Env) []Result {
 	dir := e.Config.Agent.StateDir
-	lock := filepath.Join(dir, lockName)
+	lock := filepath.Join(dir, statedir.LockFile)
 	if real, err := e.real(lock); err == nil {
 		lock = real
 	}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package adopt makes a host's identity and its resource providers in Placement agree where no agent runs, and gives adopted
+// providers back.
+package adopt
 
 import (
 	"context"
@@ -14,8 +16,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -23,8 +27,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// AdoptOptions say what a person says about this host's identity.
-type AdoptOptions struct {
+// Options say what a person says about this host's identity.
+type Options struct {
 	// Node is the name of the compute node; "": that of the host.
 	Node string
 	// UUID is that of the resource provider to take over; "": the host's own.
@@ -39,20 +43,21 @@ type AdoptOptions struct {
 	Confirm func(control.Adoption) (bool, error)
 }
 
-// Adopt makes this host's identity and what Placement has agree, where no agent runs. It looks first, and does nothing if
+// Run makes this host's identity and what Placement has agree, where no agent runs. It looks first, and does nothing if
 // there is doubt: an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be repeated, also after a crash.
-func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts AdoptOptions) (control.Adoption, error) {
-	unlock, err := takeState(cfg)
+func Run(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Options) (control.Adoption, error) {
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Adoption{}, err
 	}
 	defer unlock()
-	a, err := New(Options{Config: cfg, Logger: log})
+	state := statedir.New(cfg.Agent.StateDir)
+	client, err := agent.NewPlacementClient(cfg, state.Journal, nil, log)
 	if err != nil {
-		return control.Adoption{}, err
+		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	defer a.placement.CloseIdle()
-	ad := &adopter{agent: a, opts: opts, every: opts.Node == "", beside: filepath.Dir(cfg.File())}
+	defer client.CloseIdle()
+	ad := &adopter{cfg: cfg, placement: client, records: state.Records, machine: statedir.Machine(log), opts: opts, every: opts.Node == "", beside: filepath.Dir(cfg.File())}
 	if ad.every {
 		ad.opts.Node = cfg.Agent.Host
 	}
@@ -66,10 +71,13 @@ func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Ado
 
 // adopter is one adoption.
 type adopter struct {
-	agent  *Agent
-	opts   AdoptOptions
-	every  bool   // no node was named
-	beside string // the directory of the configuration
+	cfg       *config.Config
+	placement *reportclient.Client
+	records   *ownership.Store
+	machine   string // the hash of the machine's id, or ""
+	opts      Options
+	every     bool   // no node was named
+	beside    string // the directory of the configuration
 
 	state   *identity.State
 	own     string // the host's identity as it is, "" if it has none or it cannot be read
@@ -114,7 +122,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	if ad.opts.GiveBack {
 		return ad.lookGiveBack(ctx)
 	}
-	dir := ad.agent.cfg.Agent.StateDir
+	dir := ad.cfg.Agent.StateDir
 	ad.plan = control.Adoption{Node: ad.opts.Node, Providers: []control.AdoptedProvider{}, Steps: []string{}}
 	if ad.state, err = identity.Open(dir); err != nil {
 		return err
@@ -138,7 +146,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 		}
 	}
 	ad.plan.UUID = ad.root
-	ad.tree, err = ad.agent.placement.TreeOf(ctx, ad.root)
+	ad.tree, err = ad.placement.TreeOf(ctx, ad.root)
 	if errors.Is(err, reportclient.ErrNotFound) {
 		return ad.lookMissing(ctx)
 	}
@@ -161,7 +169,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 // lookMissing: Placement does not have the provider. That is as it should be if this host has never reported anything and
 // only gets its identity back; else a person is told what there is instead.
 func (ad *adopter) lookMissing(ctx context.Context) error {
-	other, found, err := ad.agent.placement.FindByName(ctx, ad.opts.Node)
+	other, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
 	if err != nil {
 		return err
 	}
@@ -198,7 +206,7 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 			Remedy:  another + "UUID; if it is right all the same, give it the trait COMPUTE_NODE first",
 		}
 	}
-	named, found, err := ad.agent.placement.FindByName(ctx, ad.opts.Node)
+	named, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
 	if err != nil {
 		return err
 	}
@@ -223,7 +231,7 @@ func (ad *adopter) checkFormer(ctx context.Context) error {
 	if ad.own == "" || ad.own == ad.root || ad.foreignNode() {
 		return nil
 	}
-	former, err := ad.agent.placement.TreeOf(ctx, ad.own)
+	former, err := ad.placement.TreeOf(ctx, ad.own)
 	if errors.Is(err, reportclient.ErrNotFound) {
 		return nil
 	}
@@ -297,7 +305,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Remedy: "give the host a shorter name"}
 		}
 		// Names are unique in all of Placement, not only in a tree.
-		other, taken, err := ad.agent.placement.FindByName(ctx, name)
+		other, taken, err := ad.placement.FindByName(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -316,7 +324,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 func (ad *adopter) show(ctx context.Context) error {
 	for _, uuid := range ad.tree.Subtree(ad.root) {
 		p, _ := ad.tree.Provider(uuid)
-		consumers, err := ad.agent.placement.ConsumersOf(ctx, uuid)
+		consumers, err := ad.placement.ConsumersOf(ctx, uuid)
 		if err != nil {
 			return err
 		}
@@ -348,7 +356,7 @@ func (ad *adopter) planSteps() {
 		step("rename resource provider %s (%s) to %s", r.provider.Name, r.provider.UUID, r.name)
 	}
 	if len(ad.plan.Steps) > 0 || ad.selfDiffers() {
-		step("note in %s that this host, %s, is the one that reports it", filepath.Join(ad.agent.cfg.Agent.StateDir, identity.FileName), ad.agent.cfg.Agent.Host)
+		step("note in %s that this host, %s, is the one that reports it", filepath.Join(ad.cfg.Agent.StateDir, identity.FileName), ad.cfg.Agent.Host)
 	}
 }
 
@@ -365,7 +373,7 @@ func (ad *adopter) self() identity.Self {
 	if ad.foreignNode() {
 		id = ad.own
 	}
-	return identity.Self{UUID: id, Host: ad.agent.cfg.Agent.Host, Machine: ad.agent.machine()}
+	return identity.Self{UUID: id, Host: ad.cfg.Agent.Host, Machine: ad.machine}
 }
 
 // do carries the plan out. Each step is whole or not done, and after a crash the same command goes on.
@@ -383,17 +391,17 @@ func (ad *adopter) do(ctx context.Context) error {
 		}
 	}
 	if !ad.foreignNode() {
-		if err := resourcetracker.ReplaceIdentity(ad.root, time.Now(), ad.agent.cfg.Agent.StateDir, ad.beside); err != nil {
+		if err := resourcetracker.ReplaceIdentity(ad.root, time.Now(), ad.cfg.Agent.StateDir, ad.beside); err != nil {
 			return err
 		}
 	}
 	for _, r := range ad.renames {
-		if err := ad.agent.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
+		if err := ad.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
 			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it goes on where it broke off", r.provider.Name, r.provider.UUID, r.name, err)
 		}
 	}
 	if ad.opts.Rename {
-		if err := renameRecord(ad.agent.records, ad.root, ad.from, ad.opts.Node); err != nil {
+		if err := renameRecord(ad.records, ad.root, ad.from, ad.opts.Node); err != nil {
 			return err
 		}
 		return ad.state.EndRename(self)
@@ -433,7 +441,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 	r, ok := ad.state.Record()
 	if !ok {
 		return &identity.Error{
-			Problem: "this agent has never been started on " + ad.agent.cfg.Agent.StateDir,
+			Problem: "this agent has never been started on " + ad.cfg.Agent.StateDir,
 			Remedy:  "start it: a first start reports its node as new, unless that would do harm, and then says so",
 		}
 	}
@@ -447,7 +455,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 		nodes[ad.opts.Node] = ad.own
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		id, found, err := ad.agent.placement.FindByName(ctx, name)
+		id, found, err := ad.placement.FindByName(ctx, name)
 		switch {
 		case err != nil:
 			return err
@@ -473,7 +481,7 @@ func (ad *adopter) allowAsNew() error {
 		if !slices.Contains(ad.names, n.Name) {
 			continue
 		}
-		if err := ad.agent.records.Remove(id); err != nil {
+		if err := ad.records.Remove(id); err != nil {
 			return err
 		}
 	}

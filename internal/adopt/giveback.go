@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package adopt
 
 import (
 	"context"
@@ -43,11 +43,11 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 			Remedy: "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
 		}
 	}
-	adopted, err := ad.agent.records.LoadAdopted(record.Root)
+	adopted, err := ad.records.LoadAdopted(record.Root)
 	if err != nil {
 		return err
 	}
-	if ad.tree, err = ad.agent.placement.Tree(ctx, record.Root, record.Node); err != nil {
+	if ad.tree, err = ad.placement.Tree(ctx, record.Root, record.Node); err != nil {
 		return err
 	}
 	if root, _ := ad.tree.Provider(record.Root); root.Generation == providertree.NoGeneration {
@@ -69,18 +69,18 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 	if err := ad.show(ctx); err != nil {
 		return err
 	}
-	ad.giving = &giveBack{record: record, plan: ad.agent.placement.Plan(ad.tree, desired)}
+	ad.giving = &giveBack{record: record, plan: ad.placement.Plan(ad.tree, desired)}
 	for _, op := range ad.giving.plan.Operations {
 		ad.plan.Steps = append(ad.plan.Steps, op.String())
 	}
-	ad.plan.Steps = append(ad.plan.Steps, "forget what this agent owned of the node ("+ad.agent.records.Path(record.Root)+")")
+	ad.plan.Steps = append(ad.plan.Steps, "forget what this agent owned of the node ("+ad.records.Path(record.Root)+")")
 	ad.plan.Unknown = unknown
 	return nil
 }
 
 // recordOfNode is the record of the node that is meant; nil if there is none.
 func (ad *adopter) recordOfNode() (*ownership.Record, error) {
-	records, err := ad.agent.records.List()
+	records, err := ad.records.List()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (ad *adopter) recordOfNode() (*ownership.Record, error) {
 
 // checkUnused refuses to remove what is allocated: a reshape has moved it there.
 func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) error {
-	history, err := journal.Read(ad.agent.cfg.Agent.StateDir)
+	history, err := journal.Read(ad.cfg.Agent.StateDir)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 		if len(goes) == 0 {
 			continue
 		}
-		consumers, err := ad.agent.placement.ConsumersOf(ctx, p.UUID)
+		consumers, err := ad.placement.ConsumersOf(ctx, p.UUID)
 		if err != nil {
 			return err
 		}
@@ -161,8 +161,8 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 
 // doGiveBack writes. After a failure the same command goes on.
 func (ad *adopter) doGiveBack(ctx context.Context) error {
-	if err := ad.agent.placement.Apply(ctx, ad.root, ad.giving.plan); err != nil {
+	if err := ad.placement.Apply(ctx, ad.root, ad.giving.plan); err != nil {
 		return fmt.Errorf("giving node %s back: %w; run the same command again", ad.opts.Node, err)
 	}
-	return ad.agent.records.Remove(ad.root)
+	return ad.records.Remove(ad.root)
 }
