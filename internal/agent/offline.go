@@ -6,19 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/disabled"
 	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
@@ -26,33 +21,11 @@ import (
 // DryRun is what the next start would write, without an agent that runs: the drivers are started, asked, and ended again.
 // It writes nothing to Placement or to the state directory.
 func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts resourcetracker.PlanOptions) (plan control.Plan, err error) {
-	a, err := New(Options{Config: cfg, Logger: log})
+	a, closeAll, err := offline(cfg, log, false) //nolint:contextcheck // what is closed has no time limit
 	if err != nil {
 		return plan, err
 	}
-	defer a.placement.CloseIdle()
-	a.identity, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
-	if err != nil {
-		return plan, err
-	}
-	if a.identity == "" {
-		a.identity = uuid.NewString() // a host that has none yet is new to Placement
-	}
-	a.claims.Dry = true
-	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
-		return plan, err
-	}
-	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
-		return plan, fmt.Errorf("agent.runtime_dir: %w", err)
-	}
-	a.host, err = host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
-	if err != nil {
-		return plan, err
-	}
-	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
-	if len(cfg.EnabledDrivers()) == 0 {
-		return plan, fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
-	}
+	defer func() { err = errors.Join(err, closeAll()) }()
 	plan.Nodes = []control.NodePlan{}
 	for _, name := range cfg.EnabledDrivers() {
 		nodes, err := a.dryDriver(ctx, name, opts)

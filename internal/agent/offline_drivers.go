@@ -23,40 +23,59 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// withDrivers starts the drivers of a configuration where no agent runs, and ends them after f. The agent that f gets has no
-// loop and no socket: its trackers do only what f asks of them. A driver that does not start is there all the same, and says
-// why when it is asked. Nothing is written to the state directory.
-func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error) (err error) {
+// offline makes an agent that does not run: it has no loop and no socket, and does only what is asked of it. Nothing is
+// written to the state directory. check refuses a host whose identity the start of the agent would refuse.
+func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, closeAll func() error, err error) {
 	a, err := New(Options{Config: cfg, Logger: log})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() { a.placement.CloseIdle() }() // f may have changed it
+	defer func() {
+		if err != nil {
+			a.placement.CloseIdle()
+		}
+	}()
 	a.claims.Dry = true
 	if len(cfg.EnabledDrivers()) == 0 {
-		return fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
+		return nil, nil, fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
 	}
 	a.identity, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := a.checkIdentity(); err != nil {
-		return err
+	if check {
+		if err := a.checkIdentity(); err != nil {
+			return nil, nil, err
+		}
 	}
 	if a.identity == "" {
 		a.identity, a.unknown = uuid.NewString(), true // a host that has none yet is new to Placement
 	}
 	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
-		return fmt.Errorf("agent.runtime_dir: %w", err)
+		return nil, nil, fmt.Errorf("agent.runtime_dir: %w", err)
 	}
 	a.host, err = host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
 	if err != nil {
+		return nil, nil, err
+	}
+	return a, func() error {
+		a.placement.CloseIdle()
+		return a.host.Close()
+	}, nil
+}
+
+// withDrivers starts the drivers of a configuration where no agent runs, and ends them after f. The trackers of the agent
+// that f gets do only what f asks of them. A driver that does not start is there all the same, and says why when it is
+// asked.
+func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error) (err error) {
+	a, closeAll, err := offline(cfg, log, true) //nolint:contextcheck // what is closed has no time limit
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
+	defer func() { err = errors.Join(err, closeAll()) }()
 	defer a.endDrivers(ctx)
 	var starting sync.WaitGroup
 	defer starting.Wait()
