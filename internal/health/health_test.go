@@ -216,7 +216,7 @@ func TestDocumentation(t *testing.T) {
 		t.Fatalf("docs/operators.md has no table between %q and %q", begin, end)
 	}
 	var want strings.Builder
-	want.WriteString("| code | severity | what is so | what it means | what to do |\n|---|---|---|---|---|\n")
+	want.WriteString("| code | severity | condition | effect | what to do |\n|---|---|---|---|---|\n")
 	for _, d := range health.Definitions() {
 		severity := string(d.Severity)
 		if d.TimeToVisible > 0 {
