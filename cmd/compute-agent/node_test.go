@@ -246,7 +246,7 @@ func TestLostPlacement(t *testing.T) {
 	s.refusesToStart("does not know node cn1", "lost its database", "adopt --as-new --node cn1")
 	s.hasNames()
 	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "stands alone")
-	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be made anew")
+	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing is left to do")

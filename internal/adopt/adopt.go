@@ -185,7 +185,7 @@ func (ad *adopter) lookMissing(ctx context.Context) error {
 	}
 	return &identity.Error{
 		Problem: fmt.Sprintf("Placement has neither a resource provider %s nor one named %q", ad.root, ad.opts.Node),
-		Remedy: "check [placement_client] url and region; if this host is to be made anew there, `compute-agent adopt --as-new`; if its resource provider has " +
+		Remedy: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
 			"another name, say --uuid UUID --rename",
 	}
 }
@@ -397,7 +397,7 @@ func (ad *adopter) do(ctx context.Context) error {
 	}
 	for _, r := range ad.renames {
 		if err := ad.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
-			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it goes on where it broke off", r.provider.Name, r.provider.UUID, r.name, err)
+			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped", r.provider.Name, r.provider.UUID, r.name, err)
 		}
 	}
 	if ad.opts.Rename {
@@ -468,7 +468,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 			continue
 		}
 		ad.names = append(ad.names, name)
-		ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf("let node %s be made anew at the next start: Placement does not know it. Allocations of guests that run on it are not made; "+
+		ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf("let node %s be created again at the next start: it does not exist in Placement. Allocations of guests that run on it are not created; "+
 			"`compute-agent allocations heal` does that", name))
 	}
 	return nil

@@ -151,12 +151,12 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 	if text := words(failed); text != a.absence.problem {
 		a.absence.problem = text
 		if failed != nil {
-			a.log.Error().Err(failed).Msg("The state directory cannot be written, so nodes are not disabled whose driver is gone, nor enabled whose driver is back. It is tried again.")
+			a.log.Error().Err(failed).Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver goes away or comes back. The agent retries.")
 		}
 	}
 	for _, d := range drivers {
 		if changed[d.name] {
-			d.tracker.Refresh("a driver is gone, or back")
+			d.tracker.Refresh("a driver went away or came back")
 		}
 	}
 	if len(changed) > 0 {
@@ -217,7 +217,7 @@ func (a *Agent) dropStrayReasons(drivers []active) error {
 			return err
 		}
 		a.log.Info().Str("driver", name).Str("node", r.Node).
-			Msg("That the node is disabled since its driver is gone is forgotten: the driver is not configured any more, or does not name the node.")
+			Msg("Removed the reason that disabled the node because its driver was unavailable: the driver is no longer configured, or does not report the node.")
 	}
 	return nil
 }

@@ -253,6 +253,6 @@ func (a *Agent) summary() string {
 // tell logs what systemd could not be told; the agent goes on.
 func (a *Agent) tell(err error) {
 	if err != nil {
-		a.log.Warn().Err(err).Msg("systemd could not be told how the agent is.")
+		a.log.Warn().Err(err).Msg("Failed to report the agent's state to systemd.")
 	}
 }

@@ -57,7 +57,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 func (a *Agent) serveCell(ctx context.Context) {
 	if a.cell == nil {
 		if err := a.cellDisables(false, ""); err != nil {
-			a.log.Warn().Err(err).Msg("That a former cell had disabled this host could not be forgotten. It is tried again at the next start.")
+			a.log.Warn().Err(err).Msg("Failed to remove the reason with which a previous cell disabled this host. The agent retries at its next start.")
 		}
 		return
 	}

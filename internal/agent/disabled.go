@@ -186,7 +186,7 @@ func (a *Agent) settleEnabling() {
 		return
 	}
 	if err := a.state.Disabled.Enabled(); err != nil {
-		a.log.Warn().Err(err).Msg("The state directory cannot be written. The trait COMPUTE_STATUS_DISABLED is taken away once more at the next start.")
+		a.log.Warn().Err(err).Msg("The state directory is not writable. The agent removes the trait COMPUTE_STATUS_DISABLED again at its next start.")
 	}
 }
 

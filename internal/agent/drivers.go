@@ -211,7 +211,7 @@ func (a *Agent) waitReady(ctx context.Context) {
 		case <-deadline.C:
 			late = true
 			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", limit).
-				Msg("The first pass is not done at the start-up deadline. The agent counts as started, is degraded, and goes on trying.")
+				Msg("The first pass was not finished at the start-up deadline. The agent counts as started and is degraded. It retries.")
 		}
 	}
 	if ctx.Err() != nil { // a driver that ended the agent has ended, too

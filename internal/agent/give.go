@@ -78,7 +78,7 @@ func (a *Agent) give(node control.Node, to string) error {
 	}
 	a.claims.Give(node.UUID, node.Name, to)
 	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
-		Msg("An operator gave the node to another driver. What only the former driver reported is removed when nothing is allocated of it.")
+		Msg("An operator gave the node to another driver. What only the previous driver reported is removed when it is no longer allocated.")
 	return nil
 }
 

@@ -44,5 +44,5 @@ func (g grants) Remove(ctx context.Context, uuid string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("somebody else writes what consumer %s holds again and again: %w", uuid, err)
+	return fmt.Errorf("another client keeps changing the allocations of consumer %s: %w", uuid, err)
 }

@@ -28,7 +28,7 @@ func (a *Agent) now() health.Status {
 	s, report := a.watch.tracker.Judge(facts)
 	for _, c := range report.Appeared {
 		if loggedByTracker(c) {
-			c.Remedy = "the node's own line of this log, and `compute-agent plan --reshape`, have all that stands against it and what can be done"
+			c.Remedy = "the log line of the node, and `compute-agent plan --reshape`, list the violations and what to do"
 		}
 		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("Health: " + c.String() + ". " + c.Meaning)
 	}

@@ -50,7 +50,7 @@ func (a *Agent) identify() error {
 	}
 	if created {
 		a.log.Info().Str("identity", id).Str("file", filepath.Join(dir, resourcetracker.IdentityFile)).
-			Msg("This host had no identity yet: a new one was made. Keep the file over reinstallations.")
+			Msg("This host had no identity: created a new one. Keep the file when the host is reinstalled.")
 	}
 	a.identity, a.state.Identity = id, state
 	return nil

@@ -184,7 +184,7 @@ func (m *migration) checkNames(ctx context.Context) error {
 		for _, d := range m.agent.active() {
 			nodes, err := d.plugin.AvailableNodes(ctx)
 			if err != nil {
-				silent = append(silent, fmt.Sprintf("driver %s cannot tell: %v", d.name, err))
+				silent = append(silent, fmt.Sprintf("driver %s failed to list its nodes: %v", d.name, err))
 			}
 			for _, n := range nodes {
 				names = append(names, n.Name)

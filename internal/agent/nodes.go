@@ -108,7 +108,7 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 		objections = append(objections, fmt.Sprintf("driver %s names this node, so it is there: it would be reported again at once", node.Driver))
 	}
 	if !r.DryRun && len(objections) == 0 {
-		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("Somebody says that this node is gone for good, and asks to delete it from Placement.")
+		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("An operator asked to delete this node from Placement, because it was removed permanently.")
 	}
 	out, err := a.removal(ctx, node, r.DryRun, objections)
 	if out.Removed {

@@ -28,7 +28,7 @@ func (a *Agent) providerConfig() *providerconfig.Config {
 	switch {
 	case err != nil:
 		a.log.Error().Str("directory", a.providers.Dir()).Err(err).
-			Msg("The provider.yaml files changed and are invalid. The former ones stay in force; `compute-agent config check` shows what is wrong.")
+			Msg("The provider.yaml files changed and are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
 	case reloaded:
 		a.logProviders("The provider.yaml files changed and were read again.")
 	}
@@ -40,7 +40,7 @@ func (a *Agent) reloadProviders(dir string) {
 	former := a.providers.Config()
 	if err := a.providers.Use(dir); err != nil {
 		a.log.Error().Str("directory", dir).Str("in_force", a.providers.Dir()).Err(err).
-			Msg("Reload: the provider.yaml files are invalid. The former ones stay in force; `compute-agent config check` shows what is wrong.")
+			Msg("Reload: the provider.yaml files are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
 		return
 	}
 	if !a.providers.Config().Same(former) {

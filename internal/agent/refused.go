@@ -27,7 +27,7 @@ func refusal(driver string, err error) health.Finding {
 		return found
 	case !errors.As(err, &takeover):
 		if errors.Is(err, host.ErrNoAnswer) {
-			found.Remedy = "the log of the agent has what the driver said; mend what keeps it from answering" + reload
+			found.Remedy = "the agent's log has the driver's output; fix what keeps the driver from answering" + reload
 		}
 		return found
 	}
@@ -38,9 +38,9 @@ func refusal(driver string, err error) health.Finding {
 	case errors.Is(err, host.ErrNotInstalled):
 		found.Remedy = "install the executable as the text says" + reload
 	case errors.Is(err, host.ErrIncompatible):
-		found.Remedy = fmt.Sprintf("put a driver at %s that is made for this agent", takeover.Path) + reload
+		found.Remedy = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload
 	default:
-		found.Remedy = fmt.Sprintf("the text and the log say how the new process failed, and `compute-agent plugin info %s` starts one alone; mend that, or put the former executable back", takeover.Path) + reload
+		found.Remedy = fmt.Sprintf("the text and the log say how the new process failed, and `compute-agent plugin info %s` starts one by itself; fix that, or restore the previous executable", takeover.Path) + reload
 	}
 	return found
 }

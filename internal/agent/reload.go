@@ -31,7 +31,7 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	next, err := a.opts.Load()
 	if err != nil {
 		a.troubles.reloaded(nil, err)
-		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The former one stays in force; `compute-agent config check` shows what is wrong.")
+		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The previous one stays in effect; `compute-agent config check` shows what is wrong.")
 		return
 	}
 	a.mu.Lock()
@@ -41,12 +41,12 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	for _, c := range changes {
 		level, msg := zerolog.InfoLevel, "Reload: a setting changed."
 		if c.Restart {
-			level, msg = zerolog.WarnLevel, "Reload: a setting changed that needs a restart. It is left as it was until then."
+			level, msg = zerolog.WarnLevel, "Reload: a changed setting takes effect at the next restart."
 		}
 		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
 	}
 	if len(changes) == 0 {
-		a.log.Info().Msg("Reload: no setting changed. The drivers are configured anew all the same, and replaced where the executable changed.")
+		a.log.Info().Msg("Reload: no setting changed. The drivers are configured again, and restarted where the executable changed.")
 	}
 	a.adopt(next)
 	a.reloadProviders(next.ProviderConfigDir())
@@ -169,5 +169,5 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: the driver could not be ended.")
 		return
 	}
-	a.log.Warn().Str("driver", d.name).Msg("Reload: the driver is disabled. What it last reported stays in Placement until somebody removes it.")
+	a.log.Warn().Str("driver", d.name).Msg("Reload: the driver is disabled. What it last reported stays in Placement until it is removed (compute-agent node remove).")
 }

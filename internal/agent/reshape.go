@@ -21,7 +21,7 @@ func (a *Agent) loadJournal() {
 		}
 	})
 	if err != nil {
-		a.log.Warn().Err(err).Msg("The journal of reshapes cannot be read. No pass is made before it can; `compute-agent doctor` looks at the state directory.")
+		a.log.Warn().Err(err).Msg("The journal of reshapes cannot be read. No pass is made until it can; `compute-agent doctor` checks the state directory.")
 	}
 	for _, e := range damaged {
 		a.log.Warn().Int64("reshape", e.ID).Str("file", e.File).Err(e.Err).
@@ -33,7 +33,7 @@ func (a *Agent) loadJournal() {
 func (a *Agent) Refresh(context.Context) {
 	a.placement.Recheck()
 	for _, d := range a.active() {
-		d.tracker.Refresh("somebody asked for it")
+		d.tracker.Refresh("an operator asked for it")
 	}
 }
 
@@ -63,6 +63,6 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	if err := undo(); err != nil {
 		return err
 	}
-	a.log.Warn().Int64("reshape", id).Msg("A reshape was undone. A driver that still wants it says so at the next pass, and has its way at the next start: go back to its former version.")
+	a.log.Warn().Int64("reshape", id).Msg("A reshape was undone. A driver that still requires it makes it again at the next start of the agent: go back to the driver's previous version.")
 	return nil
 }

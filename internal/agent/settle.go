@@ -56,7 +56,7 @@ func (a *Agent) awaitSettled(ctx context.Context, all []*settling, limit time.Du
 	}
 	if len(late) > 0 && ctx.Err() == nil {
 		a.log.Warn().Strs("drivers", late).Stringer("startup_deadline", limit).
-			Msg("Reload: these drivers have not taken their new configuration yet. The reload counts as done, so that systemd does not wait; it goes on with them, for as long as their timeouts allow, and `compute-agent status` shows how it ends.")
+			Msg("Reload: these drivers have not applied their new configuration yet. The reload is reported as complete, so that systemd does not wait; it continues in the background until the drivers' timeouts, and `compute-agent status` shows the result.")
 	}
 }
 

@@ -81,7 +81,7 @@ func TestHangingReloadIsAlive(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	systemd.hears("RELOADING=1", 1)
 	systemd.hears("READY=1", 1)
-	h.await(mark, "Reload: these drivers have not taken their new configuration yet", `"drivers":["chaos"]`)
+	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"]`)
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	systemd.hears(life, 3*perInterval) // a heart that had stopped would be heard for one interval
 	if h.has(mark, "The plugin is configured anew", `"driver":"chaos"`) {
@@ -113,7 +113,7 @@ func TestStopDuringAHangingReload(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.chaos(keys, `configure = "hang"`))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Reload: these drivers have not taken their new configuration yet")
+	h.await(mark, "Reload: these drivers have not applied their new configuration yet")
 	h.stop()
 	if !h.has(mark, "The agent has stopped") {
 		t.Error("it did not stop in order")

@@ -40,7 +40,7 @@ func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
 	server := &serve.Server{Handler: a.web(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, Grace: 2 * time.Second, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
-		a.log.Error().Err(err).Msg("Metrics are served no more. The agent goes on; restart it to get them back.")
+		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
 	}
 }
 

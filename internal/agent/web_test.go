@@ -98,7 +98,7 @@ func TestMetricsAndProbes(t *testing.T) {
 	}
 	s, err := control.NewClient(socket).Status(t.Context())
 	check(t, err)
-	if len(s.Conditions) == 0 || s.Conditions[0].Code != health.IdentityRefused || s.State != "degraded" || !strings.Contains(s.Summary, "node cn1: what Placement has does not fit") {
+	if len(s.Conditions) == 0 || s.Conditions[0].Code != health.IdentityRefused || s.State != "degraded" || !strings.Contains(s.Summary, "node cn1: the resource provider in Placement does not match") {
 		t.Errorf("%s: %s: %+v", s.State, s.Summary, s.Conditions)
 	}
 	h.mu.Lock()

@@ -129,7 +129,7 @@ func get[T any](ctx context.Context, c *Client, what string) (T, error) {
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody answers at %s; start it (systemctl start compute-agent), or say where it is with --runtime-dir", ErrNotRunning, c.path)
+		return fmt.Errorf("%w: no process answers at %s; start it (systemctl start compute-agent), or name its directory with --runtime-dir", ErrNotRunning, c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("not allowed to talk to the agent at %s: run this as the agent's user or as root (sudo)", c.path)
 	}

@@ -70,7 +70,7 @@ func Open(dir string) (*Store, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s says whether this host is disabled, and cannot be read: %w; move it away, and say it again with `compute-agent disable` "+
-			"if the host shall get nothing new", s.path, err)
+			"if no new guest may be scheduled to the host", s.path, err)
 	}
 	return s, nil
 }

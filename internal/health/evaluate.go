@@ -127,7 +127,7 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	var stuck, unknown []string
 	for _, s := range c.Stuck {
 		if now.Sub(s.Since) >= stuckAfter {
-			stuck = append(stuck, fmt.Sprintf("%s shall be %s: %s", s.UUID, s.Want, s.Problem))
+			stuck = append(stuck, fmt.Sprintf("%s must be %s: %s", s.UUID, s.Want, s.Problem))
 		}
 	}
 	for _, g := range c.Unknown {

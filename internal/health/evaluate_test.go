@@ -70,7 +70,7 @@ func TestFindings(t *testing.T) {
 				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []UnknownGuest{{UUID: "u2", Name: "web", Node: "cn1"}},
 				Stuck: []StuckServer{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}
-		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 shall be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Since: noon, Error: "403", Denied: true}
 		}, []string{"agent cell-refuses-agent: 403"}},

@@ -117,7 +117,7 @@ func SortNodes(nodes []control.Node) {
 func Machine(log zerolog.Logger) string {
 	id, err := identity.Machine(identity.MachineFile)
 	if err != nil {
-		log.Warn().Err(err).Msg("The machine cannot be told from others, so a copy of its state directory would not be noticed.")
+		log.Warn().Err(err).Msg("The machine has no readable machine-id, so a copy of its state directory would not be detected.")
 	}
 	return id
 }

@@ -130,7 +130,7 @@ func (s survey) check(name string) error {
 		return nil
 	}
 	if len(s.silent) > 0 {
-		return fmt.Errorf("no node %q is known; those that are: %q; not all drivers could tell: %s", name, names, strings.Join(s.silent, "; "))
+		return fmt.Errorf("no node %q is known; the nodes are %q; some drivers failed to list theirs: %s", name, names, strings.Join(s.silent, "; "))
 	}
 	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
 }

@@ -127,11 +127,11 @@ func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) stri
 	case held.Age < proof.MinAge:
 		return fmt.Sprintf("the allocation was written less than %v ago: the guest may be about to come", proof.MinAge)
 	case rewritten && !named:
-		return "the allocation was written after the guest had gone: it may be on its way back (a migration that waits, say)"
+		return "the allocation was written after the guest left: it may come back (for example a queued migration)"
 	case len(c.in.Guests) == 0 && !named:
 		return "the driver lists no guest at all on this node: it may look at the wrong hypervisor, or at one that lost its guests' definitions"
 	case held.Generation == nil:
-		return "Placement gives it no generation, so it cannot be told whether somebody writes to it meanwhile"
+		return "Placement gives it no generation, so a concurrent write would not be detected"
 	}
 	return ""
 }

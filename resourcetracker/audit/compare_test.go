@@ -79,7 +79,7 @@ func TestOrphans(t *testing.T) {
 		}, "may be back soon"},
 		"written after it had gone": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
-		}, "written after the guest had gone"},
+		}, "written after the guest left"},
 		"written after it had gone, and named": {func(in *audit.Input, p *audit.Proof) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
 			p.Named = map[string]bool{"o": true}

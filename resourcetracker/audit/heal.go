@@ -34,7 +34,7 @@ type finding struct {
 // If it is in doubt whether this is still the machine that saw these guests, or if anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 	if a.Doubt != "" {
-		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it goes on with a warning."
+		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it continues with a warning."
 		return
 	}
 	if len(s.silent) == 0 {
@@ -45,7 +45,7 @@ func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 		}
 	}
 	if len(s.silent) > 0 {
-		report.Refused = "nothing is written, since not everybody who must be asked could tell: " + strings.Join(s.silent, "; ")
+		report.Refused = "nothing is written, because not every driver answered: " + strings.Join(s.silent, "; ")
 		return
 	}
 	for i := range report.Nodes {
@@ -57,7 +57,7 @@ func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 			}
 			now := a.survey(ctx)
 			if len(now.silent) > 0 {
-				report.Refused = "nothing more is written, since not everybody who must be asked could tell: " + strings.Join(now.silent, "; ")
+				report.Refused = "nothing more is written, because not every driver answered: " + strings.Join(now.silent, "; ")
 				return
 			}
 			err := f.still(now)
@@ -66,11 +66,11 @@ func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 			}
 			if err != nil {
 				*f.outcome, *f.problem = Failed, err.Error()
-				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Its allocations were not healed, or it is not known whether they were: an audit tells.")
+				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Failed to heal the allocations, or the outcome is not known; run an audit.")
 				continue
 			}
 			*f.outcome = h.done
-			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Somebody had allocations healed.")
+			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Healed allocations for an operator.")
 		}
 	}
 }
