@@ -49,16 +49,6 @@ func (i Inventory) Normalize() Inventory {
 	return i
 }
 
-// Capacity is the amount that can be allocated, computed as Placement does: the product of (Total-Reserved) and the
-// ratio, cut to an integer.
-func (i Inventory) Capacity() int64 {
-	n := i.Normalize()
-	if c := float64(n.Total-n.Reserved) * n.AllocationRatio; c < math.MaxInt64 {
-		return int64(c)
-	}
-	return math.MaxInt64
-}
-
 // Validate reports every bound of Placement's that the inventory breaks, joined into one error, or nil. That more is reserved
 // than there is, is none of them: Placement refuses to be told so, but there are ways by which it comes to say it (a reshape), and
 // what it says must be readable.

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree
+
+import (
+	"fmt"
+	"math"
+)
+
+// Limits is what an inventory allows, in the numbers that decide it. Every field stands for itself:
+// zero is zero here, not a default, as in a row of Placement's database. Rows that another program
+// wrote can hold what no API accepts; the answers are those of OpenStack's Placement:
+//
+//   - step_size 0 and max_unit below 1 allow no amount, a negative step_size is as its absolute value,
+//     min_unit below 1 is as 1;
+//   - allocation_ratio 0 is a capacity of 0, a negative one a negative capacity, NaN a capacity of 0.
+//
+// [Inventory.Limits] fills in Placement's defaults first, the ledger does not.
+type Limits struct {
+	// Capacity is the amount that can be allocated in all, see [Capacity].
+	Capacity int64
+	// MinUnit and MaxUnit bound one allocation, StepSize divides it.
+	MinUnit, MaxUnit, StepSize int64
+}
+
+// Rule is a rule of an inventory that an amount can break.
+type Rule uint8
+
+// The rules of an inventory, in the order in which they are looked at.
+const (
+	// RuleNone is broken by no amount: the amount fits.
+	RuleNone Rule = iota
+	// RuleMinUnit is that one allocation has at least min_unit, and at least 1.
+	RuleMinUnit
+	// RuleMaxUnit is that one allocation has at most max_unit.
+	RuleMaxUnit
+	// RuleStepSize is that one allocation is a multiple of step_size.
+	RuleStepSize
+	// RuleCapacity is that all allocations together have at most the capacity.
+	RuleCapacity
+)
+
+// String is the name of the field that the rule is about: min_unit, max_unit, step_size, capacity.
+func (r Rule) String() string {
+	return [...]string{"none", "min_unit", "max_unit", "step_size", "capacity"}[r]
+}
+
+// Units returns the rule for a single allocation that the amount breaks, whatever is used.
+//
+// Cost: no allocation; for the paths that ask often.
+func (l Limits) Units(amount int64) Rule {
+	switch {
+	case amount < l.MinUnit || amount < 1:
+		return RuleMinUnit
+	case amount > l.MaxUnit:
+		return RuleMaxUnit
+	case l.StepSize == 0 || amount%l.StepSize != 0:
+		return RuleStepSize
+	}
+	return RuleNone
+}
+
+// Broken returns the first rule that the amount breaks where so much is used already, RuleNone when
+// it fits. It is [Limits.Fits] without words.
+func (l Limits) Broken(used, amount int64) Rule {
+	if r := l.Units(amount); r != RuleNone {
+		return r
+	}
+	if amount > l.Free(used) {
+		return RuleCapacity
+	}
+	return RuleNone
+}
+
+// Free is how much of the capacity is not used. It is negative where more is used than there is.
+func (l Limits) Free(used int64) int64 {
+	free := l.Capacity - used
+	switch { // without wrapping
+	case used > 0 && free > l.Capacity:
+		return math.MinInt64
+	case used < 0 && free < l.Capacity:
+		return math.MaxInt64
+	}
+	return free
+}
+
+// Fits reports whether an amount can be allocated in one piece where so much is used already. The
+// error is a [*FitError].
+func (l Limits) Fits(used, amount int64) error {
+	if r := l.Broken(used, amount); r != RuleNone {
+		return &FitError{Rule: r, Limits: l, Used: used, Amount: amount}
+	}
+	return nil
+}
+
+// FitError says why an amount does not fit an inventory.
+type FitError struct {
+	// Rule is the first rule that is broken.
+	Rule Rule
+	// Limits are those of the inventory.
+	Limits Limits
+	// Used is what was allocated already, Amount what did not fit.
+	Used, Amount int64
+}
+
+// Error implements error.
+func (e *FitError) Error() string {
+	switch e.Rule {
+	case RuleMinUnit:
+		return fmt.Sprintf("%d is less than min_unit %d", e.Amount, max(e.Limits.MinUnit, 1))
+	case RuleMaxUnit:
+		return fmt.Sprintf("%d is more than max_unit %d", e.Amount, e.Limits.MaxUnit)
+	case RuleStepSize:
+		return fmt.Sprintf("%d is not a multiple of step_size %d", e.Amount, e.Limits.StepSize)
+	default:
+		return fmt.Sprintf("%d is more than is free: capacity %d, used %d", e.Amount, e.Limits.Capacity, e.Used)
+	}
+}
+
+// Limits returns what the inventory allows, with Placement's defaults in the fields that are zero.
+func (i Inventory) Limits() Limits {
+	n := i.Normalize()
+	return Limits{Capacity: Capacity(n.Total, n.Reserved, n.AllocationRatio), MinUnit: n.MinUnit, MaxUnit: n.MaxUnit, StepSize: n.StepSize}
+}
+
+// Fits reports whether an amount can be allocated in one piece where so much is used already. The
+// error is a [*FitError]. For many amounts take [Inventory.Limits] once.
+func (i Inventory) Fits(used, amount int64) error { return i.Limits().Fits(used, amount) }
+
+// Capacity is the amount that can be allocated in all, with Placement's defaults in the fields that
+// are zero.
+func (i Inventory) Capacity() int64 { return i.Limits().Capacity }
+
+// Capacity is (total-reserved)*ratio, cut to a whole number towards zero as Placement's int() does,
+// and to what an int64 holds. It is 0 where the product is not a number.
+func Capacity(total, reserved int64, ratio float64) int64 {
+	c := (float64(total) - float64(reserved)) * ratio
+	switch {
+	case math.IsNaN(c):
+		return 0
+	case c >= math.MaxInt64:
+		return math.MaxInt64
+	case c <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(c)
+}
