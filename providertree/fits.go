@@ -84,6 +84,9 @@ func (l Limits) Free(used int64) int64 {
 	return free
 }
 
+// Most is the largest amount that min_unit and step_size aside could be allocated in one piece.
+func (l Limits) Most(used int64) int64 { return min(l.Free(used), l.MaxUnit) }
+
 // Fits reports whether an amount can be allocated in one piece where so much is used already. The
 // error is a [*FitError].
 func (l Limits) Fits(used, amount int64) error {

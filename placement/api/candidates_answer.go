@@ -219,7 +219,7 @@ func summarizeTree(t *ledger.Tree) any {
 
 // appendCapacity appends what may be allocated of an inventory in all. A large ratio can make it more than an int64 holds.
 func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
-	c := inv.Capacity()
+	c := inv.Limits().Capacity
 	exact := float64(inv.Total-inv.Reserved) * inv.AllocationRatio
 	if math.Abs(exact) < 1<<63 || math.IsNaN(exact) || math.IsInf(exact, 0) {
 		return strconv.AppendInt(b, c, 10)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // conditions are what a query asks of one resource provider: the parameters resources, required and member_of, which mean
@@ -168,10 +169,7 @@ func inAggregates(p *ledger.Provider, memberOf [][]string) bool {
 // hasRoom says whether the amount can be allocated of the provider's inventory in one piece.
 func hasRoom(p *ledger.Provider, a amount) bool {
 	inv, ok := p.Inventory(a.class)
-	if !ok || !inv.AllowsUnits(a.count) {
-		return false
-	}
-	return a.count <= p.Free(&inv)
+	return ok && inv.Limits().Broken(p.Used(inv.ClassID()), a.count) == providertree.RuleNone
 }
 
 // metBy says whether the provider meets all conditions. Cost: a binary search for each trait and aggregate, and a scan of

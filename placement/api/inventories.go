@@ -85,7 +85,7 @@ func showInventory(x *exchange) error {
 
 // checkCapacity refuses an inventory of which nothing could be allocated; from 1.26 on it may be all reserved.
 func (x *exchange) checkCapacity(provider string, inv *ledger.Inventory) error {
-	capacity := inv.Capacity()
+	capacity := inv.Limits().Capacity
 	if x.v.Has(wire.FullyReserved) {
 		if capacity < 0 {
 			return badRequest("Invalid inventory for '%s' on resource provider '%s'. The reserved value is greater than total.", shortened(inv.Class), provider)

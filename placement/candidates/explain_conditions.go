@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // conditions are those on a provider for a part of a group, in the order in which they are explained: what there is, what is
@@ -93,12 +94,12 @@ func unitsCondition(r Resource) condition {
 		kind: StepUnits, text: fmt.Sprintf("gives %d %s in one piece", r.Amount, r.Class),
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
-			switch {
-			case r.Amount < inv.MinUnit:
+			switch inv.Limits().Units(r.Amount) {
+			case providertree.RuleMinUnit:
 				small++
-			case r.Amount > inv.MaxUnit:
+			case providertree.RuleMaxUnit:
 				large++
-			case !ledger.MultipleOf(r.Amount, inv.StepSize):
+			case providertree.RuleStepSize:
 				step++
 			default:
 				return true
@@ -128,7 +129,7 @@ func freeCondition(r Resource) condition {
 		kind: StepFree, text: fmt.Sprintf("has %d %s free", r.Amount, r.Class),
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
-			free := p.Free(&inv)
+			free := inv.Limits().Free(p.Used(inv.ClassID()))
 			if free >= r.Amount {
 				return true
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // actor is a provider that may play a part in the candidates of an anchor: one of the tree, or a sharing one of another.
@@ -116,7 +117,7 @@ func (s *search) listRooms() {
 				next++
 			}
 			if next < len(stocks) && stocks[next].class == s.q.classes[c].id {
-				row[c], s.stocks[a*n+c] = stocks[next].room, &stocks[next]
+				row[c], s.stocks[a*n+c] = stocks[next].left.Most(0), &stocks[next]
 			}
 		}
 	}
@@ -128,10 +129,10 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 	id := act.id
 	at := a * len(s.q.classes)
 	for _, n := range sl.needs {
-		if s.room[at+n.class] < n.amount {
+		if s.room[at+n.class] < n.amount { // also where there is no inventory
 			return false
 		}
-		if st := s.stocks[at+n.class]; n.amount < st.min || !ledger.MultipleOf(n.amount, st.step) {
+		if s.stocks[at+n.class].left.Broken(0, n.amount) != providertree.RuleNone {
 			return false
 		}
 	}

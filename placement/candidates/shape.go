@@ -2,7 +2,10 @@
 
 package candidates
 
-import "github.com/compute-agent/compute-agent/placement/ledger"
+import (
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 // shape is what a search needs to know of a tree, close together in memory. It is made once for each version of a tree, and
 // kept with it. Providers go by their places in the tree's pre-order.
@@ -15,9 +18,8 @@ type shape struct {
 
 // stock is what a provider has of one class.
 type stock struct {
-	class     int64
-	room      int64 // how much one request can get at most: what is free, and no more than max_unit
-	min, step int64
+	class int64
+	left  providertree.Limits // the inventory's, with what is used taken off the capacity
 }
 
 func shapeOf(t *ledger.Tree) *shape {
@@ -39,7 +41,9 @@ func newShape(t *ledger.Tree) any {
 		sh.from = append(sh.from, int32(len(sh.stocks)))
 		for j := range p.Inventories {
 			inv := &p.Inventories[j]
-			sh.stocks = append(sh.stocks, stock{inv.ClassID(), min(p.Free(inv), inv.MaxUnit), inv.MinUnit, inv.StepSize})
+			left := inv.Limits()
+			left.Capacity = left.Free(p.Used(inv.ClassID()))
+			sh.stocks = append(sh.stocks, stock{inv.ClassID(), left})
 		}
 	}
 	sh.from = append(sh.from, int32(len(sh.stocks)))

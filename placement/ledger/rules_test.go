@@ -169,22 +169,6 @@ func TestOverCommitted(t *testing.T) {
 	}
 }
 
-func TestCapacity(t *testing.T) {
-	for _, tc := range []struct {
-		total, reserved int64
-		ratio           float64
-		want            int64
-	}{
-		{10, 0, 1, 10}, {10, 2, 1.5, 12}, {3, 0, 0.5, 1}, {1, 0, 16, 16}, {7, 0, 1.1, 7}, {5, 10, 0.3, -1},
-		{2147483647, 0, 3.40282e+38, 9223372036854775807},
-	} {
-		inv := ledger.Inventory{Total: tc.total, Reserved: tc.reserved, AllocationRatio: tc.ratio}
-		if got := inv.Capacity(); got != tc.want {
-			t.Errorf("(%d - %d) * %v is %d, want %d", tc.total, tc.reserved, tc.ratio, got, tc.want)
-		}
-	}
-}
-
 func TestErrorsAreSentences(t *testing.T) {
 	for _, tc := range []struct {
 		err  *ledger.Error

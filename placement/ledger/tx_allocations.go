@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // claim is a request to replace what one consumer holds, with the consumer as
@@ -156,16 +158,18 @@ func (tx *Tx) fits(claims []claim) error {
 			if !ok {
 				return &Error{Kind: InventoryNotFound, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer}
 			}
-			if !inv.AllowsUnits(a.Used) {
-				return &Error{Kind: AllocationConstraint, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer,
-					Detail: fmt.Sprintf("requested %d, min_unit %d, max_unit %d, step_size %d", a.Used, inv.MinUnit, inv.MaxUnit, inv.StepSize)}
+			refused := func(kind Kind, broken providertree.FitError) error {
+				return &Error{Kind: kind, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer, Detail: broken.Error()}
+			}
+			limits := inv.Limits()
+			if rule := limits.Units(a.Used); rule != providertree.RuleNone {
+				return refused(AllocationConstraint, providertree.FitError{Rule: rule, Limits: limits, Amount: a.Used})
 			}
 			k := key{a.provider, a.class}
 			before := p.usedOf(a.class)
-			after := before - freed[k] + asked[k]
-			if after > inv.Capacity() && after > before {
-				return &Error{Kind: CapacityExceeded, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer,
-					Detail: fmt.Sprintf("needed %d, used by others %d, capacity %d", asked[k], before-freed[k], inv.Capacity())}
+			others := before - freed[k]
+			if asked[k] > limits.Free(others) && asked[k] > freed[k] {
+				return refused(CapacityExceeded, providertree.FitError{Rule: providertree.RuleCapacity, Limits: limits, Used: others, Amount: asked[k]})
 			}
 		}
 	}

@@ -3,9 +3,10 @@
 package ledger
 
 import (
-	"math"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // CustomPrefix starts the name of every resource class and trait that is not
@@ -63,16 +64,6 @@ func (p *Provider) Inventory(class string) (Inventory, bool) {
 	return Inventory{}, false
 }
 
-// Free returns how much of one of the provider's inventories is not used. It is
-// negative when more is used than the capacity.
-func (p *Provider) Free(inv *Inventory) int64 {
-	capacity, used := inv.Capacity(), p.usedOf(inv.class)
-	if used > 0 && capacity < math.MinInt64+used {
-		return math.MinInt64
-	}
-	return capacity - used
-}
-
 // HasTrait says whether the provider has the trait.
 func (p *Provider) HasTrait(trait string) bool { return containsSorted(p.Traits, trait) }
 
@@ -114,32 +105,13 @@ type Inventory struct {
 	class int64 // the ID of Class
 }
 
-// Capacity is what may be allocated in all: (total-reserved)*allocation_ratio,
-// cut to a whole number towards zero, as Placement's int() does. It is 0 where
-// the product is not a number.
-func (i Inventory) Capacity() int64 {
-	c := float64(i.Total-i.Reserved) * i.AllocationRatio
-	switch {
-	case math.IsNaN(c):
-		return 0
-	case c >= math.MaxInt64:
-		return math.MaxInt64
-	case c <= math.MinInt64:
-		return math.MinInt64
+// Limits is what the inventory allows. Its fields stand for themselves, zero for zero: rows that
+// another program wrote can hold what the API does not accept.
+func (i *Inventory) Limits() providertree.Limits {
+	return providertree.Limits{
+		Capacity: providertree.Capacity(i.Total, i.Reserved, i.AllocationRatio), MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
 	}
-	return int64(c)
 }
-
-// AllowsUnits reports whether min_unit, max_unit and step_size allow one
-// allocation of the amount.
-func (i Inventory) AllowsUnits(amount int64) bool {
-	return amount >= i.MinUnit && amount <= i.MaxUnit && MultipleOf(amount, i.StepSize)
-}
-
-// MultipleOf reports whether step_size divides the amount. A step_size of 0
-// divides none, as in Placement, whose SQL finds amount % 0 to be NULL. The
-// API does not accept it; rows that another program wrote can have it.
-func MultipleOf(amount, step int64) bool { return step != 0 && amount%step == 0 }
 
 // ResourceClass is a kind of resource.
 type ResourceClass struct {

@@ -232,7 +232,7 @@ func (ref reference) inTree(g *candidates.Group, p *ledger.Provider) bool {
 func (ref reference) fits(p *ledger.Provider, r candidates.Resource) bool {
 	inv, ok := p.Inventory(r.Class)
 	return ok && r.Amount >= inv.MinUnit && r.Amount <= inv.MaxUnit && r.Amount%inv.StepSize == 0 &&
-		ref.s.Used(p, r.Class)+r.Amount <= inv.Capacity()
+		ref.s.Used(p, r.Class)+r.Amount <= inv.Limits().Capacity
 }
 
 // combine puts the ways of all groups together and checks what they must keep to together.
@@ -264,7 +264,7 @@ func (ref reference) combine(chosen []way) ([]candidates.Allocation, bool) {
 	}
 	for i, a := range sums {
 		inv, _ := a.Provider.Inventory(a.Class)
-		if ref.s.Used(a.Provider, a.Class)+a.Amount > inv.Capacity() || a.Amount > inv.MaxUnit {
+		if ref.s.Used(a.Provider, a.Class)+a.Amount > inv.Limits().Capacity || a.Amount > inv.MaxUnit {
 			return nil, false
 		}
 		for _, b := range sums[:i] {
