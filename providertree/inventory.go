@@ -13,6 +13,9 @@ import (
 // max_unit.
 const MaxUnit = math.MaxInt32
 
+// MaxRatio is the largest allocation_ratio that Placement takes.
+const MaxRatio = 3.40282e+38
+
 // Inventory is how much of one resource class a resource provider has. Amounts are in the unit of the class (VCPU: a
 // virtual CPU, MEMORY_MB: MiB, DISK_GB: GiB, ...).
 //
@@ -52,9 +55,12 @@ func (i Inventory) Normalize() Inventory {
 // Validate reports every bound of Placement's that the inventory breaks, joined into one error, or nil. That more is reserved
 // than there is, is none of them: Placement refuses to be told so, but there are ways by which it comes to say it (a reshape), and
 // what it says must be readable.
-func (i Inventory) Validate() error {
-	n := i.Normalize()
-	if n.valid() {
+func (i Inventory) Validate() error { return i.Normalize().ValidateStored() }
+
+// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not for a default, as in
+// what Placement stores. There, an allocation_ratio of 0 is valid: nothing can be allocated.
+func (i Inventory) ValidateStored() error {
+	if i.valid() {
 		return nil
 	}
 	var errs []error
@@ -63,25 +69,25 @@ func (i Inventory) Validate() error {
 			errs = append(errs, fmt.Errorf("%s is %d, must be between %d and %d", field, v, low, int64(MaxUnit)))
 		}
 	}
-	bound("total", n.Total, 1)
-	bound("reserved", n.Reserved, 0)
-	bound("min_unit", n.MinUnit, 1)
-	bound("max_unit", n.MaxUnit, 1)
-	bound("step_size", n.StepSize, 1)
-	if r := n.AllocationRatio; !validRatio(r) {
-		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %.4g", r, float64(math.MaxFloat32)))
+	bound("total", i.Total, 1)
+	bound("reserved", i.Reserved, 0)
+	bound("min_unit", i.MinUnit, 1)
+	bound("max_unit", i.MaxUnit, 1)
+	bound("step_size", i.StepSize, 1)
+	if r := i.AllocationRatio; !validRatio(r) {
+		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %v", r, MaxRatio))
 	}
 	return errors.Join(errs...)
 }
 
-// valid is [Inventory.Validate] of a normalised inventory without the words.
+// valid is [Inventory.ValidateStored] without the words.
 func (i Inventory) valid() bool {
 	within := func(v, low int64) bool { return v >= low && v <= MaxUnit }
 	return within(i.Total, 1) && within(i.Reserved, 0) && within(i.MinUnit, 1) && within(i.MaxUnit, 1) && within(i.StepSize, 1) &&
 		validRatio(i.AllocationRatio)
 }
 
-func validRatio(r float64) bool { return r > 0 && r <= math.MaxFloat32 } // not so NaN
+func validRatio(r float64) bool { return r >= 0 && r <= MaxRatio } // not so NaN
 
 // ratioPrecision is the relative difference below which two allocation ratios are the same: Placement's database keeps
 // them as a FLOAT, of which MySQL gives back six digits.

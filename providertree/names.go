@@ -4,9 +4,11 @@ package providertree
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -22,10 +24,32 @@ const (
 // with it.
 const TraitSharesViaAggregate = "MISC_SHARES_VIA_AGGREGATE"
 
+// CustomPrefix begins the names of resource classes and traits that are not standard ones.
+const CustomPrefix = "CUSTOM_"
+
 // IsCustom reports whether a resource class or trait is a custom one, which Placement must be told of before its first
 // use.
 func IsCustom(symbol string) bool {
-	return len(symbol) > len("CUSTOM_") && symbol[:len("CUSTOM_")] == "CUSTOM_"
+	return len(symbol) > len(CustomPrefix) && symbol[:len(CustomPrefix)] == CustomPrefix
+}
+
+// IsCustomName reports whether a name can be that of a custom resource class or trait.
+func IsCustomName(name string) bool { return IsCustom(name) && IsSymbol(name) }
+
+// IsSymbol reports whether a name can be that of a resource class, a trait or a consumer type: 1 to 255 of A-Z, 0-9
+// and _.
+func IsSymbol(name string) bool {
+	return name != "" && len(name) <= maxSymbol && symbolRun(name) == len(name)
+}
+
+// symbolRun is how many bytes of a name, from its beginning, are A-Z, 0-9 and _.
+func symbolRun(name string) int {
+	for i := range len(name) {
+		if c := name[i]; (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' {
+			return i
+		}
+	}
+	return len(name)
 }
 
 // ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _. Whether a standard
@@ -39,10 +63,8 @@ func validateSymbol(kind, name string) error {
 	if name == "" || len(name) > maxSymbol {
 		return fmt.Errorf("%s name %q has %d characters, must have 1 to %d", kind, clip(name), len(name), maxSymbol)
 	}
-	for i := range len(name) {
-		if c := name[i]; (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' {
-			return fmt.Errorf("%s name %q: only A-Z, 0-9 and _ are allowed", kind, clip(name))
-		}
+	if symbolRun(name) < len(name) {
+		return fmt.Errorf("%s name %q: only A-Z, 0-9 and _ are allowed", kind, clip(name))
 	}
 	return nil
 }
@@ -55,19 +77,27 @@ func ValidateProviderName(name string) error {
 	return nil
 }
 
-// CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. Placement accepts others
-// (upper case, no hyphens) and gives them back as they were written, so compare only canonical ones.
+// CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. It reads what OpenStack's
+// services take for a uuid (oslo_utils.uuidutils): 32 hexadecimal digits in either case, with hyphens anywhere or none,
+// in braces, behind "urn:uuid:". Placement gives them back as they were written, so compare only canonical ones.
 //
 // Cost: no allocation for one that is canonical.
 func CanonicalUUID(s string) (string, error) {
 	if isCanonicalUUID(s) {
 		return s, nil
 	}
-	id, err := uuid.Parse(s)
-	if err != nil {
-		return "", fmt.Errorf("%q is not a uuid: %w", clip(s), err)
+	digits := strings.Trim(strings.ReplaceAll(strings.ReplaceAll(s, "urn:", ""), "uuid:", ""), "{}")
+	id, err := hex.DecodeString(strings.ReplaceAll(digits, "-", ""))
+	if err != nil || len(id) != len(uuid.UUID{}) {
+		return "", fmt.Errorf("%q is not a uuid", clip(s))
 	}
-	return id.String(), nil
+	return uuid.UUID(id).String(), nil
+}
+
+// IsUUID reports whether s is a uuid in any form that [CanonicalUUID] reads.
+func IsUUID(s string) bool {
+	_, err := CanonicalUUID(s)
+	return err == nil
 }
 
 func isCanonicalUUID(s string) bool {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // serverReadRoutes are the calls that read servers.
@@ -22,10 +22,11 @@ var serverReadRoutes = []route{
 	{method: "GET", path: "/v2.1/servers/{id}", handle: (*API).showServer},
 }
 
-var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-
 // isUUID says whether an identifier can be one of a server. Others are not looked for.
-func isUUID(s string) bool { return uuidForm.MatchString(s) }
+func isUUID(s string) bool {
+	canonical, err := providertree.CanonicalUUID(s)
+	return err == nil && canonical == s
+}
 
 // mapping is that of a server that the caller may know of: its project's, or any for an administrator. All others are a 404, whether the cell
 // is up or not.

@@ -15,6 +15,7 @@ import (
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the body names the service.
@@ -48,7 +49,7 @@ func (a *API) updateService(x *exchange) error {
 		return a.updateServiceOf(x, body)
 	}
 	id := x.param("id")
-	if !js.UUIDLike(id) {
+	if !providertree.IsUUID(id) {
 		return badRequest("Invalid uuid %s", shortened(id))
 	}
 	if err := x.allowOwn(ruleServicesUpdate); err != nil {
@@ -187,7 +188,7 @@ func (a *API) deleteService(x *exchange) error {
 	}
 	id, is := x.param("id"), func(s *service) bool { return s.UUID == x.param("id") }
 	if x.since(vServiceUUID) {
-		if !js.UUIDLike(id) {
+		if !providertree.IsUUID(id) {
 			return badRequest("Invalid uuid %s", shortened(id))
 		}
 	} else {

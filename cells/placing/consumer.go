@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Consumer is a server as Placement knows it.
@@ -110,7 +111,7 @@ func (c *Client) Release(ctx context.Context, uuid string) error {
 			return nil
 		}
 		kind := held.Type
-		if !wire.IsName(kind) {
+		if !providertree.IsSymbol(kind) {
 			kind = ConsumerType // "unknown", of a consumer from before there were types
 		}
 		err = c.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(uuid), nil, wire.ConsumerAllocations{

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
-	placementwire "github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // DefaultLimit is how many candidates are asked for, as Nova's [scheduler] max_placement_results.
@@ -170,7 +170,7 @@ func (r *Request) addExtraSpec(key, value string) error {
 		return nil
 	}
 	kind, suffix, name := match[1], match[2], match[3]
-	if !placementwire.IsName(name) || len(name) > placementwire.MaxName {
+	if !providertree.IsSymbol(name) {
 		return unknownSpec(key)
 	}
 	if kind == "trait" {
@@ -186,8 +186,8 @@ func (r *Request) addExtraSpec(key, value string) error {
 		return invalid("Validation failed; '%.64s' is not a valid integer value.", value)
 	case amount < 0:
 		return invalid("Validation failed; '%d' is less than the min value of '0'.", amount)
-	case amount > placementwire.MaxInt:
-		return invalid("Validation failed; '%d' is greater than the max value of '%d'.", amount, placementwire.MaxInt)
+	case amount > providertree.MaxUnit:
+		return invalid("Validation failed; '%d' is greater than the max value of '%d'.", amount, providertree.MaxUnit)
 	}
 	r.group(suffix).resources[name] = amount
 	return nil

@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"placement/ledger":     {"providertree"},
 	"placement/candidates": {"placement/ledger", "providertree"},
 	// The tests' reference of the search makes its forests with the ledger's tools for tests.
-	"placement/candidates/candidatestest": {"placement/candidates", "placement/ledger", "placement/ledger/ledgertest"},
+	"placement/candidates/candidatestest": {"placement/candidates", "placement/ledger", "placement/ledger/ledgertest", "providertree"},
 	"placement/store":                     {"placement/ledger"},
 	"placement/keystone":                  {"placement/api", "placement/wire"},
 	"placement/api":                       {"placement/ledger", "placement/candidates", "placement/wire", "providertree"},
@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/reaper":                     {},
 	"internal/scaffold":                   {},
 	"internal/version":                    {},
-	"internal/standardnames":              {"placement/ledger"},
+	"internal/standardnames":              {"placement/ledger", "providertree"},
 	// What the tree is to be follows from what the choosers decided, and from nothing that does I/O.
 	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/encryption", "drivers/libvirt/internal/hugepages", "drivers/libvirt/internal/machine",
 		"drivers/libvirt/internal/mdevs", "drivers/libvirt/internal/pcispec", "drivers/libvirt/internal/placing"},
@@ -70,11 +70,11 @@ var mayImport = map[string][]string{
 	"cells/cellclient": {"cells/wire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
 	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
-	"cells/placing":    {"cells/wire", "placement/request", "placement/wire"},
+	"cells/placing":    {"cells/wire", "placement/request", "placement/wire", "providertree"},
 	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
 	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
 	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
-		"placement/wire"},
+		"placement/wire", "providertree"},
 	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
 }
 

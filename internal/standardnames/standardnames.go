@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/spelling"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Unknown returns a sentence for each name that is neither custom nor standard, with the standard
@@ -37,10 +38,10 @@ func (k kind) unknown(names []string) []string {
 	slices.Sort(sorted)
 	var out []string
 	for _, name := range slices.Compact(sorted) {
-		if strings.HasPrefix(name, ledger.CustomPrefix) || slices.Contains(k.known, name) {
+		if strings.HasPrefix(name, providertree.CustomPrefix) || slices.Contains(k.known, name) {
 			continue
 		}
-		hint := "names of one's own begin with " + ledger.CustomPrefix
+		hint := "names of one's own begin with " + providertree.CustomPrefix
 		if near := spelling.Nearest(name, k.known, max(2, len(name)/4)); near != "" {
 			hint = "did you mean " + near + "?"
 		}

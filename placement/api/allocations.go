@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // consumerType is a consumer's type as the API shows it.
@@ -147,8 +148,8 @@ var allocationRefusals = refusals{
 
 // putAllocations is PUT /allocations/{consumer}.
 func putAllocations(x *exchange) error {
-	consumer, ok := wire.ParseUUID(x.r.PathValue("consumer"))
-	if !ok {
+	consumer, err := providertree.CanonicalUUID(x.r.PathValue("consumer"))
+	if err != nil {
 		return badRequest("Malformed consumer_uuid: %s.", shortened(x.r.PathValue("consumer")))
 	}
 	body, err := x.body()

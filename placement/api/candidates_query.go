@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // candidatesQuery is what GET /allocation_candidates asks for.
@@ -307,7 +308,7 @@ func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err er
 		g.MemberOf, g.NotMemberOf = uniqueSets(g.MemberOf), unique(g.NotMemberOf)
 	}
 	for _, value := range values.inTree {
-		if g.InTree = strings.TrimSpace(value); !wire.IsUUID(g.InTree) {
+		if g.InTree = strings.TrimSpace(value); !providertree.IsUUID(g.InTree) {
 			return badRequest("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.", values.suffix, shortened(value))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // listClasses is GET /resource_classes.
@@ -78,7 +79,7 @@ func putClass(x *exchange) error {
 		return err
 	}
 	name := x.r.PathValue("name")
-	if !wire.IsCustomName(name) {
+	if !providertree.IsCustomName(name) {
 		return badRequest("The resource class is invalid: a name must begin with CUSTOM_, go on with A-Z, 0-9 and _, and have at most 255 characters.")
 	}
 	s, err := x.snapshot()

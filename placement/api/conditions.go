@@ -130,7 +130,7 @@ func readMemberOf(values []string, key string, v wire.Version) (memberOf [][]str
 		}
 		aggregates := strings.Split(list, ",")
 		for _, aggregate := range aggregates {
-			if !wire.IsUUID(aggregate) {
+			if !providertree.IsUUID(aggregate) {
 				return nil, nil, badRequest("Invalid query string parameters: '%s' must hold valid UUIDs. Got: %s.", key, shortened(aggregate))
 			}
 		}

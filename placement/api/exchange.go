@@ -18,6 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Header values that many answers share; assigned, not copied, and never changed.
@@ -108,8 +109,8 @@ func isRequestID(s string) bool {
 	if len(s) != 40 || s[:4] != "req-" || strings.ToLower(s) != s {
 		return false
 	}
-	uuid, ok := wire.ParseUUID(s[4:])
-	return ok && uuid == s[4:]
+	uuid, err := providertree.CanonicalUUID(s[4:])
+	return err == nil && uuid == s[4:]
 }
 
 // buffer is an empty buffer for a body. What is given to send or json must be appended to it, once.

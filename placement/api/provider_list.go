@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // providerQuery is what GET /resource_providers asks for.
@@ -44,7 +45,7 @@ func readProviderQuery(raw string, v wire.Version) (pq providerQuery, err error)
 		into *string
 	}{{"uuid", &pq.uuid}, {"in_tree", &pq.inTree}} {
 		value, ok := q.last(f.key)
-		if ok && !wire.IsUUID(value) {
+		if ok && !providertree.IsUUID(value) {
 			return pq, badRequest("Invalid query string parameters: %s must be a UUID. Got: %s.", f.key, shortened(value))
 		}
 		*f.into = value

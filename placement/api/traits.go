@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // listTraits is GET /traits.
@@ -97,7 +98,7 @@ func showTrait(x *exchange) error {
 // putTrait is PUT /traits/{name}, which makes the trait or finds it.
 func putTrait(x *exchange) error {
 	name := x.r.PathValue("name")
-	if !wire.IsCustomName(name) {
+	if !providertree.IsCustomName(name) {
 		return badRequest("The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".")
 	}
 	s, err := x.snapshot()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // showProviderUsages is GET /resource_providers/{uuid}/usages. It is what is used now: so it changed now.
@@ -61,7 +62,7 @@ func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 		*f.into = value
 	}
 	// Placement takes everything that begins with "all" for a consumer type; none has such a name.
-	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown && !strings.HasPrefix(t, wire.ConsumerTypeAll) && !wire.IsName(t) {
+	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown && !strings.HasPrefix(t, wire.ConsumerTypeAll) && !providertree.IsSymbol(t) {
 		return u, badRequest("Invalid query string parameters: consumer_type must be all, unknown, or a name of A-Z, 0-9 and _. Got: %s.", shortened(t))
 	}
 	return u, nil

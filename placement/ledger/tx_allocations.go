@@ -126,9 +126,9 @@ func (tx *Tx) resolve(c *claim) error {
 			if !ok {
 				return &Error{Kind: ClassNotFound, Class: name, Provider: uuid, Consumer: c.Consumer}
 			}
-			if resources[name] < 1 || resources[name] > maxInt {
+			if resources[name] < 1 || resources[name] > providertree.MaxUnit {
 				return &Error{Kind: InvalidAllocation, Provider: uuid, Class: name, Consumer: c.Consumer,
-					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d", resources[name], maxInt)}
+					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d", resources[name], providertree.MaxUnit)}
 			}
 			c.asked = append(c.asked, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name], CreatedAt: tx.now, provider: p.ID, class: class.ID})
 		}

@@ -4,15 +4,12 @@ package ledger
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
-)
 
-// maxInt is the largest number that Placement's columns hold.
-const maxInt = math.MaxInt32
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 func joined(names []string) string {
 	names = slices.Clone(names)
@@ -33,19 +30,8 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 		}
 		inv.class, inv.Class = c.ID, c.Name
 		inv.CreatedAt, inv.UpdatedAt = tx.now, time.Time{}
-		invalid := func(rule string) error {
-			return &Error{Kind: InvalidInventory, Provider: provider, Class: inv.Class, Detail: rule}
-		}
-		for _, f := range [...]struct {
-			name     string
-			v, least int64
-		}{{"total", inv.Total, 1}, {"reserved", inv.Reserved, 0}, {"min_unit", inv.MinUnit, 1}, {"max_unit", inv.MaxUnit, 1}, {"step_size", inv.StepSize, 1}} {
-			if f.v < f.least || f.v > maxInt {
-				return nil, invalid(fmt.Sprintf("%s is %d, must be from %d to %d", f.name, f.v, f.least, maxInt))
-			}
-		}
-		if !(inv.AllocationRatio >= 0 && inv.AllocationRatio <= 3.40282e+38) {
-			return nil, invalid(fmt.Sprintf("allocation_ratio is %v, must be from 0 to 3.40282e+38", inv.AllocationRatio))
+		if err := inv.amounts().ValidateStored(); err != nil {
+			return nil, &Error{Kind: InvalidInventory, Provider: provider, Class: inv.Class, Detail: err.Error()}
 		}
 	}
 	slices.SortFunc(out, func(a, b Inventory) int { return cmp.Compare(a.class, b.class) })
@@ -101,7 +87,14 @@ func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 	}
 }
 
-func (i Inventory) row(provider int64) InventoryRow {
+// amounts are the fields of the inventory. Zero stands for itself in them.
+func (i *Inventory) amounts() providertree.Inventory {
+	return providertree.Inventory{
+		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+	}
+}
+
+func (i *Inventory) row(provider int64) InventoryRow {
 	return InventoryRow{Provider: provider, Class: i.class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit,
 		StepSize: i.StepSize, AllocationRatio: i.AllocationRatio, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt}
 }

@@ -4,20 +4,14 @@ package ledger
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // customName checks the name of a class or trait that somebody wants to make.
 func customName(name string) error {
-	bad := func(rule string) error { return &Error{Kind: InvalidName, Name: name, Detail: rule} }
-	if !strings.HasPrefix(name, CustomPrefix) || len(name) == len(CustomPrefix) {
-		return bad("must start with " + CustomPrefix)
-	}
-	if len(name) > 255 {
-		return bad("must not be longer than 255 characters")
-	}
-	if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
-		return bad("may hold capital letters, digits and _ only")
+	if !providertree.IsCustomName(name) {
+		return &Error{Kind: InvalidName, Name: name, Detail: "must be " + providertree.CustomPrefix + " and 1 to 248 of A-Z, 0-9 and _"}
 	}
 	return nil
 }

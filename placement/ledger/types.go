@@ -9,10 +9,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// CustomPrefix starts the name of every resource class and trait that is not
-// a standard one.
-const CustomPrefix = "CUSTOM_"
-
 // MinCustomClassID is the smallest ID of a custom resource class; the IDs of
 // the standard classes are their places in os-resource-classes.
 const MinCustomClassID = 10000
@@ -131,7 +127,7 @@ type Trait struct {
 }
 
 // Standard says whether the trait is one of os-traits.
-func (t *Trait) Standard() bool { return !strings.HasPrefix(t.Name, CustomPrefix) }
+func (t *Trait) Standard() bool { return !strings.HasPrefix(t.Name, providertree.CustomPrefix) }
 
 // Consumer is whoever holds allocations: an instance, a migration, a volume.
 type Consumer struct {

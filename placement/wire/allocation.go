@@ -2,7 +2,11 @@
 
 package wire
 
-import "math"
+import (
+	"math"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 // ConsumerAllocations is what one consumer holds: the response of GET /allocations/{consumer}, the request of PUT from
 // 1.12 on, and the value of each key of POST /allocations.
@@ -123,7 +127,7 @@ func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocat
 			}
 		case k == "consumer_type" && v.Has(ConsumerTypes):
 			seen.kind = true
-			if a.ConsumerType, err = r.string(1, MaxName); err == nil && !IsName(a.ConsumerType) {
+			if a.ConsumerType, err = r.string(1, MaxName); err == nil && !providertree.IsSymbol(a.ConsumerType) {
 				err = r.invalid("must be the name of a consumer type: A-Z, 0-9 and _")
 			}
 		case k == "mappings" && v.Has(Mappings):
@@ -220,7 +224,7 @@ func (r *reader) resources() (map[string]int64, error) {
 	resources := map[string]int64{}
 	err := r.object(func(key []byte) error {
 		class := string(key)
-		if !IsName(class) {
+		if !providertree.IsSymbol(class) {
 			return r.unknown()
 		}
 		amount, err := r.integer(1, math.MaxInt64)

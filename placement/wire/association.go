@@ -2,6 +2,8 @@
 
 package wire
 
+import "github.com/compute-agent/compute-agent/providertree"
+
 // TraitList is GET /traits.
 type TraitList struct {
 	Traits []string `json:"traits"`
@@ -94,8 +96,8 @@ func DecodeResourceClass(body []byte) (name string, err error) {
 			return r.unknown()
 		}
 		named = true
-		if name, err = r.string(0, MaxName); err == nil && !IsCustomName(name) {
-			err = r.invalid("must begin with %s and go on with A-Z, 0-9 and _", CustomPrefix)
+		if name, err = r.string(0, MaxName); err == nil && !providertree.IsCustomName(name) {
+			err = r.invalid("must begin with %s and go on with A-Z, 0-9 and _", providertree.CustomPrefix)
 		}
 		return err
 	})
@@ -190,7 +192,7 @@ func (r *reader) uuidSet() ([]string, error) {
 		}
 		seen[uuid] = struct{}{}
 		if len(uuid) > 36 {
-			uuid, _ = ParseUUID(uuid)
+			uuid, _ = providertree.CanonicalUUID(uuid)
 		}
 		list = append(list, uuid)
 		return nil

@@ -21,13 +21,6 @@ const (
 	ConsumerTypeUnknown = "unknown"                // shown where a consumer has no type
 	ConsumerTypeAll     = "all"                    // in GET /usages: all types taken together
 	ConsumerCount       = "consumer_count"         // key among the classes in GET /usages from 1.38
-	MaxInt              = 1<<31 - 1                // largest total, reserved, min_unit, max_unit and step_size
-	MaxAllocationRatio  = 3.40282e+38              // largest allocation_ratio
 	MaxProviderName     = 200                      // characters
 	MaxName             = 255                      // characters of a trait, class, project, user or consumer type
-	CustomPrefix        = "CUSTOM_"                // of traits and classes that are not standard
-	defaultMaxUnit      = MaxInt
-	defaultMinUnit      = 1
-	defaultStepSize     = 1
-	defaultRatio        = 1.0
 )

@@ -2,9 +2,14 @@
 
 package wire
 
-import "math"
+import (
+	"math"
 
-// Inventory is how much of one resource class a provider has, and in which portions it can be allocated.
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Inventory is how much of one resource class a provider has, and in which portions it can be allocated. It is a
+// [providertree.Inventory] with the names of the API, and converts from and to one; here zero is zero, and no default.
 type Inventory struct {
 	Total           int64   `json:"total"`
 	Reserved        int64   `json:"reserved"`
@@ -37,9 +42,7 @@ type InventoryCreate struct {
 
 // DefaultInventory is an inventory where all but the total is what Placement takes for a field that a request leaves out.
 func DefaultInventory(total int64) Inventory {
-	return Inventory{
-		Total: total, MinUnit: defaultMinUnit, MaxUnit: defaultMaxUnit, StepSize: defaultStepSize, AllocationRatio: defaultRatio,
-	}
+	return Inventory(providertree.Inventory{Total: total}.Normalize())
 }
 
 // appendFields appends the members of an inventory, without the braces.
@@ -148,23 +151,23 @@ func (r *reader) inventory(keys inventoryKeys) (inv Inventory, generation int64,
 		switch k := string(key); {
 		case k == "total":
 			hasTotal = true
-			inv.Total, err = r.integer(1, MaxInt)
+			inv.Total, err = r.integer(1, providertree.MaxUnit)
 		case k == "reserved":
-			inv.Reserved, err = r.integer(0, MaxInt)
+			inv.Reserved, err = r.integer(0, providertree.MaxUnit)
 		case k == "min_unit":
-			inv.MinUnit, err = r.integer(1, MaxInt)
+			inv.MinUnit, err = r.integer(1, providertree.MaxUnit)
 		case k == "max_unit":
-			inv.MaxUnit, err = r.integer(1, MaxInt)
+			inv.MaxUnit, err = r.integer(1, providertree.MaxUnit)
 		case k == "step_size":
-			inv.StepSize, err = r.integer(1, MaxInt)
+			inv.StepSize, err = r.integer(1, providertree.MaxUnit)
 		case k == "allocation_ratio":
-			inv.AllocationRatio, err = r.number(MaxAllocationRatio)
+			inv.AllocationRatio, err = r.number(providertree.MaxRatio)
 		case k == "resource_provider_generation" && keys.generation:
 			hasGeneration = true
 			generation, err = r.generation()
 		case k == "resource_class" && keys.class:
 			hasClass = true
-			if class, err = r.string(0, 0); err == nil && !IsName(class) {
+			if class, err = r.string(0, 0); err == nil && !providertree.IsSymbol(class) {
 				err = r.invalid("must be the name of a resource class: A-Z, 0-9 and _")
 			}
 		default:

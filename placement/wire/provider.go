@@ -2,7 +2,11 @@
 
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 // ResourceProvider is a provider as the API shows it: GET /resource_providers[/{uuid}], PUT, and POST from 1.20.
 type ResourceProvider struct {
@@ -135,7 +139,7 @@ func decodeProvider(body []byte, v Version, uuid *string) (name string, parent P
 			if err != nil {
 				return err
 			}
-			*uuid, _ = ParseUUID(text)
+			*uuid, _ = providertree.CanonicalUUID(text)
 		case string(key) == "parent_provider_uuid" && v.Has(NestedProviders):
 			parent = ParentChange{Set: true}
 			if !r.null() {
@@ -158,7 +162,7 @@ func decodeProvider(body []byte, v Version, uuid *string) (name string, parent P
 // uuid reads a string that is a UUID and gives it as it is spelled.
 func (r *reader) uuid() (string, error) {
 	s, err := r.string(0, 0)
-	if err == nil && !IsUUID(s) {
+	if err == nil && !providertree.IsUUID(s) {
 		err = r.invalid("must be a UUID")
 	}
 	return s, err

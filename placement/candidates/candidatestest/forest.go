@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Forest is a number of providers, parents before their children.
@@ -193,7 +194,7 @@ func (p Provider) plant(tx *ledger.Tx) error {
 		return err
 	}
 	for _, trait := range p.Traits {
-		if !strings.HasPrefix(trait, ledger.CustomPrefix) {
+		if !strings.HasPrefix(trait, providertree.CustomPrefix) {
 			continue
 		}
 		if _, _, err := tx.CreateTrait(trait); err != nil {
@@ -209,7 +210,7 @@ func (p Provider) plant(tx *ledger.Tx) error {
 	var rows, ample []ledger.Inventory
 	used := map[string]int64{}
 	for _, i := range p.Inventories {
-		if strings.HasPrefix(i.Class, ledger.CustomPrefix) {
+		if strings.HasPrefix(i.Class, providertree.CustomPrefix) {
 			if _, _, err := tx.CreateClass(i.Class); err != nil {
 				return err
 			}

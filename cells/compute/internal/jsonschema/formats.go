@@ -4,9 +4,10 @@ package jsonschema
 
 import (
 	"net/netip"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Printable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces, of any kind.
@@ -16,21 +17,10 @@ func Printable(r rune) bool {
 
 // formats are the formats that schemas name. Each is about strings; Type comes before it.
 var formats = map[string]func(string) bool{
-	"uuid":   UUIDLike,
+	"uuid":   providertree.IsUUID, // as Nova has it, in oslo_utils.uuidutils
 	"ipv4":   func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is4() },
 	"ipv6":   func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is6() && a.Zone() == "" },
 	"base64": base64Like,
-}
-
-var uuidDigits = regexp.MustCompile(`^[0-9a-f]{32}$`)
-
-// UUIDLike says whether a string is a UUID in one of the forms that Nova takes for one (oslo_utils.uuidutils): with or without dashes, braces
-// or urn:uuid:.
-func UUIDLike(s string) bool {
-	s = strings.ToLower(s)
-	s = strings.ReplaceAll(strings.ReplaceAll(s, "urn:", ""), "uuid:", "")
-	s = strings.Trim(s, "{}")
-	return uuidDigits.MatchString(strings.ReplaceAll(s, "-", ""))
 }
 
 // base64Like says whether Python's base64 can decode a string: ASCII characters that are none of its are passed over, and what is left has to

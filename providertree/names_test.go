@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// TestCanonicalUUID: what oslo_utils.uuidutils takes for a uuid is one.
+func TestCanonicalUUID(t *testing.T) {
+	const usual = "4e8e5957-649f-477b-9e5b-f1f75b21c03c"
+	for _, spelling := range []string{
+		usual,
+		strings.ToUpper(usual),
+		strings.ReplaceAll(usual, "-", ""),
+		"{" + usual + "}",
+		"urn:uuid:" + usual,
+		"4e8e-5957649f477b9e5bf1f75b21c03c",
+	} {
+		if got, err := providertree.CanonicalUUID(spelling); err != nil || got != usual || !providertree.IsUUID(spelling) {
+			t.Errorf("CanonicalUUID(%q) = %q, %v", spelling, got, err)
+		}
+	}
+	for _, bad := range []string{
+		"", "x", usual[1:], usual + "0", strings.Replace(usual, "4", "g", 1), usual + "\n", "URN:UUID:" + usual, "(" + usual + ")", " " + usual,
+	} {
+		if got, err := providertree.CanonicalUUID(bad); err == nil || providertree.IsUUID(bad) {
+			t.Errorf("CanonicalUUID(%q) = %q, want it refused", bad, got)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	long := providertree.CustomPrefix + strings.Repeat("A", 255-len(providertree.CustomPrefix))
+	for _, c := range []struct {
+		name         string
+		is, isCustom bool
+	}{
+		{"VCPU", true, false},
+		{"CUSTOM_A", true, true},
+		{"CUSTOM_", true, false},
+		{"XCUSTOM_A", true, false},
+		{long, true, true},
+		{long + "A", false, false},
+		{"custom_a", false, false},
+		{"CUSTOM_a", false, false},
+		{"CUSTOM_A\n", false, false},
+		{"", false, false},
+	} {
+		valid := providertree.ValidateClass(c.name) == nil && providertree.ValidateTrait(c.name) == nil
+		if got := providertree.IsSymbol(c.name); got != c.is || valid != c.is {
+			t.Errorf("IsSymbol(%q) = %v, valid %v", c.name, got, valid)
+		}
+		if got := providertree.IsCustomName(c.name); got != c.isCustom {
+			t.Errorf("IsCustomName(%q) = %v", c.name, got)
+		}
+	}
+}
