@@ -87,6 +87,73 @@ func TestInventoryRowsOutOfRange(t *testing.T) {
 	}
 }
 
+// TestInventoryRowsOutOfRangeAgree: what fits such a row is the same wherever it is asked, and nowhere an error.
+func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "placement.db")
+	var calls []upstreamCall
+	add := func(method, version, body, path string, args ...any) {
+		calls = append(calls, upstreamCall{method, fmt.Sprintf(path, args...), body, version})
+	}
+	for i := range outOfRange {
+		add("POST", "1.39", fmt.Sprintf(`{"uuid":%q,"name":"host%d"}`, oddHost(i), i), "/resource_providers")
+		add("PUT", "1.39", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, "/resource_providers/%s/inventories", oddHost(i))
+	}
+	for i, r := range ours(t, file, calls) {
+		if r.Status >= 300 {
+			t.Fatalf("%v: %+v", calls[i], r)
+		}
+	}
+	fits := map[string]func(amount int) bool{ // those of outOfRange of which anything fits
+		"step_size = -2": func(n int) bool { return n%2 == 0 && n <= 8 }, "step_size = 2": func(n int) bool { return n%2 == 0 && n <= 8 },
+		"allocation_ratio = 9e37": func(int) bool { return true },
+	}
+	for _, column := range []string{"min_unit = 0", "min_unit = -5", "step_size = 1"} {
+		fits[column] = func(n int) bool { return n <= 8 }
+	}
+	fits["reserved = -8"] = func(n int) bool { return n <= 16 }
+	for i, column := range outOfRange {
+		execute(t, file, fmt.Sprintf("UPDATE inventories SET %s WHERE resource_provider_id = (SELECT id FROM resource_providers WHERE uuid = '%s')", column, oddHost(i)))
+	}
+	calls = nil
+	const most, paths = 9, 6
+	for i := range outOfRange {
+		for amount := 1; amount <= most; amount++ {
+			held := fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u"}`, oddHost(i), amount)
+			add("GET", "1.39", "", "/resource_providers?uuid=%s&resources=VCPU:%d", oddHost(i), amount)
+			add("GET", "1.39", "", "/allocation_candidates?in_tree=%s&resources=VCPU:%d", oddHost(i), amount)
+			add("GET", "1.39", "", "/allocation_candidates?in_tree_A=%s&resources_A=VCPU:%d", oddHost(i), amount)
+			add("GET", "1.39", "", "/allocation_candidates/explain?in_tree=%s&resources=VCPU:%d", oddHost(i), amount)
+			add("PUT", "1.12", held, "/allocations/%s", guest(1))
+			add("POST", "1.13", fmt.Sprintf(`{%q:%s}`, guest(1), held), "/allocations")
+			add("DELETE", "1.39", "", "/allocations/%s", guest(1)) // 404 where nothing was allocated
+		}
+	}
+	count := func(r reply, list string) int {
+		body, _ := r.Body.(map[string]any)
+		switch is := body[list].(type) {
+		case []any:
+			return len(is)
+		case float64:
+			return int(is)
+		}
+		return -1
+	}
+	replies := ours(t, file, calls)
+	for i, column := range outOfRange {
+		for amount := 1; amount <= most; amount++ {
+			r := replies[(i*most+amount-1)*(paths+1):]
+			found, status := 0, http.StatusConflict
+			if f := fits[column]; f != nil && f(amount) {
+				found, status = 1, http.StatusNoContent
+			}
+			got := []int{count(r[0], "resource_providers"), count(r[1], "allocation_requests"), count(r[2], "allocation_requests"), count(r[3], "candidates"), r[4].Status, r[5].Status}
+			if want := []int{found, found, found, found, status, status}; !slices.Equal(got, want) {
+				t.Errorf("%d VCPU where %s: providers, candidates, candidates of a group, explained, PUT, POST are %v, want %v", amount, column, got, want)
+			}
+		}
+	}
+}
+
 // sortLists sorts the lists of an answer. Their order has no meaning.
 func sortLists(v any) {
 	switch v := v.(type) {
