@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // checked is the body of the request as an object that fits a schema of one; what does not fit is refused with Nova's text. A body that is
 // not there counts as null.
-func (x *exchange) checked(schema jsonschema.Schema) (*jsonschema.Object, error) {
+func (x *exchange) checked(schema jsonschema.Schema) (*jsonkit.Object, error) {
 	value, err := x.decoded()
 	if err != nil {
 		return nil, err
@@ -21,7 +22,7 @@ func (x *exchange) checked(schema jsonschema.Schema) (*jsonschema.Object, error)
 	if err := jsonschema.Validate(schema, value); err != nil {
 		return nil, badRequest("%s", err)
 	}
-	return value.(*jsonschema.Object), nil // each schema of a body begins with its type
+	return value.(*jsonkit.Object), nil // each schema of a body begins with its type
 }
 
 // decoded is the body of the request as one value, nil for none.
@@ -33,7 +34,7 @@ func (x *exchange) decoded() (any, error) {
 	if err != nil || len(data) == 0 {
 		return nil, err
 	}
-	value, err := jsonschema.Decode(data)
+	value, err := jsonkit.Decode(data)
 	if err != nil {
 		return nil, badRequest("Malformed request body").because(err)
 	}
@@ -55,28 +56,28 @@ func (x *exchange) checkedQuery(known jsonschema.Properties) (url.Values, error)
 // The following read members of bodies that fit their schemas: a member of another type cannot be.
 
 // memberObject is a member that is an object, nil if there is none.
-func memberObject(o *jsonschema.Object, name string) *jsonschema.Object {
+func memberObject(o *jsonkit.Object, name string) *jsonkit.Object {
 	v, _ := o.Get(name)
-	inner, _ := v.(*jsonschema.Object)
+	inner, _ := v.(*jsonkit.Object)
 	return inner
 }
 
 // memberList is a member that is a list, nil if there is none.
-func memberList(o *jsonschema.Object, name string) []any {
+func memberList(o *jsonkit.Object, name string) []any {
 	v, _ := o.Get(name)
 	items, _ := v.([]any)
 	return items
 }
 
 // memberString is a member that is a string, "" if there is none or it is null.
-func memberString(o *jsonschema.Object, name string) string {
+func memberString(o *jsonkit.Object, name string) string {
 	v, _ := o.Get(name)
 	s, _ := v.(string)
 	return s
 }
 
 // memberText is a member that is a string or null.
-func memberText(o *jsonschema.Object, name string) *string {
+func memberText(o *jsonkit.Object, name string) *string {
 	v, _ := o.Get(name)
 	if s, is := v.(string); is {
 		return &s
@@ -85,7 +86,7 @@ func memberText(o *jsonschema.Object, name string) *string {
 }
 
 // memberBool is a member that schema boolean describes; otherwise if there is none.
-func memberBool(o *jsonschema.Object, name string, otherwise bool) bool {
+func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	switch v, _ := o.Get(name); v := v.(type) {
 	case bool:
 		return v
@@ -101,7 +102,7 @@ func memberBool(o *jsonschema.Object, name string, otherwise bool) bool {
 
 // memberInt is a member that is an integer, or a string of digits; otherwise if there is none. What is too large for an int64 is the largest:
 // schemas with a maximum do not let it come so far.
-func memberInt(o *jsonschema.Object, name string, otherwise int64) int64 {
+func memberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
 	v, has := o.Get(name)
 	if !has {
 		return otherwise

@@ -8,9 +8,9 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // createRoutes are the calls that make servers.
@@ -105,7 +105,7 @@ func bootFault(err error) error {
 
 // accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in it, the one that was sent or a new one;
 // no guest is told of it, as with Nova's drivers when passwords are not injected.
-func (x *exchange) accepted(asked *jsonschema.Object, made *wire.Server) error {
+func (x *exchange) accepted(asked *jsonkit.Object, made *wire.Server) error {
 	if memberBool(asked, "return_reservation_id", false) {
 		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))
 	}

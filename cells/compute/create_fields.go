@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
@@ -20,7 +21,7 @@ const defaultSecurityGroup = "default"
 
 // refuseUnserved refuses what this service has not, and would have to leave out silently: a server that is not what was asked for is worse
 // than none. What is empty asks for nothing.
-func (x *exchange) refuseUnserved(body, asked *jsonschema.Object) error {
+func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
 			return badRequest("%s: this service schedules without hints (%s).", name, shortened(strings.Join(hints.Names(), ", ")))
@@ -42,7 +43,7 @@ func (x *exchange) refuseUnserved(body, asked *jsonschema.Object) error {
 		return badRequest("Invalid key_name provided.") // Nova's for key pairs that there are none of
 	}
 	for _, group := range memberList(asked, "security_groups") {
-		if name := memberString(group.(*jsonschema.Object), "name"); name != "" && name != defaultSecurityGroup {
+		if name := memberString(group.(*jsonkit.Object), "name"); name != "" && name != defaultSecurityGroup {
 			return badRequest("Security group %s not found for project %s.", shortened(name), x.who.Project)
 		}
 	}
@@ -50,7 +51,7 @@ func (x *exchange) refuseUnserved(body, asked *jsonschema.Object) error {
 }
 
 // askedNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where there are none.
-func (x *exchange) askedNetworks(asked *jsonschema.Object) error {
+func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
 	switch {
@@ -63,7 +64,7 @@ func (x *exchange) askedNetworks(asked *jsonschema.Object) error {
 }
 
 // askedFlavor is the flavor that flavorRef names, by its id or by its URL.
-func (x *exchange) askedFlavor(asked *jsonschema.Object) (wire.Flavor, error) {
+func (x *exchange) askedFlavor(asked *jsonkit.Object) (wire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
 	id, _, _ := strings.Cut(jsonschema.Str(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
@@ -81,7 +82,7 @@ func (x *exchange) askedFlavor(asked *jsonschema.Object) (wire.Flavor, error) {
 }
 
 // askedMetadata are the metadata, within the quota for them.
-func (x *exchange) askedMetadata(asked *jsonschema.Object) (map[string]string, error) {
+func (x *exchange) askedMetadata(asked *jsonkit.Object) (map[string]string, error) {
 	given := memberObject(asked, "metadata")
 	if given == nil || len(given.Names()) == 0 {
 		return map[string]string{}, nil
@@ -101,7 +102,7 @@ func (x *exchange) askedMetadata(asked *jsonschema.Object) (map[string]string, e
 }
 
 // askedTags are the tags, each once.
-func askedTags(asked *jsonschema.Object) []string {
+func askedTags(asked *jsonkit.Object) []string {
 	var tags []string
 	for _, tag := range memberList(asked, "tags") {
 		if tag := jsonschema.Str(tag); !slices.Contains(tags, tag) {
@@ -112,7 +113,7 @@ func askedTags(asked *jsonschema.Object) []string {
 }
 
 // askedAddress is an address in its canonical form.
-func askedAddress(asked *jsonschema.Object, name string) string {
+func askedAddress(asked *jsonkit.Object, name string) string {
 	address, err := netip.ParseAddr(memberString(asked, name))
 	if err != nil {
 		return "" // none: the schema refuses others

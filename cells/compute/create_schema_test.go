@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // TestCreateByMicroversion: what may be sent to POST /servers from which microversion to which.
@@ -40,7 +41,7 @@ func TestCreateByMicroversion(t *testing.T) {
 			if tt.networks && v >= vNetworksRequired {
 				members += `,"networks":"none"`
 			}
-			value, err := jsonschema.Decode([]byte(`{"server":{` + members + `}}`))
+			value, err := jsonkit.Decode([]byte(`{"server":{` + members + `}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,7 @@ func BenchmarkCheckCreate(b *testing.B) {
 	schema := createSchemas.at(MaxVersion)
 	b.ReportAllocs()
 	for b.Loop() {
-		value, err := jsonschema.Decode(body)
+		value, err := jsonkit.Decode(body)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -4,7 +4,6 @@ package compute
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,23 +98,6 @@ func (x *exchange) body() ([]byte, error) {
 
 func tooLarge() error {
 	return newFault(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", maxBody)
-}
-
-// object is the body of the request as a JSON object, its members as they were written. What is no JSON, or no object, is refused as Nova
-// does: "Malformed request body".
-func (x *exchange) object() (map[string]json.RawMessage, error) {
-	if kind := x.r.Header.Get("Content-Type"); !acceptable(kind) {
-		return nil, newFault(http.StatusUnsupportedMediaType, "Unsupported Content-Type")
-	}
-	data, err := x.body()
-	if err != nil {
-		return nil, err
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(data, &members); err != nil || members == nil {
-		return nil, badRequest("Malformed request body")
-	}
-	return members, nil
 }
 
 // json answers with a value as JSON.

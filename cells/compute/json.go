@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	placement "github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // object is a JSON object that is written member by member, in the order in which Nova's answers have them. Which members a server has
@@ -38,7 +38,7 @@ func (o *object) add(name string, value any) *object {
 	} else {
 		o.text = append(o.text, ',')
 	}
-	o.text = placement.AppendString(o.text, name)
+	o.text = jsonkit.AppendString(o.text, name)
 	o.text = append(o.text, ':')
 	o.text = appendValue(o.text, value)
 	return o
@@ -64,12 +64,12 @@ func appendValue(b []byte, value any) []byte {
 	case nil:
 		return append(b, "null"...)
 	case string:
-		return placement.AppendString(b, v)
+		return jsonkit.AppendString(b, v)
 	case *string:
 		if v == nil {
 			return append(b, "null"...)
 		}
-		return placement.AppendString(b, *v)
+		return jsonkit.AppendString(b, *v)
 	case bool:
 		return strconv.AppendBool(b, v)
 	case int:
@@ -77,18 +77,18 @@ func appendValue(b []byte, value any) []byte {
 	case int64:
 		return strconv.AppendInt(b, v, 10)
 	case time.Time:
-		return placement.AppendString(b, v.UTC().Format("2006-01-02T15:04:05Z"))
+		return jsonkit.AppendString(b, v.UTC().Format("2006-01-02T15:04:05Z"))
 	case []string:
-		return placement.AppendStrings(b, v)
+		return jsonkit.AppendStrings(b, v)
 	case map[string]string:
 		b = append(b, '{')
 		for i, key := range slices.Sorted(maps.Keys(v)) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = placement.AppendString(b, key)
+			b = jsonkit.AppendString(b, key)
 			b = append(b, ':')
-			b = placement.AppendString(b, v[key])
+			b = jsonkit.AppendString(b, v[key])
 		}
 		return append(b, '}')
 	case *object:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // quotaSetRoutes are the calls about the quotas of projects. A project is whatever is named: nobody is asked whether there is one. There are no
@@ -137,7 +138,7 @@ func (a *API) updateQuotas(x *exchange) error {
 }
 
 // wantedQuotas are the limits that a body sets; all of them are checked before any is set.
-func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
+func (a *API) wantedQuotas(x *exchange, project string, asked *jsonkit.Object) (apidb.QuotaSet, error) {
 	wanted := apidb.QuotaSet{}
 	for _, name := range asked.Names() {
 		if name != "force" {

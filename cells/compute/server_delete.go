@@ -8,8 +8,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // deleteRoutes are the calls that end servers, and the one that takes an end back.
@@ -67,7 +67,7 @@ func (a *API) serverAction(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, is := value.(*jsonschema.Object)
+	body, is := value.(*jsonkit.Object)
 	if !is || len(body.Names()) != 1 {
 		return badRequest("Malformed request body")
 	}

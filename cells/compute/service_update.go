@@ -15,6 +15,7 @@ import (
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -86,7 +87,7 @@ func unknownService(id string) error {
 }
 
 // servicePatch is the change that a body of 2.53 and later asks for.
-func servicePatch(body *js.Object) (wire.ServicePatch, error) {
+func servicePatch(body *jsonkit.Object) (wire.ServicePatch, error) {
 	var patch wire.ServicePatch
 	reason := memberString(body, "disabled_reason")
 	switch memberString(body, "status") {
@@ -108,7 +109,7 @@ func servicePatch(body *js.Object) (wire.ServicePatch, error) {
 }
 
 // updateServiceOf is updateService before 2.53: the last segment of the path is an action. The answer has what was asked for.
-func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
+func (a *API) updateServiceOf(x *exchange, body *jsonkit.Object) error {
 	if err := x.allowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}

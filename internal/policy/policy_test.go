@@ -74,12 +74,12 @@ var mayImport = map[string][]string{
 	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
 	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
 	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
-		"placement/wire", "providertree"},
+		"providertree"},
 	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/authn", "internal/dbfile", "internal/durable", "internal/excerpt", "internal/extraspecs", "internal/fresh", "internal/health", "internal/loopback", "internal/oslopolicy", "internal/printable", "internal/seldom", "internal/serve", "internal/servertls", "internal/spelling", "internal/version"}
+var commons = []string{"internal/authn", "internal/dbfile", "internal/durable", "internal/excerpt", "internal/extraspecs", "internal/fresh", "internal/health", "internal/jsonkit", "internal/loopback", "internal/oslopolicy", "internal/printable", "internal/seldom", "internal/serve", "internal/servertls", "internal/spelling", "internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

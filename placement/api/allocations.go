@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -40,7 +41,7 @@ func showAllocations(x *exchange) error {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = wire.AppendString(b, uuid)
+		b = jsonkit.AppendString(b, uuid)
 		b = append(b, `:{"resources":{`...)
 		for first := true; i < len(c.Allocations) && c.Allocations[i].Provider == uuid; i++ {
 			a := &c.Allocations[i]
@@ -59,9 +60,9 @@ func showAllocations(x *exchange) error {
 	b = append(b, '}')
 	if x.v.Has(wire.AllocationsByUUID) {
 		b = append(b, `,"project_id":`...)
-		b = wire.AppendString(b, c.Project)
+		b = jsonkit.AppendString(b, c.Project)
 		b = append(b, `,"user_id":`...)
-		b = wire.AppendString(b, c.User)
+		b = jsonkit.AppendString(b, c.User)
 	}
 	if x.v.Has(wire.ConsumerGenerations) {
 		b = append(b, `,"consumer_generation":`...)
@@ -69,7 +70,7 @@ func showAllocations(x *exchange) error {
 	}
 	if x.v.Has(wire.ConsumerTypes) {
 		b = append(b, `,"consumer_type":`...)
-		b = wire.AppendString(b, consumerType(c))
+		b = jsonkit.AppendString(b, consumerType(c))
 	}
 	b = append(b, '}')
 	return x.json(http.StatusOK, b, modified)
@@ -90,7 +91,7 @@ func listProviderAllocations(x *exchange) error {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = wire.AppendString(b, c.UUID)
+		b = jsonkit.AppendString(b, c.UUID)
 		b = append(b, `:{"resources":{`...)
 		first := true
 		for j := range c.Allocations {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -162,7 +163,7 @@ func appendByProvider(b []byte, c *candidates.Candidate, before, after string) [
 				b = append(b, "}},"...)
 			}
 			b = append(b, before...)
-			b = wire.AppendString(b, a.Provider.UUID)
+			b = jsonkit.AppendString(b, a.Provider.UUID)
 			b = append(b, after...)
 		}
 		b = wire.AppendResource(b, a.Class, a.Amount, first)
@@ -187,7 +188,7 @@ func appendMappings(b []byte, groups []candidates.Group, c *candidates.Candidate
 			if j > 0 {
 				b = append(b, ',')
 			}
-			b = wire.AppendString(b, p.UUID)
+			b = jsonkit.AppendString(b, p.UUID)
 		}
 		b = append(b, ']')
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -230,7 +231,7 @@ func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
 
 // appendSummary appends one member of provider_summaries. classes are those that are told of; nil for all.
 func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[string]bool) []byte {
-	b = wire.AppendString(b, p.UUID)
+	b = jsonkit.AppendString(b, p.UUID)
 	b = append(b, `:{"resources":{`...)
 	first := true
 	for i := range p.Inventories {
@@ -242,7 +243,7 @@ func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[str
 			b = append(b, ',')
 		}
 		first = false
-		b = wire.AppendString(b, inv.Class)
+		b = jsonkit.AppendString(b, inv.Class)
 		b = append(b, `:{"capacity":`...)
 		b = appendCapacity(b, inv)
 		b = append(b, `,"used":`...)
@@ -252,17 +253,17 @@ func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[str
 	b = append(b, '}')
 	if v.Has(wire.CandidatesRequired) {
 		b = append(b, `,"traits":`...)
-		b = wire.AppendStrings(b, p.TraitsByID())
+		b = jsonkit.AppendStrings(b, p.TraitsByID())
 	}
 	if v.Has(wire.NestedCandidates) {
 		b = append(b, `,"parent_provider_uuid":`...)
 		if p.Parent == "" {
 			b = append(b, "null"...)
 		} else {
-			b = wire.AppendString(b, p.Parent)
+			b = jsonkit.AppendString(b, p.Parent)
 		}
 		b = append(b, `,"root_provider_uuid":`...)
-		b = wire.AppendString(b, p.Root)
+		b = jsonkit.AppendString(b, p.Root)
 	}
 	return append(b, '}')
 }

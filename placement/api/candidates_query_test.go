@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -36,8 +37,8 @@ func TestCandidatesQuery(t *testing.T) {
 			{Resources: vcpu(2)}}}}},
 		{16, "limit=7&resources=VCPU:1&limit=8", candidatesQuery{limit: 7, Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 			{Resources: vcpu(1)}}}}},
-		{16, "limit=99999999999999999999&resources=VCPU:99999999999999999999", candidatesQuery{limit: wire.MaxExact, Request: candidates.Request{
-			Flat: true, Groups: []candidates.Group{{Resources: vcpu(wire.MaxExact)}}}}},
+		{16, "limit=99999999999999999999&resources=VCPU:99999999999999999999", candidatesQuery{limit: jsonkit.MaxExact, Request: candidates.Request{
+			Flat: true, Groups: []candidates.Group{{Resources: vcpu(jsonkit.MaxExact)}}}}},
 		{17, "required=X&required=A,%20B&resources=VCPU:1", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 			{Resources: vcpu(1), Required: [][]string{{"A"}, {"B"}}}}}}},
 		{21, "resources=VCPU:1&member_of=in:" + u1 + "," + u2, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
@@ -297,7 +298,7 @@ func FuzzCandidatesQuery(f *testing.F) {
 
 // sound checks what candidates.Request demands.
 func sound(cq *candidatesQuery, ext extensions) error {
-	if cq.limit < 0 || cq.limit > wire.MaxExact {
+	if cq.limit < 0 || cq.limit > jsonkit.MaxExact {
 		return fmt.Errorf("the limit is %d", cq.limit)
 	}
 	suffixes := map[string]bool{}
@@ -309,7 +310,7 @@ func sound(cq *candidatesQuery, ext extensions) error {
 		suffixes[g.Suffix] = true
 		classes := map[string]bool{}
 		for _, r := range g.Resources {
-			if classes[r.Class] || r.Amount < 1 || r.Amount > wire.MaxExact {
+			if classes[r.Class] || r.Amount < 1 || r.Amount > jsonkit.MaxExact {
 				return fmt.Errorf("group %q asks for %d of %s", g.Suffix, r.Amount, r.Class)
 			}
 			classes[r.Class], resources = true, true

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -122,7 +123,7 @@ func explain(err error, own refusals, format string, args ...any) error {
 func failureOf(err error) *failure {
 	var (
 		f       *failure
-		body    *wire.BodyError
+		body    *jsonkit.Error
 		refused *ledger.Error
 		large   *http.MaxBytesError
 	)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -46,7 +47,7 @@ func (x *exchange) inventories(p *ledger.Provider) error {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = wire.AppendString(b, inv.Class)
+		b = jsonkit.AppendString(b, inv.Class)
 		b = append(b, ':')
 		b = wire.AppendInventory(b, wireInventory(inv))
 		modified = later(modified, changed(inv.CreatedAt, inv.UpdatedAt))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -53,7 +54,7 @@ func FuzzProviderQuery(f *testing.F) {
 			t.Errorf("%q gives %v", raw, err)
 		}
 		for _, a := range pq.resources {
-			if err == nil && (a.count < 1 || a.count > wire.MaxExact) {
+			if err == nil && (a.count < 1 || a.count > jsonkit.MaxExact) {
 				t.Errorf("%q asks for %d of %s", raw, a.count, a.class)
 			}
 		}

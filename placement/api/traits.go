@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -34,7 +34,7 @@ func listTraits(x *exchange) error {
 			b = append(b, ',')
 		}
 		first = false
-		b = wire.AppendString(b, t.Name)
+		b = jsonkit.AppendString(b, t.Name)
 		modified = later(modified, changed(t.CreatedAt, t.UpdatedAt))
 	}
 	b = append(b, "]}"...)

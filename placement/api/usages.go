@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -137,7 +138,7 @@ func showUsages(x *exchange) error {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = wire.AppendString(b, sum.consumerType)
+			b = jsonkit.AppendString(b, sum.consumerType)
 			b = append(b, `:{"`+wire.ConsumerCount+`":`...)
 			b = strconv.AppendInt(b, sum.consumers, 10)
 		}

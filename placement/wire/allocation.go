@@ -5,6 +5,7 @@ package wire
 import (
 	"math"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -52,41 +53,41 @@ func AppendResource(b []byte, class string, amount int64, first bool) []byte {
 	if !first {
 		b = append(b, ',')
 	}
-	b = AppendString(b, class)
+	b = jsonkit.AppendString(b, class)
 	b = append(b, ':')
-	return appendInt(b, amount)
+	return jsonkit.AppendInt(b, amount)
 }
 
 // DecodeConsumerAllocations reads the body of PUT /allocations/{consumer}, in the form of the version. In the list form
-// that it had before 1.12, of two entries for a provider the last one counts. The error is a *BodyError.
+// that it had before 1.12, of two entries for a provider the last one counts. The error is a *jsonkit.Error.
 func DecodeConsumerAllocations(body []byte, v Version) (ConsumerAllocations, error) {
 	r := newReader(body)
 	a, err := r.consumerAllocations(v, v.Has(ConsumerGenerations))
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return a, err
 }
 
-// DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a *BodyError.
+// DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a *jsonkit.Error.
 func DecodeAllocations(body []byte, v Version) (map[string]ConsumerAllocations, error) {
 	r := newReader(body)
 	all, err := r.allocations(v)
 	if err == nil && len(all) == 0 {
-		err = r.invalid("must name at least one consumer")
+		err = r.Invalid("must name at least one consumer")
 	}
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return all, err
 }
 
 func (r *reader) allocations(v Version) (map[string]ConsumerAllocations, error) {
 	all := map[string]ConsumerAllocations{}
-	err := r.object(func(key []byte) error {
+	err := r.Object(func(key []byte) error {
 		consumer := string(key)
 		if !IsUUIDKey(consumer) {
-			return r.unknown()
+			return r.Unknown()
 		}
 		a, err := r.consumerAllocations(v, true)
 		all[consumer] = a
@@ -98,7 +99,7 @@ func (r *reader) allocations(v Version) (map[string]ConsumerAllocations, error) 
 // consumerAllocations reads a ConsumerAllocations. emptied says that there may be no allocations in it.
 func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocations, err error) {
 	var seen struct{ allocations, project, user, generation, kind bool }
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		switch k := string(key); {
 		case k == "allocations":
 			seen.allocations = true
@@ -109,58 +110,58 @@ func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocat
 				err = r.allocationList(a.Allocations)
 			}
 			if err == nil && len(a.Allocations) == 0 && !emptied {
-				err = r.invalid("must not be empty")
+				err = r.Invalid("must not be empty")
 			}
 		case k == "project_id" && v.Has(ProjectAndUser):
 			seen.project = true
-			a.ProjectID, err = r.string(1, MaxName)
+			a.ProjectID, err = r.String(1, MaxName)
 		case k == "user_id" && v.Has(ProjectAndUser):
 			seen.user = true
-			a.UserID, err = r.string(1, MaxName)
+			a.UserID, err = r.String(1, MaxName)
 		case k == "consumer_generation" && v.Has(ConsumerGenerations):
 			seen.generation = true
 			a.ConsumerGeneration = nil
-			if !r.null() {
+			if !r.Null() {
 				var generation int64
 				generation, err = r.generation()
 				a.ConsumerGeneration = &generation
 			}
 		case k == "consumer_type" && v.Has(ConsumerTypes):
 			seen.kind = true
-			if a.ConsumerType, err = r.string(1, MaxName); err == nil && !providertree.IsSymbol(a.ConsumerType) {
-				err = r.invalid("must be the name of a consumer type: A-Z, 0-9 and _")
+			if a.ConsumerType, err = r.String(1, MaxName); err == nil && !providertree.IsSymbol(a.ConsumerType) {
+				err = r.Invalid("must be the name of a consumer type: A-Z, 0-9 and _")
 			}
 		case k == "mappings" && v.Has(Mappings):
 			a.Mappings, err = r.mappings()
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case !seen.allocations:
-		err = r.missing("allocations")
+		err = r.Missing("allocations")
 	case !seen.project && v.Has(ProjectAndUser):
-		err = r.missing("project_id")
+		err = r.Missing("project_id")
 	case !seen.user && v.Has(ProjectAndUser):
-		err = r.missing("user_id")
+		err = r.Missing("user_id")
 	case !seen.generation && v.Has(ConsumerGenerations):
-		err = r.missing("consumer_generation")
+		err = r.Missing("consumer_generation")
 	case !seen.kind && v.Has(ConsumerTypes):
-		err = r.missing("consumer_type")
+		err = r.Missing("consumer_type")
 	}
 	return a, err
 }
 
 func (r *reader) allocationsByUUID(into map[string]ProviderAllocation) error {
-	return r.object(func(key []byte) error {
+	return r.Object(func(key []byte) error {
 		provider := string(key)
 		if !IsUUIDKey(provider) {
-			return r.unknown()
+			return r.Unknown()
 		}
 		var p ProviderAllocation
-		err := r.object(func(key []byte) (err error) {
+		err := r.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "resources":
 				p.Resources, err = r.resources()
@@ -169,12 +170,12 @@ func (r *reader) allocationsByUUID(into map[string]ProviderAllocation) error {
 				generation, err = r.generation()
 				p.Generation = &generation
 			default:
-				err = r.unknown()
+				err = r.Unknown()
 			}
 			return err
 		})
 		if err == nil && p.Resources == nil {
-			err = r.missing("resources")
+			err = r.Missing("resources")
 		}
 		into[provider] = p
 		return err
@@ -183,36 +184,36 @@ func (r *reader) allocationsByUUID(into map[string]ProviderAllocation) error {
 
 // allocationList reads the list form that allocations had before 1.12.
 func (r *reader) allocationList(into map[string]ProviderAllocation) error {
-	return r.array(func(int) error {
+	return r.Array(func(int) error {
 		var provider string
 		var p ProviderAllocation
-		err := r.object(func(key []byte) (err error) {
+		err := r.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "resource_provider":
 				provider = ""
-				err = r.object(func(key []byte) (err error) {
+				err = r.Object(func(key []byte) (err error) {
 					if string(key) != "uuid" {
-						return r.unknown()
+						return r.Unknown()
 					}
 					provider, err = r.uuid()
 					return err
 				})
 				if err == nil && provider == "" {
-					err = r.missing("uuid")
+					err = r.Missing("uuid")
 				}
 			case "resources":
 				p.Resources, err = r.resources()
 			default:
-				err = r.unknown()
+				err = r.Unknown()
 			}
 			return err
 		})
 		switch {
 		case err != nil:
 		case provider == "":
-			err = r.missing("resource_provider")
+			err = r.Missing("resource_provider")
 		case p.Resources == nil:
-			err = r.missing("resources")
+			err = r.Missing("resources")
 		}
 		into[provider] = p
 		return err
@@ -222,17 +223,17 @@ func (r *reader) allocationList(into map[string]ProviderAllocation) error {
 // resources reads amounts by resource class: at least one, each at least 1.
 func (r *reader) resources() (map[string]int64, error) {
 	resources := map[string]int64{}
-	err := r.object(func(key []byte) error {
+	err := r.Object(func(key []byte) error {
 		class := string(key)
 		if !providertree.IsSymbol(class) {
-			return r.unknown()
+			return r.Unknown()
 		}
-		amount, err := r.integer(1, math.MaxInt64)
+		amount, err := r.Integer(1, math.MaxInt64)
 		resources[class] = amount
 		return err
 	})
 	if err == nil && len(resources) == 0 {
-		err = r.invalid("must name at least one resource class")
+		err = r.Invalid("must name at least one resource class")
 	}
 	return resources, err
 }
@@ -241,26 +242,26 @@ func (r *reader) resources() (map[string]int64, error) {
 // have, such as that of the group without a suffix (""), can have any value.
 func (r *reader) mappings() (map[string][]string, error) {
 	mappings := map[string][]string{}
-	err := r.object(func(key []byte) error {
+	err := r.Object(func(key []byte) error {
 		suffix := string(key)
 		var providers []string
 		if !hasSuffixCharacter(suffix) {
 			mappings[suffix] = nil
-			return r.skip()
+			return r.Skip()
 		}
-		err := r.array(func(int) error {
+		err := r.Array(func(int) error {
 			uuid, err := r.uuid()
 			providers = append(providers, uuid)
 			return err
 		})
 		if err == nil && len(providers) == 0 {
-			err = r.invalid("must name at least one resource provider")
+			err = r.Invalid("must name at least one resource provider")
 		}
 		mappings[suffix] = providers
 		return err
 	})
 	if err == nil && len(mappings) == 0 {
-		err = r.invalid("must not be empty")
+		err = r.Invalid("must not be empty")
 	}
 	return mappings, err
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -22,33 +21,6 @@ func decode[T any](t interface{ Fatalf(string, ...any) }, body []byte) (value T)
 		t.Fatalf("%s: %v", body, err)
 	}
 	return value
-}
-
-func TestStringsAreWhatEncodingJSONReads(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "s")
-		std, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := decode[string](t, wire.AppendString(nil, s)), decode[string](t, std); got != want {
-			t.Fatalf("%q reads back as %q, want %q", s, got, want)
-		}
-	})
-}
-
-// TestStringsAreEscapedAtEveryPlace puts every byte at every place of a string that is looked at eight bytes at a time.
-func TestStringsAreEscapedAtEveryPlace(t *testing.T) {
-	for c := range 256 {
-		for at := range 20 {
-			raw := []byte("abcdefgh~!#[]0123456")
-			raw[at] = byte(c)
-			want := strings.ToValidUTF8(string(raw), "\ufffd")
-			if got := decode[string](t, wire.AppendString(nil, string(raw))); got != want {
-				t.Errorf("%q becomes %q, want %q", raw, got, want)
-			}
-		}
-	}
 }
 
 func TestResponsesDecodeIntoTheirTypes(t *testing.T) {

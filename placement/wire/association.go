@@ -2,7 +2,10 @@
 
 package wire
 
-import "github.com/compute-agent/compute-agent/providertree"
+import (
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/providertree"
+)
 
 // TraitList is GET /traits.
 type TraitList struct {
@@ -53,7 +56,7 @@ type TypedUsagesReply struct {
 // AppendResourceClass appends a ResourceClass.
 func AppendResourceClass(b []byte, name string) []byte {
 	b = append(b, `{"name":`...)
-	b = AppendString(b, name)
+	b = jsonkit.AppendString(b, name)
 	b = append(b, `,"links":[{"rel":"self","href":"/resource_classes/`...)
 	b = append(b, name...)
 	return append(b, `"}]}`...)
@@ -62,19 +65,19 @@ func AppendResourceClass(b []byte, name string) []byte {
 // AppendProviderTraits appends a ProviderTraits.
 func AppendProviderTraits(b []byte, traits []string, generation int64) []byte {
 	b = append(b, `{"traits":`...)
-	b = AppendStrings(b, traits)
+	b = jsonkit.AppendStrings(b, traits)
 	b = append(b, `,"resource_provider_generation":`...)
-	b = appendInt(b, generation)
+	b = jsonkit.AppendInt(b, generation)
 	return append(b, '}')
 }
 
 // AppendAggregates appends an AggregateList.
 func AppendAggregates(b []byte, aggregates []string, generation int64, v Version) []byte {
 	b = append(b, `{"aggregates":`...)
-	b = AppendStrings(b, aggregates)
+	b = jsonkit.AppendStrings(b, aggregates)
 	if v.Has(AggregateGenerations) {
 		b = append(b, `,"resource_provider_generation":`...)
-		b = appendInt(b, generation)
+		b = jsonkit.AppendInt(b, generation)
 	}
 	return append(b, '}')
 }
@@ -82,44 +85,44 @@ func AppendAggregates(b []byte, aggregates []string, generation int64, v Version
 // AppendGeneration appends the member resource_provider_generation, and a comma.
 func AppendGeneration(b []byte, generation int64) []byte {
 	b = append(b, `"resource_provider_generation":`...)
-	b = appendInt(b, generation)
+	b = jsonkit.AppendInt(b, generation)
 	return append(b, ',')
 }
 
 // DecodeResourceClass reads the body of POST /resource_classes, and of PUT /resource_classes/{name} before 1.7. The error
-// is a *BodyError.
+// is a *jsonkit.Error.
 func DecodeResourceClass(body []byte) (name string, err error) {
 	r := newReader(body)
 	named := false
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		if string(key) != "name" {
-			return r.unknown()
+			return r.Unknown()
 		}
 		named = true
-		if name, err = r.string(0, MaxName); err == nil && !providertree.IsCustomName(name) {
-			err = r.invalid("must begin with %s and go on with A-Z, 0-9 and _", providertree.CustomPrefix)
+		if name, err = r.String(0, MaxName); err == nil && !providertree.IsCustomName(name) {
+			err = r.Invalid("must begin with %s and go on with A-Z, 0-9 and _", providertree.CustomPrefix)
 		}
 		return err
 	})
 	if err == nil && !named {
-		err = r.missing("name")
+		err = r.Missing("name")
 	}
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return name, err
 }
 
-// DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a *BodyError.
+// DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a *jsonkit.Error.
 func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
 	r := newReader(body)
 	generation := false
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "traits":
 			t.Traits = []string{}
-			err = r.array(func(int) error {
-				name, err := r.string(1, MaxName)
+			err = r.Array(func(int) error {
+				name, err := r.String(1, MaxName)
 				t.Traits = append(t.Traits, name)
 				return err
 			})
@@ -127,33 +130,33 @@ func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
 			generation = true
 			t.Generation, err = r.generation()
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case t.Traits == nil:
-		err = r.missing("traits")
+		err = r.Missing("traits")
 	case !generation:
-		err = r.missing("resource_provider_generation")
+		err = r.Missing("resource_provider_generation")
 	default:
-		err = r.end()
+		err = r.End()
 	}
 	return t, err
 }
 
 // DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. The UUIDs come out as they are spelled;
-// spellings that are longer than the usual one come out in that. The error is a *BodyError.
+// spellings that are longer than the usual one come out in that. The error is a *jsonkit.Error.
 func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
 	r := newReader(body)
 	if !v.Has(AggregateGenerations) {
 		if a.Aggregates, err = r.uuidSet(); err == nil {
-			err = r.end()
+			err = r.End()
 		}
 		return a, err
 	}
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "aggregates":
 			a.Aggregates, err = r.uuidSet()
@@ -162,18 +165,18 @@ func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
 			generation, err = r.generation()
 			a.Generation = &generation
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case a.Aggregates == nil:
-		err = r.missing("aggregates")
+		err = r.Missing("aggregates")
 	case a.Generation == nil:
-		err = r.missing("resource_provider_generation")
+		err = r.Missing("resource_provider_generation")
 	default:
-		err = r.end()
+		err = r.End()
 	}
 	return a, err
 }
@@ -182,13 +185,13 @@ func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
 func (r *reader) uuidSet() ([]string, error) {
 	list := []string{}
 	seen := map[string]struct{}{}
-	err := r.array(func(int) error {
+	err := r.Array(func(int) error {
 		uuid, err := r.uuid()
 		if err != nil {
 			return err
 		}
 		if _, twice := seen[uuid]; twice {
-			return r.invalid("stands in the list twice")
+			return r.Invalid("stands in the list twice")
 		}
 		seen[uuid] = struct{}{}
 		if len(uuid) > 36 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -115,9 +116,9 @@ func TestBodiesByMicroversion(t *testing.T) {
 				t.Errorf("%s at %s: %s\n got %v, want it good: %v", c.decoder, v, c.body, err, good)
 				break
 			}
-			var body *wire.BodyError
+			var body *jsonkit.Error
 			if err != nil && !errors.As(err, &body) {
-				t.Errorf("%s at %s: the error is no *BodyError: %v", c.decoder, v, err)
+				t.Errorf("%s at %s: the error is no *jsonkit.Error: %v", c.decoder, v, err)
 			}
 		}
 	}
@@ -188,7 +189,7 @@ func FuzzDecoders(f *testing.F) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
 		for name, decode := range decoders {
 			_, err := decode(body, v)
-			var wrong *wire.BodyError
+			var wrong *jsonkit.Error
 			if err != nil && !errors.As(err, &wrong) {
 				t.Errorf("%s at %s: %q gives an error of another kind: %v", name, v, body, err)
 			}
@@ -197,4 +198,26 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestBodyErrorsNameThePlaceAndTheRule(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":0}}}`:          "JSON does not validate: inventories.VCPU.total must be at least 1",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2147483648}}}`: "JSON does not validate: inventories.VCPU.total must be at most 2147483647",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1,"x":1}}}`:    "JSON does not validate: inventories.VCPU.x is no key that may stand here",
+		`{"resource_provider_generation":true,"inventories":{}}`:                         "JSON does not validate: resource_provider_generation must be an integer",
+		`{"inventories":{}}`: `JSON does not validate: the body must have the key "resource_provider_generation"`,
+		`[]`:                 "JSON does not validate: the body must be an object",
+		`{"inventories":{`:   "Malformed JSON: a key in double quotes is expected (at byte 16)",
+		``:                   "Malformed JSON: it ends where a value is expected (at byte 0)",
+	} {
+		_, err := wire.DecodeInventories([]byte(body))
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", body, err, want)
+		}
+	}
+	_, err := wire.DecodeAggregates([]byte(`["4e8e5957-649f-477b-9e5b-f1f75b21c03c", 7]`), 1)
+	if want := "JSON does not validate: [1] must be a string"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }

@@ -12,5 +12,5 @@
 //	json.Marshal(ProviderUpdate)   ──── body ────▶     DecodeProviderUpdate(body, version)
 //	json.Unmarshal(&Inventories)   ◀─── body ─────     AppendInventory(buffer, …)
 //
-// The package imports nothing of the project.
+// Of the project the package imports providertree, for names and ranges, and internal/jsonkit.
 package wire

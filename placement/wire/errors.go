@@ -2,6 +2,8 @@
 
 package wire
 
+import "github.com/compute-agent/compute-agent/internal/jsonkit"
+
 // ErrorCode says in an error of the API what went wrong, for programs. Errors have codes from microversion 1.23 on.
 type ErrorCode string
 
@@ -39,11 +41,11 @@ type ErrorItem struct {
 // AppendJSON appends an error body with this one error.
 func (e *ErrorItem) AppendJSON(b []byte) []byte {
 	b = append(b, `{"errors":[{"status":`...)
-	b = appendInt(b, int64(e.Status))
+	b = jsonkit.AppendInt(b, int64(e.Status))
 	b = append(b, `,"title":`...)
-	b = AppendString(b, e.Title)
+	b = jsonkit.AppendString(b, e.Title)
 	b = append(b, `,"detail":`...)
-	b = AppendString(b, e.Detail)
+	b = jsonkit.AppendString(b, e.Detail)
 	for _, f := range [...]struct{ key, value string }{
 		{`,"code":`, string(e.Code)},
 		{`,"request_id":`, e.RequestID},
@@ -52,7 +54,7 @@ func (e *ErrorItem) AppendJSON(b []byte) []byte {
 	} {
 		if f.value != "" {
 			b = append(b, f.key...)
-			b = AppendString(b, f.value)
+			b = jsonkit.AppendString(b, f.value)
 		}
 	}
 	return append(b, `}]}`...)

@@ -5,6 +5,7 @@ package wire
 import (
 	"math"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -48,17 +49,17 @@ func DefaultInventory(total int64) Inventory {
 // appendFields appends the members of an inventory, without the braces.
 func (i *Inventory) appendFields(b []byte) []byte {
 	b = append(b, `"total":`...)
-	b = appendInt(b, i.Total)
+	b = jsonkit.AppendInt(b, i.Total)
 	b = append(b, `,"reserved":`...)
-	b = appendInt(b, i.Reserved)
+	b = jsonkit.AppendInt(b, i.Reserved)
 	b = append(b, `,"min_unit":`...)
-	b = appendInt(b, i.MinUnit)
+	b = jsonkit.AppendInt(b, i.MinUnit)
 	b = append(b, `,"max_unit":`...)
-	b = appendInt(b, i.MaxUnit)
+	b = jsonkit.AppendInt(b, i.MaxUnit)
 	b = append(b, `,"step_size":`...)
-	b = appendInt(b, i.StepSize)
+	b = jsonkit.AppendInt(b, i.StepSize)
 	b = append(b, `,"allocation_ratio":`...)
-	return appendFloat(b, i.AllocationRatio)
+	return jsonkit.AppendFloat(b, i.AllocationRatio)
 }
 
 // AppendInventory appends an Inventory. Cost: about 110 bytes and no allocation.
@@ -73,36 +74,36 @@ func AppendOneInventory(b []byte, i Inventory, generation int64) []byte {
 	b = append(b, '{')
 	b = i.appendFields(b)
 	b = append(b, `,"resource_provider_generation":`...)
-	b = appendInt(b, generation)
+	b = jsonkit.AppendInt(b, generation)
 	return append(b, '}')
 }
 
-// DecodeInventories reads the body of PUT /resource_providers/{uuid}/inventories. The error is a *BodyError.
+// DecodeInventories reads the body of PUT /resource_providers/{uuid}/inventories. The error is a *jsonkit.Error.
 func DecodeInventories(body []byte) (Inventories, error) {
 	r := newReader(body)
 	inv, err := r.inventories()
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return inv, err
 }
 
-// DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The error is a *BodyError.
+// DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The error is a *jsonkit.Error.
 func DecodeOneInventory(body []byte) (OneInventory, error) {
 	r := newReader(body)
 	inv, generation, _, err := r.inventory(inventoryKeys{generation: true, needGeneration: true})
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return OneInventory{Inventory: inv, Generation: generation}, err
 }
 
-// DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is a *BodyError.
+// DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is a *jsonkit.Error.
 func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
 	r := newReader(body)
 	inv, _, class, err := r.inventory(inventoryKeys{generation: true, class: true})
 	if err == nil {
-		err = r.end()
+		err = r.End()
 	}
 	return InventoryCreate{Inventory: inv, ResourceClass: class}, err
 }
@@ -111,7 +112,7 @@ func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
 // that is not there, whoever looks for it says so.
 func (r *reader) inventories() (inv Inventories, err error) {
 	var generation, inventories bool
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "resource_provider_generation":
 			generation = true
@@ -119,22 +120,22 @@ func (r *reader) inventories() (inv Inventories, err error) {
 		case "inventories":
 			inventories = true
 			inv.Inventories = map[string]Inventory{}
-			err = r.object(func(class []byte) error {
+			err = r.Object(func(class []byte) error {
 				// The generation may stand in each inventory, too, and is not looked at there.
 				i, _, _, err := r.inventory(inventoryKeys{generation: true})
 				inv.Inventories[string(class)] = i
 				return err
 			})
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	if err == nil && !generation {
-		err = r.missing("resource_provider_generation")
+		err = r.Missing("resource_provider_generation")
 	}
 	if err == nil && !inventories {
-		err = r.missing("inventories")
+		err = r.Missing("inventories")
 	}
 	return inv, err
 }
@@ -147,45 +148,45 @@ type inventoryKeys struct {
 func (r *reader) inventory(keys inventoryKeys) (inv Inventory, generation int64, class string, err error) {
 	inv = DefaultInventory(0)
 	var hasTotal, hasGeneration, hasClass bool
-	err = r.object(func(key []byte) (err error) {
+	err = r.Object(func(key []byte) (err error) {
 		switch k := string(key); {
 		case k == "total":
 			hasTotal = true
-			inv.Total, err = r.integer(1, providertree.MaxUnit)
+			inv.Total, err = r.Integer(1, providertree.MaxUnit)
 		case k == "reserved":
-			inv.Reserved, err = r.integer(0, providertree.MaxUnit)
+			inv.Reserved, err = r.Integer(0, providertree.MaxUnit)
 		case k == "min_unit":
-			inv.MinUnit, err = r.integer(1, providertree.MaxUnit)
+			inv.MinUnit, err = r.Integer(1, providertree.MaxUnit)
 		case k == "max_unit":
-			inv.MaxUnit, err = r.integer(1, providertree.MaxUnit)
+			inv.MaxUnit, err = r.Integer(1, providertree.MaxUnit)
 		case k == "step_size":
-			inv.StepSize, err = r.integer(1, providertree.MaxUnit)
+			inv.StepSize, err = r.Integer(1, providertree.MaxUnit)
 		case k == "allocation_ratio":
-			inv.AllocationRatio, err = r.number(providertree.MaxRatio)
+			inv.AllocationRatio, err = r.Number(providertree.MaxRatio)
 		case k == "resource_provider_generation" && keys.generation:
 			hasGeneration = true
 			generation, err = r.generation()
 		case k == "resource_class" && keys.class:
 			hasClass = true
-			if class, err = r.string(0, 0); err == nil && !providertree.IsSymbol(class) {
-				err = r.invalid("must be the name of a resource class: A-Z, 0-9 and _")
+			if class, err = r.String(0, 0); err == nil && !providertree.IsSymbol(class) {
+				err = r.Invalid("must be the name of a resource class: A-Z, 0-9 and _")
 			}
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case !hasTotal:
-		err = r.missing("total")
+		err = r.Missing("total")
 	case keys.needGeneration && !hasGeneration:
-		err = r.missing("resource_provider_generation")
+		err = r.Missing("resource_provider_generation")
 	case keys.class && !hasClass:
-		err = r.missing("resource_class")
+		err = r.Missing("resource_class")
 	}
 	return inv, generation, class, err
 }
 
 // generation reads a generation: any integer.
-func (r *reader) generation() (int64, error) { return r.integer(math.MinInt64, math.MaxInt64) }
+func (r *reader) generation() (int64, error) { return r.Integer(math.MinInt64, math.MaxInt64) }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Version is a microversion of the Placement API: the minor number of 1.minor. Only the values from MinVersion to
@@ -189,13 +191,8 @@ func ParseVersion(text string) (Version, error) {
 	return Version(minor), nil
 }
 
-// MaxExact is where the integers of requests end: larger ones are read as MaxExact (smaller than -MaxExact as that).
-// Placement computes with integers of any size, and every limit it has on them is far below; a number cut off here fails
-// the same check that the whole one would, and sums of some of them cannot overflow an int64.
-const MaxExact = 1 << 53
-
 // ParseInt reads a decimal integer as Python's int() does, which Placement uses for versions and query parameters: spaces
-// around it, a sign, and single underscores between digits are fine. Integers beyond MaxExact are cut off there.
+// around it, a sign, and single underscores between digits are fine. Integers beyond jsonkit.MaxExact are cut off there.
 func ParseInt(text string) (n int64, ok bool) {
 	text = strings.TrimSpace(text)
 	negative := false
@@ -214,8 +211,8 @@ func ParseInt(text string) (n int64, ok bool) {
 			return 0, false
 		}
 		digit = true
-		if n = n*10 + int64(c-'0'); n > MaxExact {
-			n = MaxExact
+		if n = n*10 + int64(c-'0'); n > jsonkit.MaxExact {
+			n = jsonkit.MaxExact
 		}
 	}
 	if negative {

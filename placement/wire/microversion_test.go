@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -111,7 +112,7 @@ func FuzzRequestVersion(f *testing.F) {
 func TestParseInt(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "12": 12, " 7\t": 7, "+3": 3, "-3": -3, "1_000": 1000, "007": 7,
-		strings.Repeat("9", 50): wire.MaxExact, "-" + strings.Repeat("9", 50): -wire.MaxExact,
+		strings.Repeat("9", 50): jsonkit.MaxExact, "-" + strings.Repeat("9", 50): -jsonkit.MaxExact,
 	} {
 		if n, ok := wire.ParseInt(text); !ok || n != want {
 			t.Errorf("ParseInt(%q) = %d, %v, want %d", text, n, ok, want)

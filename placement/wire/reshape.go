@@ -9,41 +9,41 @@ type Reshape struct {
 	Allocations map[string]ConsumerAllocations `json:"allocations"`
 }
 
-// DecodeReshape reads the body of POST /reshaper. The error is a *BodyError.
+// DecodeReshape reads the body of POST /reshaper. The error is a *jsonkit.Error.
 func DecodeReshape(body []byte, v Version) (Reshape, error) {
 	r := newReader(body)
 	var shape Reshape
-	err := r.object(func(key []byte) (err error) {
+	err := r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "inventories":
 			shape.Inventories = map[string]Inventories{}
-			err = r.object(func(key []byte) error {
+			err = r.Object(func(key []byte) error {
 				provider := string(key)
 				if !IsUUIDKey(provider) {
-					return r.unknown()
+					return r.Unknown()
 				}
 				inv, err := r.inventories()
 				shape.Inventories[provider] = inv
 				return err
 			})
 			if err == nil && len(shape.Inventories) == 0 {
-				err = r.invalid("must name at least one resource provider")
+				err = r.Invalid("must name at least one resource provider")
 			}
 		case "allocations":
 			shape.Allocations, err = r.allocations(v)
 		default:
-			err = r.unknown()
+			err = r.Unknown()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case shape.Inventories == nil:
-		err = r.missing("inventories")
+		err = r.Missing("inventories")
 	case shape.Allocations == nil:
-		err = r.missing("allocations")
+		err = r.Missing("allocations")
 	default:
-		err = r.end()
+		err = r.End()
 	}
 	return shape, err
 }

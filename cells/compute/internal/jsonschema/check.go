@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Schema is conditions in the order in which they are looked at; the first that fails is what the refusal is about.
@@ -107,11 +109,11 @@ func isType(value any, t string) bool {
 		return t == "boolean"
 	case string:
 		return t == "string"
-	case Number:
-		return t == "number" || t == "integer" && v.integer()
+	case jsonkit.Number:
+		return t == "number" || t == "integer" && v.IsInteger()
 	case []any:
 		return t == "array"
-	case *Object:
+	case *jsonkit.Object:
 		return t == "object"
 	}
 	return false
@@ -223,7 +225,7 @@ func Maximum(n float64) Condition {
 // number is the value as a number and how Python shows that.
 func number(value any) (f float64, shown string, is bool) {
 	switch v := value.(type) {
-	case Number:
+	case jsonkit.Number:
 		return v.Float64(), Repr(v), true
 	case bool:
 		if v {

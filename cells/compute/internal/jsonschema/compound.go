@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Property is a member of an object and what its value has to be.
@@ -18,7 +20,7 @@ type Property struct {
 type Properties []Property
 
 func (p Properties) check(value any) *Error {
-	object, is := value.(*Object)
+	object, is := value.(*jsonkit.Object)
 	if !is {
 		return nil
 	}
@@ -58,7 +60,7 @@ func (p Properties) Without(names ...string) Properties {
 // Only refuses members that no property is for.
 func Only(p Properties) Condition {
 	return conditionFunc(func(value any) *Error {
-		object, is := value.(*Object)
+		object, is := value.(*jsonkit.Object)
 		if !is {
 			return nil
 		}
@@ -100,7 +102,7 @@ func Closed(p Properties, required ...string) Schema {
 // Required wants members.
 func Required(names ...string) Condition {
 	return conditionFunc(func(value any) *Error {
-		object, is := value.(*Object)
+		object, is := value.(*jsonkit.Object)
 		if !is {
 			return nil
 		}
@@ -117,7 +119,7 @@ func Required(names ...string) Condition {
 func Members(pattern string, s Schema) Condition {
 	expression := regexp.MustCompile(pattern)
 	return conditionFunc(func(value any) *Error {
-		object, is := value.(*Object)
+		object, is := value.(*jsonkit.Object)
 		if !is {
 			return nil
 		}
@@ -146,7 +148,7 @@ func Members(pattern string, s Schema) Condition {
 // MinMembers and MaxMembers bound how many members an object has.
 func MinMembers(n int) Condition {
 	return conditionFunc(func(value any) *Error {
-		if object, is := value.(*Object); is && len(object.names) < n {
+		if object, is := value.(*jsonkit.Object); is && len(object.Names()) < n {
 			return wrong(value, "%s does not have enough properties", Repr(value))
 		}
 		return nil
@@ -156,7 +158,7 @@ func MinMembers(n int) Condition {
 // MaxMembers see [MinMembers].
 func MaxMembers(n int) Condition {
 	return conditionFunc(func(value any) *Error {
-		if object, is := value.(*Object); is && len(object.names) > n {
+		if object, is := value.(*jsonkit.Object); is && len(object.Names()) > n {
 			return wrong(value, "%s has too many properties", Repr(value))
 		}
 		return nil

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // TestRepr: values are shown as Python shows them.
@@ -22,7 +24,7 @@ func TestRepr(t *testing.T) {
 		`[]`: "[]", `{}`: "{}", `[1,"a",null]`: "[1, 'a', None]", `{"b":1,"a":[true,{"c":"d"}]}`: "{'b': 1, 'a': [True, {'c': 'd'}]}",
 		`{"a":1,"b":2,"a":3}`: "{'a': 3, 'b': 2}",
 	} {
-		v, err := Decode([]byte(text))
+		v, err := jsonkit.Decode([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -35,7 +37,7 @@ func TestRepr(t *testing.T) {
 // TestDecodeRefuses what is not one value.
 func TestDecodeRefuses(t *testing.T) {
 	for _, text := range []string{"", " ", "{", "}", "{} {}", "[1,]", `{"a"}`, `{"a":}`, "nul", "\"\xff\"", "NaN", strings.Repeat("[", 102) + strings.Repeat("]", 102), `{"a":1,}`, "01"} {
-		if v, err := Decode([]byte(text)); err == nil {
+		if v, err := jsonkit.Decode([]byte(text)); err == nil {
 			t.Errorf("%q is %v", text, v)
 		}
 	}
@@ -77,7 +79,7 @@ func TestConditions(t *testing.T) {
 		{Schema{Format("ipv4")}, `"1.2.3"`, "'1.2.3' is not a 'ipv4'"}, {Schema{Format("ipv6")}, `"fe80::1%eth0"`, "'fe80::1%eth0' is not a 'ipv6'"},
 		{Schema{Format("ipv6")}, `"::ffff:1.2.3.4"`, ""}, {Schema{Format("ipv4")}, `"::1"`, "'::1' is not a 'ipv4'"},
 	} {
-		v, err := Decode([]byte(tt.text))
+		v, err := jsonkit.Decode([]byte(tt.text))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.text, err)
 		}
@@ -144,7 +146,7 @@ func TestDecodeIsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Decode(text)
+		got, err := jsonkit.Decode(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -189,13 +191,13 @@ func anyValue(t *rapid.T, depth int) any {
 // plain is a value in the types of encoding/json.
 func plain(v any) any {
 	switch v := v.(type) {
-	case Number:
+	case jsonkit.Number:
 		return v.Float64()
 	case []any:
 		for i := range v {
 			v[i] = plain(v[i])
 		}
-	case *Object:
+	case *jsonkit.Object:
 		object := map[string]any{}
 		for _, name := range v.Names() {
 			member, _ := v.Get(name)
@@ -212,7 +214,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := Decode(data)
+		v, err := jsonkit.Decode(data)
 		if err == nil && !json.Valid(data) {
 			t.Errorf("%q is not JSON", data)
 		}

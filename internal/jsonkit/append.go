@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package jsonkit
 
 import (
 	"math"
@@ -82,11 +82,12 @@ func AppendStrings(b []byte, list []string) []byte {
 	return append(b, ']')
 }
 
-func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
+// AppendInt appends an integer.
+func AppendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
-// appendFloat writes the shortest number that reads back as f, with a fraction even where it is zero ("1.0"), as Python
+// AppendFloat appends the shortest number that reads back as f, with a fraction even where it is zero ("1.0"), as Python
 // does: a client that looks at the type sees a float. JSON has no infinities and no NaN; requests cannot bring them in.
-func appendFloat(b []byte, f float64) []byte {
+func AppendFloat(b []byte, f float64) []byte {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return append(b, "null"...)
 	}
