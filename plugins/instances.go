@@ -89,15 +89,15 @@ type InstanceSpec struct {
 
 // Flavor is the size of an instance, in Nova's terms. 0 is none of it.
 type Flavor struct {
-	Name        string
-	VCPUs       int64
-	MemoryMB    int64
-	RootGB      int64
-	EphemeralGB int64
-	SwapMB      int64
+	Name        string `json:"name"`
+	VCPUs       int64  `json:"vcpus"`
+	MemoryMB    int64  `json:"memory_mb"`
+	RootGB      int64  `json:"root_gb"`
+	EphemeralGB int64  `json:"ephemeral_gb,omitempty"`
+	SwapMB      int64  `json:"swap,omitempty"`
 	// ExtraSpecs are hw:cpu_policy and the like. Those that ask for what the driver does not make it
 	// refuses.
-	ExtraSpecs map[string]string
+	ExtraSpecs map[string]string `json:"extra_specs,omitempty"`
 }
 
 // PowerState is Nova's, with its numbers.

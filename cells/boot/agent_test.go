@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // agent is a host with one node, and its guests: what a real one does for its cell, one step at a time. It reaches Placement always, and its
@@ -80,11 +81,11 @@ func (a *agent) work() {
 			}
 			a.guests[report.UUID] = true
 			a.spawns[report.UUID]++
-			report.Kind, report.PowerState = wire.ReportSpawned, wire.PowerRunning
+			report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
 		case wire.WantRunning, wire.WantShutdown:
 			running := item.Want == wire.WantRunning
 			a.guests[report.UUID] = running
-			report.Kind, report.PowerState = wire.ReportSettled, map[bool]int{true: wire.PowerRunning, false: wire.PowerShutdown}[running]
+			report.Kind, report.PowerState = wire.ReportSettled, map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
 		case wire.WantGone:
 			delete(a.guests, report.UUID)
 			if err := client.Release(ctx, report.UUID); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // errSettling says that a write to Placement may still arrive, and that it is waited for.
@@ -213,7 +214,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 func (b *build) row(t target) wire.Server {
 	row := b.server
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
-	row.VMState, row.TaskState, row.PowerState = wire.VMBuilding, wire.TaskSpawning, wire.PowerNoState
+	row.VMState, row.TaskState, row.PowerState = wire.VMBuilding, wire.TaskSpawning, plugins.PowerNoState
 	return row
 }
 
@@ -352,7 +353,7 @@ func (b *build) bury(ctx context.Context, fault wire.Fault) error {
 		b.allocated = false
 	}
 	row := b.server
-	row.VMState, row.TaskState, row.PowerState, row.Fault = wire.VMError, "", wire.PowerNoState, &fault
+	row.VMState, row.TaskState, row.PowerState, row.Fault = wire.VMError, "", plugins.PowerNoState, &fault
 	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // MaxServers is how many servers one request may ask for.
@@ -95,7 +96,7 @@ func (s *Service) instance(r Request, index, of int) wire.Server {
 	server.Metadata, server.Tags = maps.Clone(server.Metadata), slices.Clone(server.Tags)
 	server.Flavor.ExtraSpecs = maps.Clone(server.Flavor.ExtraSpecs)
 	server.Host, server.Node, server.NodeUUID = "", "", ""
-	server.VMState, server.TaskState, server.PowerState = wire.VMBuilding, wire.TaskScheduling, wire.PowerNoState
+	server.VMState, server.TaskState, server.PowerState = wire.VMBuilding, wire.TaskScheduling, plugins.PowerNoState
 	server.CreatedAt = s.o.Now().UTC()
 	return server
 }

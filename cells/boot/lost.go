@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // lostRow inserts a hidden row once more into the cell that a server is placed in: the request to erase the row of an earlier attempt may have
@@ -21,7 +22,7 @@ func (s *Service) lostRow(ctx context.Context, request apidb.BuildRequest, h *ho
 		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: it is left until that is decided", uuid)
 	}
 	row := request.Server
-	row.VMState, row.TaskState, row.PowerState = wire.VMError, "", wire.PowerNoState
+	row.VMState, row.TaskState, row.PowerState = wire.VMError, "", plugins.PowerNoState
 	row.Fault = &wire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
 	node, claimed, err := s.claimed(ctx, uuid, h)
 	if err != nil {

@@ -33,6 +33,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // tester is what the world needs of a test and of a property.
@@ -349,7 +350,7 @@ func (w *world) ask(method, path string, body, into any) {
 	}
 }
 
-var small = wire.Flavor{ID: "1", Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}
+var small = wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 
 // create asks for servers of project p.
 func (w *world) create(change ...func(*boot.Request)) ([]wire.Server, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // everyCall is each call of the protocol, as one that the cell takes, and who may do it.
@@ -208,7 +209,7 @@ func TestUnfinished(t *testing.T) {
 	w.active(3, "h1")
 	w.active(4, "h1")
 	w.call("soft", 3)
-	w.report("h1", wire.Report{UUID: sid(3), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: w.server(3).Revision})
+	w.report("h1", wire.Report{UUID: sid(3), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: w.server(3).Revision})
 	w.call("soft", 4) // its host never settles it
 	w.pass(2 * time.Minute)
 	w.release(building(5, "h1"))

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // start is when the tests' clocks begin.
@@ -166,7 +167,7 @@ func building(n int, host string) wire.Server {
 	description := "to build"
 	return wire.Server{
 		UUID: sid(n), ProjectID: "p1", UserID: "u1", Name: fmt.Sprint("server-", n), Description: &description, Hostname: fmt.Sprint("server-", n),
-		Flavor: wire.Flavor{ID: "1", Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}},
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
 		Zone:   "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==", DiskConfig: "AUTO", Reservation: "r-1",
 		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
 		CreatedAt: start.Add(time.Duration(n) * time.Second), TrustedCerts: []string{"c1"},
@@ -197,7 +198,7 @@ func (w *world) release(s wire.Server) wire.Server {
 func (w *world) active(n int, host string) wire.Server {
 	w.t.Helper()
 	w.release(building(n, host))
-	w.report(host, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: wire.PowerRunning})
+	w.report(host, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
 	return w.server(n)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 func TestLifeOfAHost(t *testing.T) {
@@ -245,7 +246,7 @@ func TestRestoreOnASilentHost(t *testing.T) {
 	if shutdown.Want != wire.WantShutdown {
 		t.Fatalf("the wish is %s", shutdown.Want)
 	}
-	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: shutdown.Server.Revision})
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: shutdown.Server.Revision})
 	w.pass(time.Hour)
 	restoring := do[wire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil)
 	same(t, "restored again", do[wire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil), restoring)
@@ -256,15 +257,15 @@ func TestRestoreOnASilentHost(t *testing.T) {
 		t.Errorf("it counts as gone while it is restored: %+v", got[0])
 	}
 	w.register("h1")
-	if why := w.reports("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: shutdown.Server.Revision}); why[0] == "" {
+	if why := w.reports("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: shutdown.Server.Revision}); why[0] == "" {
 		t.Error("a report about the shutdown was taken for one about the restore")
 	}
 	item := w.work("h1", 0, "").Items[0]
 	if item.Want != wire.WantRunning {
 		t.Errorf("the wish is %s", item.Want)
 	}
-	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: wire.PowerRunning, Revision: item.Server.Revision})
-	if got := w.server(1); got.VMState != wire.VMActive || got.TaskState != "" || got.PowerState != wire.PowerRunning {
+	w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, PowerState: plugins.PowerRunning, Revision: item.Server.Revision})
+	if got := w.server(1); got.VMState != wire.VMActive || got.TaskState != "" || got.PowerState != plugins.PowerRunning {
 		t.Errorf("restored: %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 func TestAServersLife(t *testing.T) {
@@ -33,9 +34,9 @@ func TestAServersLife(t *testing.T) {
 	work := w.work("h1", 0, "")
 	same(t, "the work", wants(t, work), map[int]wire.Want{1: wire.WantPresent})
 	w.pass(3 * time.Second)
-	w.report("h1", wire.Report{UUID: in.UUID, Kind: wire.ReportSpawned, PowerState: wire.PowerRunning})
+	w.report("h1", wire.Report{UUID: in.UUID, Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
 	active := w.server(1)
-	if active.VMState != wire.VMActive || active.TaskState != "" || active.PowerState != wire.PowerRunning || !active.LaunchedAt.Equal(start.Add(3*time.Second)) {
+	if active.VMState != wire.VMActive || active.TaskState != "" || active.PowerState != plugins.PowerRunning || !active.LaunchedAt.Equal(start.Add(3*time.Second)) {
 		t.Errorf("spawned: %+v", active)
 	}
 

@@ -9,13 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // modelServer is a server in the naive model: only what the contract speaks of.
 type modelServer struct {
 	there, hidden, deleted bool
 	vm, task               string
-	power                  int
+	power                  plugins.PowerState
 	launched               bool
 	unfreed, cleanup       bool
 }
@@ -98,7 +99,7 @@ func (m *model) apply(op string, n int) (status int, local bool) {
 }
 
 // report says whether a report of the server's own host has to be taken.
-func (m *model) report(kind wire.ReportKind, n, power int) (taken bool) {
+func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (taken bool) {
 	s := m.servers[n]
 	if !s.there || s.hidden || hostOf(n) == "" {
 		return false
@@ -220,7 +221,7 @@ func TestModel(t *testing.T) {
 				n := server.Draw(rt, "server")
 				h := rapid.SampledFrom([]string{"h1", "h2"}).Draw(rt, "host")
 				kind := rapid.SampledFrom([]wire.ReportKind{wire.ReportSpawned, wire.ReportFailed, wire.ReportPower, wire.ReportGone, wire.ReportSettled}).Draw(rt, "kind")
-				power := rapid.SampledFrom([]int{0, 1, 3, 4, 6, 7}).Draw(rt, "power")
+				power := rapid.SampledFrom([]plugins.PowerState{0, 1, 3, 4, 6, 7}).Draw(rt, "power")
 				taken := h == hostOf(n) && m.report(kind, n, power)
 				why := w.reports(h, wire.Report{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40})
 				if (why[0] == "") != taken {

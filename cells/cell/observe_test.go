@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // seen is an Observer that keeps lines.
@@ -42,10 +43,10 @@ func TestObserver(t *testing.T) {
 	const uuid = "5e000000-0000-4000-8000-000000000001"
 	w.send("PUT", "/v1/hosts/h1", wire.HostReport{Version: "1"})
 	w.send("PUT", "/v1/servers/"+uuid, wire.Server{UUID: uuid, ProjectID: "p", Name: "a", Host: "h1", Node: "n1", VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 128}, CreatedAt: start})
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start})
 	w.send("POST", "/v1/servers/"+uuid+"/release", nil)
 	w.send("POST", "/v1/hosts/h1/reports", wire.Reports{Reports: []wire.Report{
-		{UUID: uuid, Kind: wire.ReportSpawned, PowerState: wire.PowerRunning},
+		{UUID: uuid, Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning},
 		{UUID: "5e000000-0000-4000-8000-000000000002", Kind: wire.ReportGone},
 		{UUID: uuid, Kind: "made up"},
 	}})

@@ -9,12 +9,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // maxName bounds names, as Nova's columns do.
 const maxName = 255
 
-var powerStates = []int{wire.PowerNoState, wire.PowerRunning, wire.PowerPaused, wire.PowerShutdown, wire.PowerCrashed, wire.PowerSuspended}
+var powerStates = []plugins.PowerState{plugins.PowerNoState, plugins.PowerRunning, plugins.PowerPaused, plugins.PowerShutdown, plugins.PowerCrashed, plugins.PowerSuspended}
 
 // CheckUUID refuses what is not a uuid in its canonical form: 36 characters, lower case.
 func CheckUUID(s string) error {
@@ -63,7 +64,7 @@ func CheckInsert(s wire.Server) error {
 		return invalid("server %s is said to have lived before it was inserted", s.UUID)
 	case s.Flavor.VCPUs < 0 || s.Flavor.MemoryMB < 0 || s.Flavor.VCPUs > maxAmount || s.Flavor.MemoryMB > maxAmount:
 		return invalid("the flavor of server %s has %d vcpus and %d MiB", s.UUID, s.Flavor.VCPUs, s.Flavor.MemoryMB)
-	case s.PowerState != wire.PowerNoState:
+	case s.PowerState != plugins.PowerNoState:
 		return invalid("server %s is said to have power before it was built", s.UUID)
 	case s.VMState == wire.VMBuilding && (s.TaskState == "" || s.TaskState == wire.TaskScheduling || s.TaskState == wire.TaskSpawning):
 		if err := CheckHost(s.Host); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // Record is a row of instances: a server, and what the cell remembers of it beside.
@@ -152,7 +153,7 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 func (r *Record) gone(now time.Time) {
 	s := &r.Server
 	at := Kept(now)
-	s.VMState, s.TaskState, s.PowerState = wire.VMDeleted, "", wire.PowerNoState
+	s.VMState, s.TaskState, s.PowerState = wire.VMDeleted, "", plugins.PowerNoState
 	s.Deleted, s.Hidden, s.DeletedAt = true, false, &at
 	if s.TerminatedAt == nil {
 		s.TerminatedAt = &at

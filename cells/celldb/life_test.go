@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 var (
@@ -39,9 +40,9 @@ func record(text string) *celldb.Record {
 		case "soft":
 			r.Server.DeletedAt = &then
 		case "running":
-			r.Server.PowerState = wire.PowerRunning
+			r.Server.PowerState = plugins.PowerRunning
 		case "off":
-			r.Server.PowerState = wire.PowerShutdown
+			r.Server.PowerState = plugins.PowerShutdown
 		default:
 			panic(word)
 		}
@@ -57,7 +58,7 @@ func text(r *celldb.Record) string {
 		text string
 		is   bool
 	}{{" hidden", s.Hidden}, {" homeless", s.Host == ""}, {" launched", s.LaunchedAt != nil}, {" deleted", s.Deleted}, {" due", r.CleanupDue},
-		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted}, {" running", s.PowerState == wire.PowerRunning}, {" off", s.PowerState == wire.PowerShutdown}} {
+		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted}, {" running", s.PowerState == plugins.PowerRunning}, {" off", s.PowerState == plugins.PowerShutdown}} {
 		if word.is {
 			b += word.text
 		}
@@ -70,7 +71,7 @@ func TestTransitions(t *testing.T) {
 	del := func(kind wire.DeleteKind, up bool) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }
 	}
-	report := func(kind wire.ReportKind, power int, revision int64) func(*celldb.Record) (bool, bool) {
+	report := func(kind wire.ReportKind, power plugins.PowerState, revision int64) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) {
 			changed, refused := r.Apply(wire.Report{UUID: r.Server.UUID, Kind: kind, PowerState: power, Revision: revision}, now)
 			return changed, refused != ""
@@ -86,17 +87,17 @@ func TestTransitions(t *testing.T) {
 		"restore":    func(r *celldb.Record) (bool, bool) { changed, err := r.Restore(); return changed, err != nil },
 		"reclaim":    func(r *celldb.Record) (bool, bool) { return false, r.Reclaimable() != nil },
 		"freed":      func(r *celldb.Record) (bool, bool) { changed, err := r.Freed(); return changed, err != nil },
-		"spawned":    report(wire.ReportSpawned, wire.PowerRunning, 5),
-		"spawnedoff": report(wire.ReportSpawned, wire.PowerShutdown, 5),
+		"spawned":    report(wire.ReportSpawned, plugins.PowerRunning, 5),
+		"spawnedoff": report(wire.ReportSpawned, plugins.PowerShutdown, 5),
 		"failed":     report(wire.ReportFailed, 0, 5),
-		"running":    report(wire.ReportPower, wire.PowerRunning, 5),
-		"off":        report(wire.ReportPower, wire.PowerShutdown, 5),
-		"crashed":    report(wire.ReportPower, wire.PowerCrashed, 5),
-		"nostate":    report(wire.ReportPower, wire.PowerNoState, 5),
+		"running":    report(wire.ReportPower, plugins.PowerRunning, 5),
+		"off":        report(wire.ReportPower, plugins.PowerShutdown, 5),
+		"crashed":    report(wire.ReportPower, plugins.PowerCrashed, 5),
+		"nostate":    report(wire.ReportPower, plugins.PowerNoState, 5),
 		"gone":       report(wire.ReportGone, 0, 5),
-		"settledon":  report(wire.ReportSettled, wire.PowerRunning, 5),
-		"settledoff": report(wire.ReportSettled, wire.PowerShutdown, 5),
-		"settledold": report(wire.ReportSettled, wire.PowerShutdown, 4),
+		"settledon":  report(wire.ReportSettled, plugins.PowerRunning, 5),
+		"settledoff": report(wire.ReportSettled, plugins.PowerShutdown, 5),
+		"settledold": report(wire.ReportSettled, plugins.PowerShutdown, 4),
 		"nonsense":   report("nonsense", 0, 5),
 		"badpower":   report(wire.ReportPower, 2, 5),
 	}

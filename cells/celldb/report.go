@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // Bounds of a fault, in bytes: those of Nova's instance_faults.
@@ -41,7 +42,7 @@ func (r *Record) Apply(report wire.Report, now time.Time) (changed bool, refused
 // leaving says that a report about how the guest is comes too late.
 func (r *Record) leaving() bool { return r.Server.Deleted || r.Server.TaskState == wire.TaskDeleting }
 
-func (r *Record) spawned(power int, now time.Time) (bool, string) {
+func (r *Record) spawned(power plugins.PowerState, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
 	case r.leaving():
@@ -74,13 +75,13 @@ func (r *Record) failed(fault *wire.Fault, now time.Time) (bool, string) {
 	}
 	f.Created = Kept(f.Created)
 	f.Message, f.Details = cut(f.Message, maxFaultMessage), cut(f.Details, maxFaultDetails)
-	s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", wire.PowerNoState, &f
+	s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", plugins.PowerNoState, &f
 	return true, ""
 }
 
 // power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the vm_state only while no task is under way. Unlike
 // Nova's, a guest that runs although its server is stopped is not stopped again: whoever started it had a reason, so the server is active.
-func (r *Record) power(power int) bool {
+func (r *Record) power(power plugins.PowerState) bool {
 	s := &r.Server
 	if r.leaving() {
 		return false
@@ -89,9 +90,9 @@ func (r *Record) power(power int) bool {
 	s.PowerState = power
 	switch {
 	case s.TaskState != "":
-	case s.VMState == wire.VMActive && (power == wire.PowerShutdown || power == wire.PowerCrashed):
+	case s.VMState == wire.VMActive && (power == plugins.PowerShutdown || power == plugins.PowerCrashed):
 		s.VMState = wire.VMStopped
-	case s.VMState == wire.VMStopped && power == wire.PowerRunning:
+	case s.VMState == wire.VMStopped && power == plugins.PowerRunning:
 		s.VMState = wire.VMActive
 	}
 	return s.PowerState != before || s.VMState != state

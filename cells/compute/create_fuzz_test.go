@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // oneFlavor is an API database with a flavor and nothing else.
@@ -24,7 +25,7 @@ func (oneFlavor) Flavor(_ context.Context, id string) (apidb.Flavor, error) {
 	if id != "1" {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
-	return apidb.Flavor{Flavor: wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 1, RootGB: 1}, IsPublic: true}, nil
+	return apidb.Flavor{Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true}, nil
 }
 
 func (oneFlavor) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 const image = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -94,7 +95,7 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 
 // TestWhatIsBooted is what the scheduler gets of all that can be asked for.
 func TestWhatIsBooted(t *testing.T) {
-	tiny := wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}
+	tiny := wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 	base := func(change func(*boot.Request)) boot.Request {
 		r := boot.Request{Min: 1, Max: 1, Server: wire.Server{
 			ProjectID: "p1", UserID: "u-p1", Name: "n1", Hostname: "n1", ImageRef: image, Flavor: tiny, DiskConfig: "MANUAL", Metadata: map[string]string{},
@@ -191,8 +192,8 @@ func TestWhatIsNotBooted(t *testing.T) {
 			boots, _ := c.withCalls()
 			c.withFlavors()
 			for _, f := range []apidb.Flavor{
-				{Flavor: wire.Flavor{ID: "off", Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}, IsPublic: true, Disabled: true},
-				{Flavor: wire.Flavor{ID: "diskless", Name: "diskless", VCPUs: 1, MemoryMB: 1}, IsPublic: true},
+				{Flavor: wire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true, Disabled: true},
+				{Flavor: wire.Flavor{ID: "diskless", Flavor: plugins.Flavor{Name: "diskless", VCPUs: 1, MemoryMB: 1}}, IsPublic: true},
 			} {
 				if err := c.store.CreateFlavor(t.Context(), f); err != nil {
 					t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made with, whatever becomes of it.
@@ -65,8 +66,10 @@ func (a *API) createFlavor(x *exchange) error {
 	asked := memberObject(body, "flavor")
 	f := apidb.Flavor{
 		Flavor: wire.Flavor{
-			Name: strings.TrimSpace(memberString(asked, "name")), VCPUs: memberInt(asked, "vcpus", 0), MemoryMB: memberInt(asked, "ram", 0),
-			RootGB: memberInt(asked, "disk", 0), EphemeralGB: memberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: memberInt(asked, "swap", 0),
+			Flavor: plugins.Flavor{
+				Name: strings.TrimSpace(memberString(asked, "name")), VCPUs: memberInt(asked, "vcpus", 0), MemoryMB: memberInt(asked, "ram", 0),
+				RootGB: memberInt(asked, "disk", 0), EphemeralGB: memberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: memberInt(asked, "swap", 0),
+			},
 		},
 		Description: memberText(asked, "description"),
 		IsPublic:    memberBool(asked, "os-flavor-access:is_public", true),

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // listRequest is what a list of servers was asked for.
@@ -232,7 +233,7 @@ func (l *listRequest) filter(name, value string) error {
 		case err != nil:
 			l.nothing = true // no number is equal to it
 		case name == "power_state":
-			q.PowerStates = []int{n}
+			q.PowerStates = []plugins.PowerState{plugins.PowerState(n)}
 		default:
 			q.LaunchIndex = &n
 		}

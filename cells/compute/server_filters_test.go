@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // read reads the query of a list, as somebody.
@@ -77,7 +78,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"tags=a,b&tags-any=c":          {TagsAll: []string{"a", "b"}, TagsAny: []string{"c"}},
 		"not-tags=a,b&not-tags-any=c":  {NotTagsAll: []string{"a", "b"}, NotTagsAny: []string{"c"}},
 		"config_drive=True":            {ConfigDrive: pointer(true)},
-		"power_state=1":                {PowerStates: []int{1}},
+		"power_state=1":                {PowerStates: []plugins.PowerState{1}},
 		"launch_index=0":               {LaunchIndex: pointer(0)},
 		"deleted=True":                 {Deleted: wire.DeletedOnly},
 		"deleted=maybe":                {},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // serverView shows servers to one caller, at one microversion. What depends on policies is decided once for all servers of a list.
@@ -79,7 +80,7 @@ func (v *serverView) whole(s *wire.Server) *object {
 	if v.extended {
 		v.addExtended(o, s)
 	}
-	o.add("OS-EXT-STS:task_state", orNull(s.TaskState)).add("OS-EXT-STS:vm_state", orNull(s.VMState)).add("OS-EXT-STS:power_state", s.PowerState).
+	o.add("OS-EXT-STS:task_state", orNull(s.TaskState)).add("OS-EXT-STS:vm_state", orNull(s.VMState)).add("OS-EXT-STS:power_state", int(s.PowerState)).
 		add("os-extended-volumes:volumes_attached", list{})
 	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == statusUnknown {
 		o.add("host_status", status)
@@ -140,7 +141,7 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ob
 		user = statusUnknown
 	}
 	return v.unknown(m).add("image", v.image(spec.ImageRef)).add("flavor", v.flavor(&spec.Flavor)).
-		add("OS-EXT-AZ:availability_zone", zone).add("OS-EXT-STS:power_state", wire.PowerNoState).add("user_id", user)
+		add("OS-EXT-AZ:availability_zone", zone).add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).add("user_id", user)
 }
 
 // noImage is the id of the image of servers that were booted from none: their disk is empty, or they have no disk. Nova's "" is for servers that were

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // recorded are servers as nova-api 26.2.2 showed them, by what they are, who asked and in which microversion: "show-active-admin-2.69", and after
@@ -179,15 +180,17 @@ func fromNova(t *testing.T, record map[string]any) wire.Server {
 		UUID: text("id"), Name: text("name"), ProjectID: text("tenant_id"), UserID: text("user_id"), AccessIPv4: text("accessIPv4"),
 		Zone: text("OS-EXT-AZ:availability_zone"), Host: text("OS-EXT-SRV-ATTR:host"), Node: text("OS-EXT-SRV-ATTR:hypervisor_hostname"),
 		Reservation: text("OS-EXT-SRV-ATTR:reservation_id"), Hostname: text("OS-EXT-SRV-ATTR:hostname"), UserData: text("OS-EXT-SRV-ATTR:user_data"),
-		VMState: text("OS-EXT-STS:vm_state"), TaskState: text("OS-EXT-STS:task_state"), PowerState: int(number(record, "OS-EXT-STS:power_state")),
+		VMState: text("OS-EXT-STS:vm_state"), TaskState: text("OS-EXT-STS:task_state"), PowerState: plugins.PowerState(number(record, "OS-EXT-STS:power_state")),
 		ConfigDrive: text("config_drive") == "True", Locked: record["locked"].(bool), HostUp: text("host_status") == "UP",
 		CreatedAt: *moment("created", time.RFC3339), UpdatedAt: moment("updated", time.RFC3339),
 		LaunchedAt:   moment("OS-SRV-USG:launched_at", "2006-01-02T15:04:05.000000"),
 		TerminatedAt: moment("OS-SRV-USG:terminated_at", "2006-01-02T15:04:05.000000"),
 		LaunchIndex:  int(number(record, "OS-EXT-SRV-ATTR:launch_index")), DiskConfig: text("OS-DCF:diskConfig"),
 		Flavor: wire.Flavor{
-			Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"), RootGB: number(flavor, "disk"),
-			EphemeralGB: number(flavor, "ephemeral"), SwapMB: number(flavor, "swap"), ExtraSpecs: map[string]string{},
+			Flavor: plugins.Flavor{
+				Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"), RootGB: number(flavor, "disk"),
+				EphemeralGB: number(flavor, "ephemeral"), SwapMB: number(flavor, "swap"), ExtraSpecs: map[string]string{},
+			},
 		},
 		Metadata: map[string]string{},
 	}

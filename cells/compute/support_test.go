@@ -28,6 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some way.
@@ -353,6 +354,6 @@ func (r reply) message() string {
 func server(n int, name string) wire.Server {
 	return wire.Server{
 		UUID: uuid(n), Name: name, Host: "h1", Node: "h1", HostUp: true, ID: int64(n), ImageRef: "70a599e0-31e7-49b7-b260-868f441e862b",
-		Flavor: wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1},
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // BenchmarkCandidates reads the answer that a boot gets in a cloud of 1,000 hosts.
@@ -22,7 +23,7 @@ func BenchmarkCandidates(b *testing.B) {
 	}
 	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` + strings.Join(summaries, ",") + `}}`
 	c := client(b, transport(func(*http.Request) (*http.Response, error) { return reply(http.StatusOK, body), nil }))
-	request, err := placing.RequestOf(wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 512, RootGB: 1})
+	request, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 func sortedKeys(m map[string][]string) []string { return slices.Sorted(maps.Keys(m)) }
@@ -133,7 +134,7 @@ var server = placing.Consumer{UUID: id(100), ProjectID: "p", UserID: "u"}
 
 func request(t *testing.T) placing.Request {
 	t.Helper()
-	r, err := placing.RequestOf(wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 512, RootGB: 1})
+	r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
 	ok(t, err)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestWithOpenStacksPlacement: what is true of our Placement is true of OpenStack's.
@@ -48,7 +49,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 				{"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0", "resources1:VCPU": "1", "resources2:DISK_GB": "1",
 					"trait2:CUSTOM_FAST": "required", "group_policy": "none"},
 			} {
-				r, err := placing.RequestOf(wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs})
+				r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				ok(t, err)
 				for _, tree := range []string{"", id(2)} {
 					r.InTree = tree
@@ -67,7 +68,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 			}
 			// What nobody knows is the flavor's fault, and not Placement's.
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
-				r, err := placing.RequestOf(wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs})
+				r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				ok(t, err)
 				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placing.ErrInvalid) || placing.Down(err) {
 					t.Errorf("%v: %v", specs, err)

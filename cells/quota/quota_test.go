@@ -28,12 +28,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 var ctx = context.Background()
 
 // small is a flavor of 2 cores and 512 MiB.
-var small = wire.Flavor{ID: "1", VCPUs: 2, MemoryMB: 512}
+var small = wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 512}}
 
 // world is an API database, cells that say what a project uses, and a Placement that does.
 type world struct {

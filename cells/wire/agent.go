@@ -2,6 +2,8 @@
 
 package wire
 
+import "github.com/compute-agent/compute-agent/plugins"
+
 // HostReport is what an agent says of itself, every ReportInterval seconds.
 type HostReport struct {
 	Version string `json:"version"`
@@ -77,10 +79,10 @@ const (
 
 // Report is what an agent found, or did.
 type Report struct {
-	UUID       string     `json:"uuid"`
-	Kind       ReportKind `json:"kind"`
-	PowerState int        `json:"power_state"`
-	Fault      *Fault     `json:"fault,omitempty"`
+	UUID       string             `json:"uuid"`
+	Kind       ReportKind         `json:"kind"`
+	PowerState plugins.PowerState `json:"power_state"`
+	Fault      *Fault             `json:"fault,omitempty"`
 	// Revision is that of the WorkItem acted upon: a settled of an older one says nothing about the newer.
 	Revision int64 `json:"revision,omitempty"`
 }

@@ -2,7 +2,11 @@
 
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
 
 // ServerQuery asks a cell for a page of servers. Hidden ones are never among the answers. Conditions that are zero do not count; a list holds
 // if any of its values does.
@@ -21,20 +25,20 @@ type ServerQuery struct {
 	Patterns map[string]string `json:"patterns,omitempty"`
 	VMStates []string          `json:"vm_states,omitempty"`
 	// TaskStates holds the task states that count; "" stands for none.
-	TaskStates  []string          `json:"task_states,omitempty"`
-	PowerStates []int             `json:"power_states,omitempty"`
-	Hosts       []string          `json:"hosts,omitempty"`
-	FlavorID    string            `json:"flavor_id,omitempty"`
-	ImageRef    string            `json:"image_ref,omitempty"`
-	NoImage     bool              `json:"no_image,omitempty"` // only servers that were booted from no image
-	LaunchIndex *int              `json:"launch_index,omitempty"`
-	Locked      *bool             `json:"locked,omitempty"`
-	ConfigDrive *bool             `json:"config_drive,omitempty"`
-	TagsAll     []string          `json:"tags,omitempty"`
-	TagsAny     []string          `json:"tags_any,omitempty"`
-	NotTagsAll  []string          `json:"not_tags,omitempty"`
-	NotTagsAny  []string          `json:"not_tags_any,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
+	TaskStates  []string             `json:"task_states,omitempty"`
+	PowerStates []plugins.PowerState `json:"power_states,omitempty"`
+	Hosts       []string             `json:"hosts,omitempty"`
+	FlavorID    string               `json:"flavor_id,omitempty"`
+	ImageRef    string               `json:"image_ref,omitempty"`
+	NoImage     bool                 `json:"no_image,omitempty"` // only servers that were booted from no image
+	LaunchIndex *int                 `json:"launch_index,omitempty"`
+	Locked      *bool                `json:"locked,omitempty"`
+	ConfigDrive *bool                `json:"config_drive,omitempty"`
+	TagsAll     []string             `json:"tags,omitempty"`
+	TagsAny     []string             `json:"tags_any,omitempty"`
+	NotTagsAll  []string             `json:"not_tags,omitempty"`
+	NotTagsAny  []string             `json:"not_tags_any,omitempty"`
+	Metadata    map[string]string    `json:"metadata,omitempty"`
 	// ChangedSince and ChangedBefore bound the time of the last change (creation, if there was none), inclusively. With ChangedSince deleted servers
 	// count as well, unless Deleted says otherwise: the caller sets it.
 	ChangedSince  *time.Time `json:"changed_since,omitempty"`

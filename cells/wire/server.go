@@ -2,7 +2,11 @@
 
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
 
 // The states of a server, in Nova's words (nova.compute.vm_states).
 const (
@@ -21,16 +25,6 @@ const (
 	TaskDeleting     = "deleting"
 	TaskSoftDeleting = "soft-deleting"
 	TaskRestoring    = "restoring"
-)
-
-// Power states, with Nova's numbers.
-const (
-	PowerNoState   = 0
-	PowerRunning   = 1
-	PowerPaused    = 3
-	PowerShutdown  = 4
-	PowerCrashed   = 6
-	PowerSuspended = 7
 )
 
 // Server is a server as its cell keeps it: a row of instances. In a build request it is what the server is going to be.
@@ -61,10 +55,10 @@ type Server struct {
 	Node     string `json:"node,omitempty"`      // hypervisor_hostname
 	NodeUUID string `json:"node_uuid,omitempty"` // the compute node's, which is its root provider's
 
-	VMState    string `json:"vm_state"`
-	TaskState  string `json:"task_state,omitempty"`
-	PowerState int    `json:"power_state"`
-	Fault      *Fault `json:"fault,omitempty"`
+	VMState    string             `json:"vm_state"`
+	TaskState  string             `json:"task_state,omitempty"`
+	PowerState plugins.PowerState `json:"power_state"`
+	Fault      *Fault             `json:"fault,omitempty"`
 
 	CreatedAt    time.Time  `json:"created_at"`
 	UpdatedAt    *time.Time `json:"updated_at,omitempty"`
@@ -88,14 +82,8 @@ type Server struct {
 
 // Flavor is the flavor that a server was made with, whole: flavors may be deleted.
 type Flavor struct {
-	ID          string            `json:"flavorid"`
-	Name        string            `json:"name"`
-	VCPUs       int64             `json:"vcpus"`
-	MemoryMB    int64             `json:"memory_mb"`
-	RootGB      int64             `json:"root_gb"`
-	EphemeralGB int64             `json:"ephemeral_gb,omitempty"`
-	SwapMB      int64             `json:"swap,omitempty"`
-	ExtraSpecs  map[string]string `json:"extra_specs,omitempty"`
+	ID string `json:"flavorid"`
+	plugins.Flavor
 }
 
 // Fault is why a server is in error.

@@ -126,6 +126,6 @@ func (w *Worker) setPower(ctx context.Context, s *server, item wire.WorkItem, no
 	case err != nil:
 		return fmt.Errorf("bringing the guest to %s: %w", to, err)
 	}
-	w.report(s, item, wire.Report{Kind: wire.ReportSettled, PowerState: int(is.Power)})
+	w.report(s, item, wire.Report{Kind: wire.ReportSettled, PowerState: is.Power})
 	return nil
 }

@@ -70,7 +70,7 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 	switch {
 	case err == nil:
 		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("The guest of a server was made.")
-		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: int(is.Power)})
+		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
 		w.attempts(s, false)
@@ -122,7 +122,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item wire.WorkItem, nod
 	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
 		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
 			Msg("A server was to be made, which cannot be, and its guest is there and was started. It is kept and reported as made; `compute-agent allocations audit` shows what it lacks.")
-		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: int(guest.Power)})
+		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: guest.Power})
 		return nil
 	case !w.attempted(s):
 		return fmt.Errorf("%w: %s, and a guest of it is here that does not run and may hold data; if it holds none, delete the server", errSlow, reason)
@@ -161,7 +161,7 @@ func (w *Worker) fail(ctx context.Context, s *server, item wire.WorkItem, fault 
 		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
 	}
 	w.log.Warn().Str("instance", s.uuid).Str("reason", fault.Message).Str("details", fault.Details).Msg("A server cannot be made here. Its allocations are removed, and its owner is told.")
-	w.report(s, item, wire.Report{Kind: wire.ReportFailed, PowerState: wire.PowerNoState, Fault: &fault})
+	w.report(s, item, wire.Report{Kind: wire.ReportFailed, PowerState: plugins.PowerNoState, Fault: &fault})
 	return nil
 }
 
@@ -218,11 +218,7 @@ func specOf(s wire.Server, granted map[string]map[string]int64) (plugins.Instanc
 	}
 	return plugins.InstanceSpec{
 		UUID: s.UUID, Name: s.Name, ProjectID: s.ProjectID, UserID: s.UserID,
-		Flavor: plugins.Flavor{
-			Name: s.Flavor.Name, VCPUs: s.Flavor.VCPUs, MemoryMB: s.Flavor.MemoryMB, RootGB: s.Flavor.RootGB, EphemeralGB: s.Flavor.EphemeralGB,
-			SwapMB: s.Flavor.SwapMB, ExtraSpecs: s.Flavor.ExtraSpecs,
-		},
-		Allocations: granted, Image: s.ImageRef, Metadata: s.Metadata, UserData: data,
+		Flavor: s.Flavor.Flavor, Allocations: granted, Image: s.ImageRef, Metadata: s.Metadata, UserData: data,
 	}, nil
 }
 

@@ -61,7 +61,7 @@ func (c *realCell) boot(n int) {
 	c.placement.grant(n)
 	server := wire.Server{
 		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Name: "m1", VCPUs: 1, MemoryMB: 512}, CreatedAt: time.Now(),
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}}, CreatedAt: time.Now(),
 	}
 	if _, err := c.client.Insert(c.Context(), server); err != nil {
 		c.Fatal(err)
@@ -106,28 +106,30 @@ func TestRealCell(t *testing.T) {
 	c.boot(1)
 	c.boot(2)
 	c.await(1, "active", func(s wire.Server) bool {
-		return inState(wire.VMActive)(s) && s.PowerState == wire.PowerRunning && s.HostUp
+		return inState(wire.VMActive)(s) && s.PowerState == plugins.PowerRunning && s.HostUp
 	})
 	if s := c.await(2, "error", inState(wire.VMError)); s.Fault == nil || s.Fault.Code != 500 || c.placement.holds(2) {
 		t.Errorf("%+v", s.Fault)
 	}
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
 	c.w.Changed(host, serverUUID(1))
-	c.await(1, "stopped", func(s wire.Server) bool { return inState(wire.VMStopped)(s) && s.PowerState == wire.PowerShutdown })
+	c.await(1, "stopped", func(s wire.Server) bool { return inState(wire.VMStopped)(s) && s.PowerState == plugins.PowerShutdown })
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 	c.w.Changed(host, serverUUID(1))
 	c.await(1, "active again", inState(wire.VMActive))
 	if _, err := c.client.Delete(t.Context(), serverUUID(1), wire.DeleteSoft); err != nil {
 		t.Fatal(err)
 	}
-	c.await(1, "softly deleted", func(s wire.Server) bool { return inState(wire.VMSoftDeleted)(s) && s.PowerState == wire.PowerShutdown })
-	if c.driver.power(1) != wire.PowerShutdown {
+	c.await(1, "softly deleted", func(s wire.Server) bool {
+		return inState(wire.VMSoftDeleted)(s) && s.PowerState == plugins.PowerShutdown
+	})
+	if c.driver.power(1) != plugins.PowerShutdown {
 		t.Error("its guest runs")
 	}
 	if _, err := c.client.Restore(t.Context(), serverUUID(1)); err != nil {
 		t.Fatal(err)
 	}
-	c.await(1, "restored", func(s wire.Server) bool { return inState(wire.VMActive)(s) && s.PowerState == wire.PowerRunning })
+	c.await(1, "restored", func(s wire.Server) bool { return inState(wire.VMActive)(s) && s.PowerState == plugins.PowerRunning })
 	for n := 1; n <= 2; n++ {
 		if answer, err := c.client.Delete(t.Context(), serverUUID(n), wire.DeleteNormal); err != nil || answer.Local {
 			t.Fatalf("%+v, %v", answer, err)

@@ -81,7 +81,7 @@ func (c *fakeCell) change(n int, f func(r *row)) {
 	if r == nil {
 		r = &row{want: wire.WantPresent, server: wire.Server{
 			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-			Flavor: wire.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512},
+			Flavor: wire.Flavor{Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}},
 		}}
 		c.rows[serverUUID(n)] = r
 	}
@@ -417,11 +417,11 @@ func (d *fakeDriver) SetPower(_ context.Context, _, uuid string, to plugins.Powe
 }
 
 // power is that of a guest, -1 if there is none.
-func (d *fakeDriver) power(n int) int {
+func (d *fakeDriver) power(n int) plugins.PowerState {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p, there := d.guests[serverUUID(n)]; there {
-		return int(p)
+		return p
 	}
 	return -1
 }

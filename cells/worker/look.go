@@ -229,13 +229,13 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		}
 		power := listed[uuid].Power // PowerNoState if it is not there
 		_, there := listed[uuid]
-		if !there && s.told != wire.PowerNoState {
+		if !there && s.told != plugins.PowerNoState {
 			w.log.Error().Str("instance", uuid).Str("node", n.Name).Msg("The guest of a server is not there any more. It is reported as without a power state, and not made again.")
 		}
 		s.seen = &power
-		if s.told != int(power) {
-			s.told = int(power)
-			w.outbox.add(wire.Report{UUID: uuid, Kind: wire.ReportPower, PowerState: int(power), Revision: s.item.Server.Revision})
+		if s.told != power {
+			s.told = power
+			w.outbox.add(wire.Report{UUID: uuid, Kind: wire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
 		}
 		if s.item.Want == wire.WantShutdown && power == plugins.PowerRunning { // somebody started it
 			s.settled = ""

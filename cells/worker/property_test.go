@@ -130,7 +130,7 @@ func (s *scene) judge(faults map[int]bool) string {
 			return bad("its allocations are gone")
 		case power != r.server.PowerState:
 			return bad("its power state is wrong")
-		case r.want == wire.WantShutdown && power != wire.PowerShutdown:
+		case r.want == wire.WantShutdown && power != plugins.PowerShutdown:
 			return bad("it is not shut down")
 		case faults[n]:
 			return bad("it cannot be made, and is")

@@ -34,7 +34,7 @@ type server struct {
 	// begun is when it was first tried to make it.
 	begun time.Time
 	// told is the power state that the cell knows, or is going to when it took all reports; seen the one that the driver told last, if any.
-	told int
+	told plugins.PowerState
 	seen *plugins.PowerState
 	// trouble is why it is not as wanted, and since when.
 	trouble string
@@ -146,7 +146,7 @@ func (w *Worker) takeItem(item wire.WorkItem) *server {
 	s.wants(item)
 	if !w.outbox.has(uuid) {
 		s.told = item.Server.PowerState
-		if s.seen != nil && s.told != int(*s.seen) && s.made() {
+		if s.seen != nil && s.told != *s.seen && s.made() {
 			w.stir(item.Server.Node)
 		}
 	}
@@ -249,8 +249,7 @@ func (w *Worker) report(s *server, item wire.WorkItem, r wire.Report) {
 	case wire.ReportPower:
 	}
 	if r.Kind != wire.ReportGone {
-		power := plugins.PowerState(r.PowerState)
-		s.told, s.seen = r.PowerState, &power
+		s.told, s.seen = r.PowerState, &r.PowerState
 	}
 	w.outbox.add(r)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // The cells of a standalone agent: one without hosts, and the one that the agent's host is in.
@@ -32,9 +33,9 @@ var standaloneCells = []apidb.Cell{
 
 // standaloneFlavors are offered as long as there are none.
 var standaloneFlavors = []wire.Flavor{
-	{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1},
-	{ID: "2", Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20},
-	{ID: "3", Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40},
+	{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
+	{ID: "2", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20}},
+	{ID: "3", Flavor: plugins.Flavor{Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40}},
 }
 
 // standaloneCompute is the compute API with its cells beside the agent, all in this process.

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // cellHouse is a house that belongs to a real cell.
@@ -106,7 +107,7 @@ func (h *cellHouse) boot(image string) string {
 	})
 	_, err := h.cell.Insert(h.t.Context(), wire.Server{
 		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Name: "m1", VCPUs: 1, MemoryMB: 64}, CreatedAt: time.Now(),
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}}, CreatedAt: time.Now(),
 	})
 	check(h.t, err)
 	_, err = h.cell.Release(h.t.Context(), uuid)

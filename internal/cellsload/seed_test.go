@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // born is when the server before the first was created; each came a second after the one before.
@@ -29,7 +30,7 @@ func template() wire.Server {
 	return wire.Server{
 		UUID: "ffffffff-ffff-4fff-8fff-ffffffffffff", ProjectID: "template", UserID: "user", Name: name, Description: &name, Hostname: name,
 		ImageRef: "5ff0f6d5-1f3c-4b0c-9d0e-0d4c6c6a1f0e", Zone: "nova", DiskConfig: "AUTO", Reservation: "r-abcdefgh",
-		Flavor:   wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}},
+		Flavor:   wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}},
 		Metadata: map[string]string{"role": "web", "stage": "production"}, Tags: []string{"blue"},
 		VMState: wire.VMBuilding, TaskState: wire.TaskSpawning, CreatedAt: born,
 	}
@@ -69,7 +70,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	if s, err = store.Release(ctx, s.UUID, moment); err != nil {
 		return err
 	}
-	if _, err := store.Apply(ctx, s.Host, []wire.Report{{UUID: s.UUID, Kind: wire.ReportSpawned, PowerState: wire.PowerRunning, Revision: s.Revision}}, moment); err != nil {
+	if _, err := store.Apply(ctx, s.Host, []wire.Report{{UUID: s.UUID, Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning, Revision: s.Revision}}, moment); err != nil {
 		return err
 	}
 	if err := store.Close(); err != nil {

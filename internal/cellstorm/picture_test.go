@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // picture is what all who know of servers say.
@@ -166,7 +167,7 @@ func (p *picture) differences() []string {
 			switch {
 			case s.TaskState != "":
 				differ("%s is %s, %q in %s", uuid, s.VMState, s.TaskState, c.name)
-			case s.VMState == wire.VMActive && s.PowerState == wire.PowerRunning && c.uuid != apidb.Cell0UUID:
+			case s.VMState == wire.VMActive && s.PowerState == plugins.PowerRunning && c.uuid != apidb.Cell0UUID:
 				active[uuid] = true
 				p.compareActive(differ, s, c)
 			case s.VMState == wire.VMError:

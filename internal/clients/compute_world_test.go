@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // microversion is the one with records of cells that are down.
@@ -221,7 +222,7 @@ func (h *host) do(ctx context.Context, items []wire.WorkItem) error {
 		report := wire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision}
 		switch {
 		case item.Want == wire.WantPresent && item.Server.VMState == wire.VMBuilding:
-			report.Kind, report.PowerState = wire.ReportSpawned, wire.PowerRunning
+			report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
 		case item.Want == wire.WantGone:
 			if err := h.placing.Release(ctx, report.UUID); err != nil {
 				return err

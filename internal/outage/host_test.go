@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // host is a host with one node, and an agent in this process that does for its cell what a real one does, at once. Its guests are entries of a map.
@@ -176,14 +177,14 @@ func (h *host) settle(ctx context.Context, item wire.WorkItem) (wire.Report, err
 			h.guests[s.UUID] = true
 			h.spawns[s.UUID]++
 		}
-		report.Kind, report.PowerState = wire.ReportSpawned, wire.PowerRunning
+		report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
 	case wire.WantRunning, wire.WantShutdown:
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.guests[s.UUID] = item.Want == wire.WantRunning
-		report.Kind, report.PowerState = wire.ReportSettled, wire.PowerShutdown
+		report.Kind, report.PowerState = wire.ReportSettled, plugins.PowerShutdown
 		if item.Want == wire.WantRunning {
-			report.PowerState = wire.PowerRunning
+			report.PowerState = plugins.PowerRunning
 		}
 	case wire.WantGone:
 		h.mu.Lock()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // proofs are how the compute API and the agents prove to a cell who they are: keys of their configurations, and a client for somebody.
@@ -178,7 +179,7 @@ func testIdentities(t *testing.T, p proofs) {
 		forbidden(t, "the work of another host", err)
 		_, err = other.Report(t.Context(), "c1h1", wire.HostReport{Version: "1", Stopping: true})
 		forbidden(t, "to report as another host", err)
-		report := []wire.Report{{UUID: web1, Kind: wire.ReportPower, PowerState: wire.PowerShutdown}}
+		report := []wire.Report{{UUID: web1, Kind: wire.ReportPower, PowerState: plugins.PowerShutdown}}
 		_, err = other.Reports(t.Context(), "c1h1", report)
 		forbidden(t, "reports of another host", err)
 		_, err = other.Server(t.Context(), web1)

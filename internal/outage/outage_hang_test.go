@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // cellTimeout is what cells have in the worlds in which they hang, and slack what a request may take beside it: less than once more the timeout, so that
@@ -292,7 +293,7 @@ func (w *world) fill(t *testing.T, project, cell string, n int) []string {
 	for i := range n {
 		s := wire.Server{
 			UUID: uuid.NewString(), ProjectID: project, UserID: "u-" + project, Name: fmt.Sprintf("%s-%d", project, i), ImageRef: image,
-			Flavor: wire.Flavor{ID: "1", Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}, VMState: wire.VMError, CreatedAt: time.Now(),
+			Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, VMState: wire.VMError, CreatedAt: time.Now(),
 		}
 		w.mu.Lock()
 		w.names[s.UUID] = s.Name

@@ -63,18 +63,18 @@ var mayImport = map[string][]string{
 	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
 	// what an agent does for its cell. Only the room itself chooses databases.
 	"cells":            {},
-	"cells/wire":       {},
+	"cells/wire":       {"plugins"},
 	"cells/apidb":      {"cells/wire"},
-	"cells/celldb":     {"cells/wire"},
+	"cells/celldb":     {"cells/wire", "plugins"},
 	"cells/cell":       {"cells/celldb", "cells/wire"},
 	"cells/cellclient": {"cells/wire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
 	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
 	"cells/placing":    {"cells/wire", "placement/request", "placement/wire", "providertree"},
 	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire"},
-	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire"},
+	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire", "plugins"},
 	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
-		"providertree"},
+		"plugins", "providertree"},
 	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 var ctx = context.Background()
@@ -98,7 +99,7 @@ func withCells(t fatal, s *sqlite.Store, n int) {
 
 // server is one of a project, of 2 VCPUs and 512 MiB.
 func server(uuid, project string) apidb.NewServer {
-	flavor := wire.Flavor{ID: "f1", Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}
+	flavor := wire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	return apidb.NewServer{
 		Server: wire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, VMState: wire.VMBuilding, TaskState: wire.TaskScheduling},
 		Spec:   apidb.RequestSpec{InstanceUUID: uuid, ProjectID: project, UserID: "user", Flavor: flavor, ImageRef: "image", Zone: "zone", Host: "host", Node: "node"},

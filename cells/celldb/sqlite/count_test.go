@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestCountStates: servers that live count; hidden and deleted ones do not.
@@ -25,7 +26,7 @@ func TestCountStates(t *testing.T) {
 	}
 	var reports []wire.Report
 	for n := 2; n <= 5; n++ {
-		reports = append(reports, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: wire.PowerRunning})
+		reports = append(reports, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
 	}
 	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func TestCountStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports = []wire.Report{{UUID: sid(4), Kind: wire.ReportGone}, {UUID: sid(3), Kind: wire.ReportSettled, PowerState: wire.PowerShutdown, Revision: soft.Revision}}
+	reports = []wire.Report{{UUID: sid(4), Kind: wire.ReportGone}, {UUID: sid(3), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
 	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
 		t.Fatal(err)
 	}

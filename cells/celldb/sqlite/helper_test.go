@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 var (
@@ -49,7 +50,7 @@ func sid(n int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", n) 
 
 func building(n int) wire.Server {
 	return wire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1", VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", VCPUs: 1, MemoryMB: 128}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
 }
 
 func insert(t testing.TB, s celldb.Store, server wire.Server) {

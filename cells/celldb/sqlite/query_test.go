@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // The values that servers of the model have: few, so that there are ties, and strange, so that nothing is taken for syntax.
@@ -58,7 +59,7 @@ func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
 		m := moment
 		m.Now = start.Add(time.Duration(rapid.SampledFrom(times).Draw(rt, "changed")) * time.Microsecond)
 		report := func(kind wire.ReportKind) {
-			_, err := s.Apply(ctx, in.Host, []wire.Report{{UUID: in.UUID, Kind: kind, PowerState: rapid.SampledFrom([]int{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
+			_, err := s.Apply(ctx, in.Host, []wire.Report{{UUID: in.UUID, Kind: kind, PowerState: rapid.SampledFrom([]plugins.PowerState{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
 			must(err)
 		}
 		fate := rapid.IntRange(0, 7).Draw(rt, "fate")
@@ -226,7 +227,7 @@ func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
 		"task": func() {
 			q.TaskStates = rapid.SampledFrom([][]string{{""}, {"deleting", ""}, {"spawning"}}).Draw(rt, "v")
 		},
-		"power":  func() { q.PowerStates = rapid.SampledFrom([][]int{{0}, {1, 4}}).Draw(rt, "v") },
+		"power":  func() { q.PowerStates = rapid.SampledFrom([][]plugins.PowerState{{0}, {1, 4}}).Draw(rt, "v") },
 		"hosts":  func() { q.Hosts = []string{"h1", "h9"} },
 		"flavor": func() { q.FlavorID = word.Draw(rt, "v") },
 		"image":  func() { q.ImageRef = word.Draw(rt, "v") },
