@@ -366,9 +366,7 @@ func fromWire(i wire.Inventory) providertree.Inventory {
 	if i.AllocationRatio == 0 {
 		i.AllocationRatio = ZeroRatio
 	}
-	return providertree.Inventory{
-		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
-	}
+	return providertree.Inventory(i)
 }
 
 func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
@@ -378,9 +376,7 @@ func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
 		if i.AllocationRatio == ZeroRatio {
 			i.AllocationRatio = 0
 		}
-		out[class] = wire.Inventory{
-			Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
-		}
+		out[class] = wire.Inventory(i)
 	}
 	return out
 }
