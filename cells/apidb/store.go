@@ -267,8 +267,16 @@ type Store interface {
 	Close() error
 }
 
-// NewServer is a server that was asked for.
+// NewServer is a server that was asked for. Its Zone is the one asked for; Host and Node are forced, "": any.
 type NewServer struct {
-	Server wire.Server
-	Spec   RequestSpec
+	Server     wire.Server
+	Host, Node string
+}
+
+// Spec is what is kept of it as long as the mapping.
+func (n NewServer) Spec() RequestSpec {
+	s := &n.Server
+	return RequestSpec{
+		InstanceUUID: s.UUID, ProjectID: s.ProjectID, UserID: s.UserID, Flavor: s.Flavor, ImageRef: s.ImageRef, Zone: s.Zone, Host: n.Host, Node: n.Node,
+	}
 }

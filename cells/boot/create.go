@@ -70,10 +70,7 @@ func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]
 	servers := make([]wire.Server, grant.Count)
 	for i := range servers {
 		servers[i] = s.instance(r, i, len(servers))
-		asked[i] = apidb.NewServer{Server: servers[i], Spec: apidb.RequestSpec{
-			InstanceUUID: servers[i].UUID, ProjectID: servers[i].ProjectID, UserID: servers[i].UserID, Flavor: servers[i].Flavor,
-			ImageRef: servers[i].ImageRef, Zone: servers[i].Zone, Host: r.Host, Node: r.Node,
-		}}
+		asked[i] = apidb.NewServer{Server: servers[i], Host: r.Host, Node: r.Node}
 	}
 	if err := s.o.Store.CreateServers(ctx, asked, grant.Confirm); err != nil {
 		return nil, fmt.Errorf("creating servers: %w", err)

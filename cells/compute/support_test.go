@@ -250,14 +250,13 @@ func (c *cloud) has(cell int, s wire.Server) wire.Server {
 	}
 	clock := c.clock
 	c.clock = s.CreatedAt
-	spec := apidb.RequestSpec{InstanceUUID: s.UUID, ProjectID: s.ProjectID, UserID: s.UserID, Flavor: s.Flavor, ImageRef: s.ImageRef, Zone: s.Zone}
 	check := func(err error) {
 		c.t.Helper()
 		if err != nil {
 			c.t.Fatalf("server %s: %v", s.Name, err)
 		}
 	}
-	check(c.store.CreateServers(ctx, []apidb.NewServer{{Server: s, Spec: spec}}, nil))
+	check(c.store.CreateServers(ctx, []apidb.NewServer{{Server: s}}, nil))
 	if cell != nowhere {
 		check(c.store.Place(ctx, s.UUID, cellUUID(cell)))
 		check(c.store.Built(ctx, s.UUID))

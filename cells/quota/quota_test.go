@@ -143,7 +143,6 @@ func (w *world) asks(n, cell int, built bool) (uuids []string) {
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next)
 		w.must(w.store.CreateServers(ctx, []apidb.NewServer{{
 			Server: wire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: small},
-			Spec:   apidb.RequestSpec{InstanceUUID: uuid, ProjectID: "p", UserID: "u", Flavor: small},
 		}}, nil))
 		if cell >= 0 {
 			w.must(w.store.Place(ctx, uuid, w.cells[cell].UUID))

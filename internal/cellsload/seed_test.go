@@ -163,9 +163,7 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	}
 	check(t, store.MapNodes(ctx, nodes))
 	s := template()
-	check(t, store.CreateServers(ctx, []apidb.NewServer{{Server: s, Spec: apidb.RequestSpec{
-		InstanceUUID: s.UUID, ProjectID: s.ProjectID, UserID: s.UserID, Flavor: s.Flavor, ImageRef: s.ImageRef,
-	}}}, nil))
+	check(t, store.CreateServers(ctx, []apidb.NewServer{{Server: s}}, nil))
 	check(t, store.Place(ctx, s.UUID, cellUUID(1)))
 	check(t, store.Built(ctx, s.UUID))
 	check(t, store.Close())

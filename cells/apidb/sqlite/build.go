@@ -23,9 +23,8 @@ func (s *Store) CreateServers(ctx context.Context, servers []apidb.NewServer, ch
 	}
 	project := servers[0].Server.ProjectID
 	for _, n := range servers {
-		if n.Server.UUID == "" || n.Server.UUID != n.Spec.InstanceUUID || n.Server.ProjectID != project || n.Spec.ProjectID != project || project == "" {
-			return fmt.Errorf("server %q of project %q with the specification of %q of project %q: %w",
-				n.Server.UUID, n.Server.ProjectID, n.Spec.InstanceUUID, n.Spec.ProjectID, apidb.ErrInvalid)
+		if n.Server.UUID == "" || n.Server.ProjectID != project || project == "" {
+			return fmt.Errorf("server %q of project %q among those of project %q: %w", n.Server.UUID, n.Server.ProjectID, project, apidb.ErrInvalid)
 		}
 	}
 	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
@@ -48,7 +47,7 @@ func (s *Store) CreateServers(ctx context.Context, servers []apidb.NewServer, ch
 }
 
 func (s *Store) createServer(ctx context.Context, tx *sql.Tx, n apidb.NewServer) error {
-	spec, err := text(n.Spec)
+	spec, err := text(n.Spec())
 	if err != nil {
 		return fmt.Errorf("the specification of server %s: %w", n.Server.UUID, err)
 	}
@@ -66,7 +65,7 @@ func (s *Store) createServer(ctx context.Context, tx *sql.Tx, n apidb.NewServer)
 		return fmt.Errorf("server %s: %w", n.Server.UUID, apidb.ErrExists)
 	}
 	if _, err := exec(ctx, tx, "INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES (?, ?, ?, ?)",
-		n.Server.UUID, n.Spec.Flavor.VCPUs, n.Spec.Flavor.MemoryMB, spec); err != nil {
+		n.Server.UUID, n.Server.Flavor.VCPUs, n.Server.Flavor.MemoryMB, spec); err != nil {
 		return err
 	}
 	_, err = exec(ctx, tx, "INSERT INTO build_requests (instance_uuid, project_id, created_at, instance) VALUES (?, ?, ?, ?)",

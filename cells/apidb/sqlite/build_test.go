@@ -30,8 +30,8 @@ func TestCreateServers(t *testing.T) {
 	no := false
 	wants[apidb.Mapping](t, "mapping")(s.Mapping(ctx, "a"))(apidb.Mapping{
 		ID: 1, InstanceUUID: "a", ProjectID: "p", UserID: "user", QueuedForDelete: &no, CreatedAt: start.Add(time.Second)})
-	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(a.Spec)
-	wants[map[string]apidb.RequestSpec](t, "specifications")(s.RequestSpecs(ctx, []string{"b", "a", "c"}))(map[string]apidb.RequestSpec{"a": a.Spec, "b": b.Spec})
+	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(a.Spec())
+	wants[map[string]apidb.RequestSpec](t, "specifications")(s.RequestSpecs(ctx, []string{"b", "a", "c"}))(map[string]apidb.RequestSpec{"a": a.Spec(), "b": b.Spec()})
 	buildA := apidb.BuildRequest{Server: a.Server, CreatedAt: start.Add(time.Second)}
 	buildB := apidb.BuildRequest{Server: b.Server, CreatedAt: start} // by the store's clock
 	wants[apidb.BuildRequest](t, "build request")(s.BuildRequest(ctx, "a"))(buildA)
@@ -49,8 +49,8 @@ func TestCreateServers(t *testing.T) {
 
 	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.NewServer{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
 	other := server("d", "p")
-	other.Spec.InstanceUUID = "e"
-	wantError(t, "another server's specification", s.CreateServers(ctx, []apidb.NewServer{other}, nil), apidb.ErrInvalid)
+	other.Server.UUID = ""
+	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.NewServer{other}, nil), apidb.ErrInvalid)
 	wantError(t, "two projects", s.CreateServers(ctx, []apidb.NewServer{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
 	if got := rowCounts(t, s); got != "2|2|2|0" {
 		t.Errorf("after refusals there are %s rows", got)

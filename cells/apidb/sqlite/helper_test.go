@@ -101,8 +101,8 @@ func withCells(t fatal, s *sqlite.Store, n int) {
 func server(uuid, project string) apidb.NewServer {
 	flavor := wire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	return apidb.NewServer{
-		Server: wire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, VMState: wire.VMBuilding, TaskState: wire.TaskScheduling},
-		Spec:   apidb.RequestSpec{InstanceUUID: uuid, ProjectID: project, UserID: "user", Flavor: flavor, ImageRef: "image", Zone: "zone", Host: "host", Node: "node"},
+		Server: wire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: wire.VMBuilding, TaskState: wire.TaskScheduling},
+		Host:   "host", Node: "node",
 	}
 }
 
