@@ -89,33 +89,23 @@ func (e *explainer) inventoryCondition(resources []Resource) condition {
 
 // unitsCondition is that the amount can be allocated in one piece.
 func unitsCondition(r Resource) condition {
-	var small, large, step int
+	broken := map[providertree.Rule]bool{}
 	return condition{
 		kind: StepUnits, text: fmt.Sprintf("gives %d %s in one piece", r.Amount, r.Class),
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
-			switch inv.Limits().Units(r.Amount) {
-			case providertree.RuleMinUnit:
-				small++
-			case providertree.RuleMaxUnit:
-				large++
-			case providertree.RuleStepSize:
-				step++
-			default:
-				return true
-			}
-			return false
+			rule := inv.Limits().Units(r.Amount)
+			broken[rule] = true
+			return rule == providertree.RuleNone
 		},
 		note: func() string {
 			var why []string
-			if small > 0 {
-				why = append(why, "min_unit is larger")
-			}
-			if large > 0 {
-				why = append(why, "max_unit is smaller")
-			}
-			if step > 0 {
-				why = append(why, "step_size does not divide it")
+			for rule, text := range [...]string{
+				providertree.RuleMinUnit: "min_unit is larger", providertree.RuleMaxUnit: "max_unit is smaller", providertree.RuleStepSize: "step_size does not divide it",
+			} {
+				if text != "" && broken[providertree.Rule(rule)] {
+					why = append(why, text)
+				}
 			}
 			return strings.Join(why, "; ")
 		},

@@ -63,10 +63,7 @@ func AppendResource(b []byte, class string, amount int64, first bool) []byte {
 func DecodeConsumerAllocations(body []byte, v Version) (ConsumerAllocations, error) {
 	r := newReader(body)
 	a, err := r.consumerAllocations(v, v.Has(ConsumerGenerations))
-	if err == nil {
-		err = r.End()
-	}
-	return a, err
+	return a, r.finish(err)
 }
 
 // DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a *jsonkit.Error.
@@ -76,10 +73,7 @@ func DecodeAllocations(body []byte, v Version) (map[string]ConsumerAllocations, 
 	if err == nil && len(all) == 0 {
 		err = r.Invalid("must name at least one consumer")
 	}
-	if err == nil {
-		err = r.End()
-	}
-	return all, err
+	return all, r.finish(err)
 }
 
 func (r *reader) allocations(v Version) (map[string]ConsumerAllocations, error) {

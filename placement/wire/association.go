@@ -107,10 +107,7 @@ func DecodeResourceClass(body []byte) (name string, err error) {
 	if err == nil && !named {
 		err = r.Missing("name")
 	}
-	if err == nil {
-		err = r.End()
-	}
-	return name, err
+	return name, r.finish(err)
 }
 
 // DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a *jsonkit.Error.

@@ -82,30 +82,21 @@ func AppendOneInventory(b []byte, i Inventory, generation int64) []byte {
 func DecodeInventories(body []byte) (Inventories, error) {
 	r := newReader(body)
 	inv, err := r.inventories()
-	if err == nil {
-		err = r.End()
-	}
-	return inv, err
+	return inv, r.finish(err)
 }
 
 // DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The error is a *jsonkit.Error.
 func DecodeOneInventory(body []byte) (OneInventory, error) {
 	r := newReader(body)
 	inv, generation, _, err := r.inventory(inventoryKeys{generation: true, needGeneration: true})
-	if err == nil {
-		err = r.End()
-	}
-	return OneInventory{Inventory: inv, Generation: generation}, err
+	return OneInventory{Inventory: inv, Generation: generation}, r.finish(err)
 }
 
 // DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is a *jsonkit.Error.
 func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
 	r := newReader(body)
 	inv, _, class, err := r.inventory(inventoryKeys{generation: true, class: true})
-	if err == nil {
-		err = r.End()
-	}
-	return InventoryCreate{Inventory: inv, ResourceClass: class}, err
+	return InventoryCreate{Inventory: inv, ResourceClass: class}, r.finish(err)
 }
 
 // inventories reads an Inventories. A class name that cannot exist is not a matter of the form: as with any other class

@@ -154,10 +154,7 @@ func decodeProvider(body []byte, v Version, uuid *string) (name string, parent P
 	if err == nil && !named {
 		err = r.Missing("name")
 	}
-	if err == nil {
-		err = r.End()
-	}
-	return name, parent, err
+	return name, parent, r.finish(err)
 }
 
 // uuid reads a string that is a UUID and gives it as it is spelled.

@@ -8,3 +8,11 @@ import "github.com/compute-agent/compute-agent/internal/jsonkit"
 type reader struct{ *jsonkit.Reader }
 
 func newReader(body []byte) *reader { return &reader{jsonkit.NewReader(body)} }
+
+// finish makes sure that the body ends where what was read of it does.
+func (r *reader) finish(err error) error {
+	if err == nil {
+		err = r.End()
+	}
+	return err
+}
