@@ -21,7 +21,6 @@ import (
 // options are those of the gRPC server: limits, and what surrounds every call.
 func (s *server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(wire.ServerCodec()),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),
 		grpc.ChainUnaryInterceptor(s.aroundCall),

@@ -25,7 +25,6 @@ type server struct {
 	gate   *gate
 	panics panics
 	turn   turn // one call at a time of those that are about nodes
-	trees  wire.Memory
 
 	configured atomic.Bool // once at least
 	instances  *instanceServer
@@ -126,10 +125,9 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 	return out, nil
 }
 
-// UpdateProviderTree lets the driver edit a copy of the tree. Cost: what the driver does, and O(bytes) to compare, if the tree is the one
-// of the last call and stays so; else O(size of both trees) to convert.
+// UpdateProviderTree lets the driver edit a copy of the tree. Cost: what the driver does, and O(size of both trees).
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
-	tree, came, err := s.trees.Decode(req)
+	tree, err := wire.ToTree(req.GetTree())
 	if err != nil {
 		return nil, unreadable("tree", err)
 	}
@@ -151,9 +149,8 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 		edited = given
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
-		Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
+		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
 	}
-	s.trees.Reply(reply, came, tree)
 	if given != nil {
 		reply.ClassRenames, err = s.renames()
 	}

@@ -105,6 +105,9 @@ func (i Inventory) Equal(o Inventory) bool {
 // absent: Placement knows no inventory with a total of 0.
 type Inventories map[string]Inventory
 
+// Classes returns the resource classes, sorted.
+func (v Inventories) Classes() []string { return sortedKeys(v) }
+
 // Equal reports whether both hold the same classes with the same normalised inventories. A nil map equals an empty one.
 func (v Inventories) Equal(other Inventories) bool {
 	return maps.EqualFunc(v, other, Inventory.Equal)
@@ -125,7 +128,7 @@ func (v Inventories) Validate() error {
 		return nil
 	}
 	var errs []error
-	for _, class := range sortedKeys(v) {
+	for _, class := range v.Classes() {
 		if err := ValidateClass(class); err != nil {
 			errs = tell(errs, err)
 			continue

@@ -136,8 +136,8 @@ func (e *ReshapeError) concern(consumer string, about []plugins.Offender) string
 // name is what people call a provider.
 func (e *ReshapeError) name(provider string) string {
 	if e.tree != nil {
-		if at, there := e.tree.View(provider); there {
-			return at.Name()
+		if at, there := e.tree.Provider(provider); there {
+			return at.Name
 		}
 	}
 	return "resource provider " + provider

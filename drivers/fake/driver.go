@@ -212,9 +212,9 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 // childOf is the uuid of the child of that name: the one that it has in the tree already (a child that Nova made is taken over
 // by its name), else the one that follows from the root's uuid and the name, so that it is found again after every restart.
 func childOf(tree *providertree.Tree, root, name string) (string, error) {
-	if p, found := tree.ViewByName(name); found {
-		if its, _ := tree.RootOf(p.UUID()); its == root {
-			return p.UUID(), nil
+	if p, found := tree.ProviderByName(name); found {
+		if its, _ := tree.RootOf(p.UUID); its == root {
+			return p.UUID, nil
 		}
 	}
 	return providertree.ChildUUID(root, name)
@@ -249,8 +249,8 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 		if wanted[uuid] {
 			continue
 		}
-		p, _ := tree.View(uuid)
-		own, err := providertree.ChildUUID(root, p.Name())
+		p, _ := tree.Provider(uuid)
+		own, err := providertree.ChildUUID(root, p.Name)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", node, err)
 		}

@@ -68,9 +68,9 @@ func (c config) places(tree *providertree.Tree, root string, node provider) (map
 	node.names(node.Name, named)
 	out := map[string][]plugins.Place{}
 	for _, uuid := range tree.Subtree(root) {
-		p, _ := tree.View(uuid)
-		if uuid != root && !named[p.Name()] {
-			own, err := providertree.ChildUUID(root, p.Name())
+		p, _ := tree.Provider(uuid)
+		if uuid != root && !named[p.Name] {
+			own, err := providertree.ChildUUID(root, p.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +78,7 @@ func (c config) places(tree *providertree.Tree, root string, node provider) (map
 				continue
 			}
 		}
-		for _, class := range p.SortedClasses() {
+		for _, class := range p.Inventories.Classes() {
 			if present := c.ClassRenames.Present(class); configured[present] {
 				out[present] = append(out[present], plugins.Place{Provider: uuid, Class: class})
 			}

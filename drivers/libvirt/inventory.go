@@ -112,11 +112,12 @@ func (c config) encryption(f facts, tree *providertree.Tree, root, node string) 
 		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, and libvirt does not say whether the host still has it: %s", encryption.Class, f.guests.doubts[0].Text)}
 	}
 	return encryption.Held(func(suffix string) (providertree.Inventory, bool) {
-		view, found := tree.ViewByName(node + "_" + suffix)
+		view, found := tree.ProviderByName(node + "_" + suffix)
 		if !found {
 			return providertree.Inventory{}, false
 		}
-		return view.Inventory(encryption.Class)
+		inv, found := view.Inventories[encryption.Class]
+		return inv, found
 	}), nil, nil
 }
 

@@ -79,11 +79,11 @@ func (r requests) place(d domain.Domain, amounts map[string]int64) (resources ma
 	fixed := r.host.Facts(d).Guest(computing).Fixed
 	for class, amount := range computing {
 		for cell, part := range fixed[class] {
-			v, found := r.tree.ViewByName(fmt.Sprintf("%s_numa_%d", r.node, cell))
+			v, found := r.tree.ProviderByName(fmt.Sprintf("%s_numa_%d", r.node, cell))
 			if !found {
 				return nil, fmt.Sprintf("the tree has no resource provider of its NUMA cell %d", cell)
 			}
-			add(v.UUID(), class, part)
+			add(v.UUID, class, part)
 			amount -= part
 		}
 		if amount > 0 {

@@ -57,16 +57,16 @@ func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node stri
 }
 
 func noInventory(tree *providertree.Tree, root string) bool {
-	view, _ := tree.View(root)
-	return view.Classes() == 0
+	view, _ := tree.Provider(root)
+	return len(view.Inventories) == 0
 }
 
 // isNested tells whether a tree has NUMA cells of the driver's. One with nothing in it is left over: from a reshape that came to nothing when its
 // providers were made, or because somebody else has a provider below it.
 func isNested(tree *providertree.Tree, root, node string) bool {
 	return slices.ContainsFunc(tree.Children(root), func(uuid string) bool {
-		view, _ := tree.View(uuid)
-		return strings.HasPrefix(view.Name(), node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT") && view.Classes() > 0
+		view, _ := tree.Provider(uuid)
+		return strings.HasPrefix(view.Name, node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT") && len(view.Inventories) > 0
 	})
 }
 
@@ -130,8 +130,8 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, before, tre
 // dropIdlePages takes the huge pages off the root of a flat tree that nobody holds: they are there only for those who held some of a cell.
 func dropIdlePages(tree *providertree.Tree, root string, allocations providertree.Allocations) error {
 	used := allocations.Used(root)
-	view, _ := tree.View(root)
-	for _, class := range view.SortedClasses() {
+	view, _ := tree.Provider(root)
+	for _, class := range view.Inventories.Classes() {
 		if _, pages := hugepages.SizeOf(class); pages && used[class] == 0 {
 			if _, err := tree.RemoveInventory(root, class); err != nil {
 				return err
@@ -204,8 +204,8 @@ func (c choice) dedicatedGuests() bool {
 func inWords(tree *providertree.Tree, leaving []plugins.Place, nested bool) string {
 	from := map[string][]string{}
 	for _, p := range leaving {
-		view, _ := tree.View(p.Provider)
-		from[view.Name()] = append(from[view.Name()], p.Class)
+		view, _ := tree.Provider(p.Provider)
+		from[view.Name] = append(from[view.Name], p.Class)
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(from)) {

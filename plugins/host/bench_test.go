@@ -133,10 +133,10 @@ func BenchmarkExec(b *testing.B) {
 }
 
 // BenchmarkUpdateProviderTree is the round trip of a steady pass, with the CPU time of both sides. "fake" is a driver that looks at all
-// providers and finds them as they should be, "idle" one that looks at the root, so that the rest is the protocol's; "other" is idle
-// too, but what comes is another tree each time.
+// providers and finds them as they should be, "idle" one that looks at the root, so that the rest is the protocol's: both trees converted,
+// encoded, decoded and checked.
 func BenchmarkUpdateProviderTree(b *testing.B) {
-	for _, n := range []int{1, 100, 10_000} {
+	for _, n := range []int{1, 100, 1000} {
 		h := benchHost(b, nil)
 		fake := startBench(b, h, Spec{Name: "fake", Config: wideNode(b, n)})
 		tree, _ := update(b, fake, oneNode(b), nil)
@@ -144,9 +144,8 @@ func BenchmarkUpdateProviderTree(b *testing.B) {
 			b.Fatalf("%d providers", tree.Len())
 		}
 		idle := startBench(b, h, chaosSpec("", nil))
-		b.Run(fmt.Sprint("fake/", n), func(b *testing.B) { roundTrip(b, fake, tree, nil, false) })
-		b.Run(fmt.Sprint("idle/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil, false) })
-		b.Run(fmt.Sprint("other/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil, true) })
+		b.Run(fmt.Sprint("fake/", n), func(b *testing.B) { roundTrip(b, fake, tree, nil) })
+		b.Run(fmt.Sprint("idle/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil) })
 		if err := h.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -171,24 +170,17 @@ func BenchmarkReshape(b *testing.B) {
 			Generation: &generation, ProjectID: strings.Repeat("p", 32), UserID: strings.Repeat("u", 32), ConsumerType: "INSTANCE",
 		}
 	}
-	b.Run("100/10000", func(b *testing.B) { roundTrip(b, fake, tree, allocations, false) })
+	b.Run("100/10000", func(b *testing.B) { roundTrip(b, fake, tree, allocations) })
 }
 
-// roundTrip measures calls with one tree, or with one that differs from the last one by the root's generation.
-func roundTrip(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations, differ bool) {
+// roundTrip measures calls with one tree.
+func roundTrip(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations) {
 	tree = tree.Clone()
 	tree, _ = update(b, p, tree, allocations)
 	pid := p.Status().PID
 	own, its := cpuTime(b, os.Getpid()), cpuTime(b, pid)
 	b.ReportAllocs()
-	generation := int64(100)
 	for b.Loop() {
-		if differ {
-			generation++
-			if err := tree.SetGeneration(rootUUID, generation); err != nil {
-				b.Fatal(err)
-			}
-		}
 		after, moved := update(b, p, tree, allocations)
 		if after.Len() != tree.Len() || len(moved) != len(allocations) {
 			b.Fatal("the answer is not what went")
@@ -199,11 +191,11 @@ func roundTrip(b *testing.B, p *Plugin, tree *providertree.Tree, allocations pro
 	b.ReportMetric(memoryMiB(b, pid, "Rss"), "plugin-RSS-MiB")
 }
 
-// BenchmarkMemory is what ten plugins take: of the host each, and their processes; after a pass with one, a hundred and 10,000 providers
+// BenchmarkMemory is what ten plugins take: of the host each, and their processes; after a pass with one, a hundred and 1,000 providers
 // each.
 func BenchmarkMemory(b *testing.B) {
 	const plugins = 10
-	for _, n := range []int{1, 100, 10_000} {
+	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				h := benchHost(b, nil)

@@ -93,25 +93,18 @@ func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(providers) and O(bytes) to compare, if it is the tree that
-// was sent the last time and comes back as it is; else O(size of both trees) to convert and check.
+// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(size of both trees) to convert and check.
 func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
 	const call = "UpdateProviderTree"
 	limit := p.timeouts.Load().Update
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	sent, err := p.trees.Encode(node, tree)
-	if err != nil {
-		return answer{}, p.failed(call, fmt.Errorf("encoding the tree: %w", err))
-	}
-	req := &driverv1.UpdateProviderTreeRequest{Node: node, Allocations: wire.FromAllocations(allocations)}
-	sent.Put(req)
-	codec := wire.ClientCodec(sent)
-	reply, err := p.driver.UpdateProviderTree(ctx, req, grpc.ForceCodecV2(codec))
+	req := &driverv1.UpdateProviderTreeRequest{Node: node, Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(allocations)}
+	reply, err := p.driver.UpdateProviderTree(ctx, req)
 	if err != nil {
 		return answer{}, p.callError(ctx, call, limit, err)
 	}
-	after, moved, err := p.edited(tree, node, allocations, codec.Echoed(), reply)
+	after, moved, err := checkReply(tree, node, allocations, reply)
 	if err != nil {
 		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 	}
@@ -120,19 +113,6 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 	}
 	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
-}
-
-// edited is [checkReply] for a reply whose tree may have been left out, because it is byte for byte the one that was sent: there is nothing
-// in it to check then.
-func (p *process) edited(sent *providertree.Tree, node string, given providertree.Allocations, echoed bool, reply *driverv1.UpdateProviderTreeResponse,
-) (*providertree.Tree, providertree.Allocations, error) {
-	if echoed {
-		if given == nil && reply.GetAllocations() == nil && len(reply.GetClassRenames()) == 0 {
-			return sent.Clone(), nil, nil
-		}
-		reply.Tree = wire.FromTree(sent)
-	}
-	return checkReply(sent, node, given, reply)
 }
 
 // Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
@@ -203,9 +183,6 @@ func (p *process) failed(call string, err error) error {
 
 // callError turns a gRPC error into one of ours.
 func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		return p.failed(call, fmt.Errorf("%w: %s", ErrBadReply, words(refused.problem, 2000)))
-	}
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
 		return p.failed(call, tooLarge)
 	}

@@ -3,22 +3,12 @@
 package host
 
 import (
-	"fmt"
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
-)
-
-// Sizes beyond which a reply is taken for a defect.
-const (
-	maxProviders         = 50_000
-	maxConsumers         = 100_000
-	maxNodes             = 10_000
-	maxSymbolsOfProvider = 10_000 // traits, aggregates, classes or named resources of one provider
-	maxCapabilities      = 100
 )
 
 // edited is an answer that holds an edited tree: to UpdateProviderTree or to ReshapeStep.
@@ -31,7 +21,7 @@ type edited interface {
 // checkReply is the border: what a driver answered is turned into a tree, or refused with words that its author can act on. Every defect
 // is told, up to [maxDefects].
 //
-// It refuses what can be told from the reply and the request: what Placement would refuse, what is absurdly large, and what was done to the
+// It refuses what can be told from the reply and the request: what Placement would refuse, and what was done to the
 // node itself, to generations and to what stands beside the node's tree. Not here, but where what it takes is known:
 //
 //   - what in the node's own tree is somebody else's (neutron's providers, an administrator's traits) is known by the record of package
@@ -40,12 +30,9 @@ type edited interface {
 //     every consumer, and lists all offenders;
 //   - whether a standard class or trait exists, and whether a name or uuid is another host's, Placement alone can say.
 //
-// Cost: O(size of the reply), but O(n log n) for one that is refused; a tree that came back as it went is only compared.
+// Cost: O(size of the reply), but O(n log n) for one that is refused.
 func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
-	if err := checkSizes(reply); err != nil {
-		return nil, nil, err
-	}
-	after, err := wire.ToTreeLike(reply.GetTree(), before)
+	after, err := wire.ToTree(reply.GetTree())
 	if err != nil {
 		return nil, nil, explained(err, func(d *defects) { explainTree(d, reply.GetTree()) })
 	}
@@ -71,32 +58,8 @@ func checkReply(before *providertree.Tree, node string, given providertree.Alloc
 	return after, allocations, nil
 }
 
-// checkSizes looks at the message before anything is made of it.
-func checkSizes(reply edited) error {
-	if n := len(reply.GetTree().GetProviders()); n > maxProviders {
-		return fmt.Errorf("the tree has %d resource providers, at most %d are allowed", n, maxProviders)
-	}
-	for _, p := range reply.GetTree().GetProviders() {
-		n := max(len(p.GetTraits()), len(p.GetAggregates()), len(p.GetInventories()), len(p.GetResources()))
-		if n > maxSymbolsOfProvider {
-			return fmt.Errorf("resource provider %q (%s) has %d traits, aggregates, classes or named resources, at most %d of each are allowed",
-				clipped(p.GetName()), words(p.GetUuid(), 64), n, maxSymbolsOfProvider)
-		}
-	}
-	if n := len(reply.GetClassRenames()); n > maxSymbolsOfProvider {
-		return fmt.Errorf("%d resource classes are renamed, at most %d are allowed", n, maxSymbolsOfProvider)
-	}
-	if n := len(reply.GetAllocations().GetConsumers()); n > maxConsumers {
-		return fmt.Errorf("there are allocations of %d consumers, at most %d are allowed", n, maxConsumers)
-	}
-	return nil
-}
-
 // checkNodes checks the answer to AvailableNodes, and brings uuids into their canonical form.
 func checkNodes(nodes []plugins.Node) error {
-	if len(nodes) > maxNodes {
-		return fmt.Errorf("%d nodes, at most %d are allowed", len(nodes), maxNodes)
-	}
 	d := &defects{}
 	names, uuids := map[string]bool{}, map[string]string{}
 	for i := range nodes {
@@ -135,10 +98,6 @@ func checkInfo(info *driverv1.InfoResponse) error {
 	d := &defects{}
 	if !driverName.MatchString(info.GetName()) {
 		d.add("the driver calls itself %q: a name is 1 to 63 lower case letters, digits and hyphens", clip(info.GetName(), 100))
-	}
-	if n := len(info.GetCapabilities()); n > maxCapabilities {
-		d.add("%d capabilities, at most %d are allowed", n, maxCapabilities)
-		return d.err()
 	}
 	for _, c := range info.GetCapabilities() {
 		if !capability.MatchString(c) {

@@ -43,8 +43,6 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 		return nil, nil
 	case traits == nil:
 		return map[string]bool{}, nil
-	case len(traits) > maxSymbolsOfProvider:
-		return nil, fmt.Errorf("%d capability traits, at most %d are allowed", len(traits), maxSymbolsOfProvider)
 	}
 	d := &defects{}
 	for _, trait := range slices.Sorted(maps.Keys(traits)) {

@@ -269,15 +269,18 @@ var hostileTrees = map[string]func(n int) []*driverv1.ResourceProvider{
 	},
 }
 
-// TestHostileTreesOfTheLargestSize: 50,000 providers, of which only the siblings are a tree that a machine could have. A check that
+// largeTree is fifty times the design limit.
+const largeTree = 50_000
+
+// TestHostileTreesOfTheLargestSize: of these only the siblings are a tree that a machine could have. A check that
 // compared each with each, or walked to the root from each, would not end before the test's deadline.
 func TestHostileTreesOfTheLargestSize(t *testing.T) {
 	for name, want := range map[string]string{
 		"chain": "levels below its root", "chain from its end": "levels below its root", "loop": "in a loop of 49999 providers", "siblings": "", "one name": "its name is also that of",
 	} {
-		tree, _, err := checkReply(oneNode(t), "cn1", nil, reply(hostileTrees[name](maxProviders)...))
+		tree, _, err := checkReply(oneNode(t), "cn1", nil, reply(hostileTrees[name](largeTree)...))
 		switch {
-		case want == "" && (err != nil || tree.Len() != maxProviders):
+		case want == "" && (err != nil || tree.Len() != largeTree):
 			t.Errorf("%s: %v", name, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 10_000):
 			t.Errorf("%s: %.1000v", name, err)
@@ -288,7 +291,7 @@ func TestHostileTreesOfTheLargestSize(t *testing.T) {
 // BenchmarkCheckReply is the border for trees that come in full. The time for each provider must not depend on their number.
 func BenchmarkCheckReply(b *testing.B) {
 	for name, make := range hostileTrees {
-		for _, n := range []int{maxProviders / 8, maxProviders} {
+		for _, n := range []int{largeTree / 8, largeTree} {
 			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {
 				before, msg := oneNode(b), reply(make(n)...)
 				b.ReportAllocs()

@@ -23,7 +23,7 @@ const (
 type comparison struct {
 	*defects
 	before, after *providertree.Tree
-	node          providertree.View // before
+	node          providertree.Provider // before
 	// The uuids of the roots above the providers, and how many levels they are below them. Made when something is new or moved.
 	rootsBefore, rootsAfter map[string]string
 	levels                  map[string]int
@@ -32,20 +32,20 @@ type comparison struct {
 // compare checks an answer against the tree that was given: the node is still what it was, generations are Placement's, what is new is below
 // the node and called after it, what stands beside the node's tree is still there, and what is told anew can be told to Placement.
 //
-// Cost: O(providers), and of those that are as they were only the address is looked at.
+// Cost: O(size of both trees).
 func compare(d *defects, before, after *providertree.Tree, node string) {
-	root, known := before.ViewByName(node)
+	root, known := before.ProviderByName(node)
 	if !known {
 		return // nothing to compare with; the caller asked for a node that its tree does not hold
 	}
 	c := &comparison{defects: d, before: before, after: after, node: root}
-	if !after.Exists(root.UUID()) {
-		c.add("the node's own resource provider %q (%s) is missing in the tree: edit the tree that is given, rather than making a new one", node, root.UUID())
+	if !after.Exists(root.UUID) {
+		c.add("the node's own resource provider %q (%s) is missing in the tree: edit the tree that is given, rather than making a new one", node, root.UUID)
 		return
 	}
-	for is := range after.Views() {
-		was, known := before.View(is.UUID())
-		if known && was == is {
+	for is := range after.All() {
+		was, known := before.Provider(is.UUID)
+		if known && was.Generation == is.Generation && was.Equal(is) {
 			continue
 		}
 		c.generation(was, is, known)
@@ -59,22 +59,22 @@ func compare(d *defects, before, after *providertree.Tree, node string) {
 			return
 		}
 	}
-	for was := range before.Views() {
-		if !after.Exists(was.UUID()) && c.rootBefore(was.UUID()) != root.UUID() {
+	for was := range before.All() {
+		if !after.Exists(was.UUID) && c.rootBefore(was.UUID) != root.UUID {
 			c.wrong(was, "it is not of the tree of %q, and is missing: give back what is not the driver's as it came", node)
 		}
 	}
 }
 
-func (c *comparison) wrong(p providertree.View, format string, args ...any) {
-	c.add("resource provider %q (%s): "+format, append([]any{p.Name(), p.UUID()}, args...)...)
+func (c *comparison) wrong(p providertree.Provider, format string, args ...any) {
+	c.add("resource provider %q (%s): "+format, append([]any{p.Name, p.UUID}, args...)...)
 }
 
 // generation checks that Placement's came back. A wrong one would make the agent overwrite what somebody else wrote.
-func (c *comparison) generation(was, is providertree.View, known bool) {
+func (c *comparison) generation(was, is providertree.Provider, known bool) {
 	want := providertree.NoGeneration
 	if known {
-		want = was.Generation()
+		want = was.Generation
 	}
 	name := func(g int64) string {
 		if g == providertree.NoGeneration {
@@ -82,47 +82,47 @@ func (c *comparison) generation(was, is providertree.View, known bool) {
 		}
 		return fmt.Sprint(g)
 	}
-	if is.Generation() != want {
-		c.wrong(is, "its generation is %s, was %s: generations are Placement's to change", name(is.Generation()), name(want))
+	if is.Generation != want {
+		c.wrong(is, "its generation is %s, was %s: generations are Placement's to change", name(is.Generation), name(want))
 	}
 }
 
 // added looks at a provider that was not given.
-func (c *comparison) added(p providertree.View) {
-	switch root := c.rootAfter(p.UUID()); {
-	case p.ParentUUID() == "":
-		c.wrong(p, "it is new, and a root: a driver adds providers below its node (%s), and lists nodes in AvailableNodes", c.node.UUID())
-	case root != c.node.UUID():
-		c.wrong(p, "it is new, and below %s, which is not of the tree of %q: a driver adds providers below its node (%s)", p.ParentUUID(), c.node.Name(), c.node.UUID())
+func (c *comparison) added(p providertree.Provider) {
+	switch root := c.rootAfter(p.UUID); {
+	case p.ParentUUID == "":
+		c.wrong(p, "it is new, and a root: a driver adds providers below its node (%s), and lists nodes in AvailableNodes", c.node.UUID)
+	case root != c.node.UUID:
+		c.wrong(p, "it is new, and below %s, which is not of the tree of %q: a driver adds providers below its node (%s)", p.ParentUUID, c.node.Name, c.node.UUID)
 	}
 	c.place(p)
 	c.called(p)
 }
 
 // changed looks at a provider that was given, and came back with something else.
-func (c *comparison) changed(was, is providertree.View) {
-	own := func() bool { return c.rootBefore(was.UUID()) == c.node.UUID() }
-	node := was == c.node
-	if was.Name() != is.Name() {
+func (c *comparison) changed(was, is providertree.Provider) {
+	own := func() bool { return c.rootBefore(was.UUID) == c.node.UUID }
+	node := was.UUID == c.node.UUID
+	if was.Name != is.Name {
 		switch {
 		case node:
-			c.wrong(was, "it was renamed to %q: the name of a node's own provider is not the driver's to change", clipped(is.Name()))
+			c.wrong(was, "it was renamed to %q: the name of a node's own provider is not the driver's to change", clipped(is.Name))
 		case !own():
-			c.wrong(was, "it is not of the tree of %q, and was renamed to %q", c.node.Name(), clipped(is.Name()))
+			c.wrong(was, "it is not of the tree of %q, and was renamed to %q", c.node.Name, clipped(is.Name))
 		default:
 			c.called(is)
 		}
 	}
-	if was.ParentUUID() == is.ParentUUID() {
+	if was.ParentUUID == is.ParentUUID {
 		return
 	}
-	switch root := c.rootAfter(is.UUID()); {
+	switch root := c.rootAfter(is.UUID); {
 	case node:
-		c.wrong(was, "it was put below %s: a node's own provider is a root", is.ParentUUID())
+		c.wrong(was, "it was put below %s: a node's own provider is a root", is.ParentUUID)
 	case !own():
-		c.wrong(was, "it is not of the tree of %q, and was moved to %s", c.node.Name(), orRoot(is.ParentUUID()))
-	case root != c.node.UUID():
-		c.wrong(was, "it was moved to %s, out of the tree of %q", orRoot(is.ParentUUID()), c.node.Name())
+		c.wrong(was, "it is not of the tree of %q, and was moved to %s", c.node.Name, orRoot(is.ParentUUID))
+	case root != c.node.UUID:
+		c.wrong(was, "it was moved to %s, out of the tree of %q", orRoot(is.ParentUUID), c.node.Name)
 	}
 	c.place(is)
 }
@@ -135,29 +135,29 @@ func orRoot(parent string) string {
 }
 
 // place looks at how deep a provider is.
-func (c *comparison) place(p providertree.View) {
-	c.rootAfter(p.UUID())
-	if n := c.levels[p.UUID()]; n > maxLevels {
+func (c *comparison) place(p providertree.Provider) {
+	c.rootAfter(p.UUID)
+	if n := c.levels[p.UUID]; n > maxLevels {
 		c.wrong(p, "it is %d levels below its root, at most %d are allowed", n, maxLevels)
 	}
 }
 
 // called looks at a name that a driver chose.
-func (c *comparison) called(p providertree.View) {
-	if problem := presentable(p.Name()); problem != "" {
+func (c *comparison) called(p providertree.Provider) {
+	if problem := presentable(p.Name); problem != "" {
 		c.wrong(p, "its name %s", problem)
 	}
-	if !strings.Contains(p.Name(), c.node.Name()) {
+	if !strings.Contains(p.Name, c.node.Name) {
 		c.wrong(p, "its name does not have the node's name %q in it: names are unique in all of Placement, and the next host of this kind would want the same one; %q would do",
-			c.node.Name(), c.node.Name()+"_"+clip(p.Name(), 100))
+			c.node.Name, c.node.Name+"_"+clip(p.Name, 100))
 	}
 }
 
 // items looks at what a provider has now and did not have, or had otherwise. A tree cannot hold what is worse.
-func (c *comparison) items(p providertree.View) {
+func (c *comparison) items(p providertree.Provider) {
 	var bad []string
-	for class, inv := range p.Inventories() {
-		if was, had := c.before.Inventory(p.UUID(), class); had && was.Equal(inv) {
+	for class, inv := range p.Inventories {
+		if was, had := c.before.Inventory(p.UUID, class); had && was.Equal(inv) {
 			continue
 		}
 		if inv.Reserved > inv.Total || inv.MinUnit > inv.MaxUnit || inv.AllocationRatio < minRatio || class == customPrefix {
@@ -169,7 +169,7 @@ func (c *comparison) items(p providertree.View) {
 		c.inventory(p, class)
 	}
 	added := func(trait string) bool {
-		return c.after.HasTraits(p.UUID(), trait) && !c.before.HasTraits(p.UUID(), trait)
+		return c.after.HasTraits(p.UUID, trait) && !c.before.HasTraits(p.UUID, trait)
 	}
 	if added(customPrefix) {
 		c.wrong(p, "trait %s: a custom trait has something behind CUSTOM_", customPrefix)
@@ -182,8 +182,8 @@ func (c *comparison) items(p providertree.View) {
 }
 
 // inventory says what is wrong with one.
-func (c *comparison) inventory(p providertree.View, class string) {
-	inv, _ := p.Inventory(class)
+func (c *comparison) inventory(p providertree.Provider, class string) {
+	inv := p.Inventories[class]
 	if inv.Reserved > inv.Total {
 		c.wrong(p, "inventory of %s: reserved is %d, more than the total %d, which Placement refuses", class, inv.Reserved, inv.Total)
 	}
@@ -217,12 +217,12 @@ func (c *comparison) rootAfter(uuid string) string {
 // above is what is above each provider: its root, and how many levels. Cost: O(providers), however deep.
 func above(tree *providertree.Tree) (roots map[string]string, levels map[string]int) {
 	roots, levels = make(map[string]string, tree.Len()), make(map[string]int, tree.Len())
-	for p := range tree.Views() { // parents come first
-		if p.ParentUUID() == "" {
-			roots[p.UUID()] = p.UUID()
+	for p := range tree.All() { // parents come first
+		if p.ParentUUID == "" {
+			roots[p.UUID] = p.UUID
 			continue
 		}
-		roots[p.UUID()], levels[p.UUID()] = roots[p.ParentUUID()], levels[p.ParentUUID()]+1
+		roots[p.UUID], levels[p.UUID] = roots[p.ParentUUID], levels[p.ParentUUID]+1
 	}
 	return roots, levels
 }

@@ -88,7 +88,7 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		SyncStderr:       newStray(log),
 		StartTimeout:     spec.Timeouts.Handshake + time.Second, // ours comes first
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets},
-		GRPCDialOptions:  append(inspecting(), h.dial...),
+		GRPCDialOptions:  append(limits(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
 			p.runner.env = environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...)

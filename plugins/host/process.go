@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -87,7 +86,6 @@ type process struct {
 	plugin    driverv1.PluginClient
 	driver    driverv1.DriverClient
 	instances driverv1.InstancesClient
-	trees     wire.Memory // as they were last sent
 
 	ending sync.Once
 }

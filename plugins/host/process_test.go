@@ -258,7 +258,7 @@ func TestLargeTreesPassBothWays(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	tree := oneNode(t)
-	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", 20<<20)}
+	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", 10<<20)}
 	if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestLargeTreesPassBothWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if root, _ := after.Provider(rootUUID); len(root.Resources["CUSTOM_X"][0].Metadata) != 20<<20 {
+	if root, _ := after.Provider(rootUUID); len(root.Resources["CUSTOM_X"][0].Metadata) != 10<<20 {
 		t.Error("something was lost on the way")
 	}
 }
@@ -311,7 +311,7 @@ func TestRenamesComeWithTheReshape(t *testing.T) {
 func TestHugeReplyIsRefused(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "huge"}))
-	if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "64 MiB") {
+	if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "16 MiB") {
 		t.Errorf("want ErrBadReply, got %v", err)
 	}
 	if s := p.Status(); s.State != Healthy {

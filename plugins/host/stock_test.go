@@ -33,7 +33,7 @@ func init() {
 		{"a child of the plugin blocks Kill, and survives it", childHoldsOutput, killBlockedByChild, childrenGoToo},
 		// The kernel's parent-death signal from a thread that stays, and the SDK for what the plugin started.
 		{"a plugin outlives a killed host", justRun, pluginOutlivesHost, nothingOutlivesTheAgent},
-		// The SDK's server takes 64 MiB, and so does the host.
+		// The SDK's server takes 16 MiB, and so does the host.
 		{"a request above 4 MiB is refused", largeRequest, requestRefused, largeRequestPasses},
 		// The protocol has a Shutdown of its own, which drains.
 		{"Kill cuts calls that are under way", killDuringCall, callCut, stopDrains},

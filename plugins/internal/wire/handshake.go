@@ -15,7 +15,7 @@ const (
 	// PluginName is the only plugin type that a plugin process serves.
 	PluginName = "driver"
 	// MaxMessage bounds a message in both directions, in bytes. A tree of 10,000 providers has about 3 MiB.
-	MaxMessage = 64 << 20
+	MaxMessage = 16 << 20
 
 	// CookieKey is the environment variable that tells a plugin that the agent started it, and not somebody at a prompt.
 	CookieKey = "COMPUTE_DRIVER_COOKIE"

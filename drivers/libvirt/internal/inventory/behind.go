@@ -28,10 +28,10 @@ func Behind(before, after *providertree.Tree, root string, allocations providert
 	}
 	behind := map[plugins.Place]providertree.Inventory{}
 	for _, uuid := range before.Subtree(root) {
-		v, _ := before.View(uuid)
-		for _, class := range v.SortedClasses() {
+		v, _ := before.Provider(uuid)
+		for _, class := range v.Inventories.Classes() {
 			place := plugins.Place{Provider: uuid, Class: class}
-			was, _ := v.Inventory(class)
+			was := v.Inventories[class]
 			is, stays := after.Inventory(uuid, class)
 			switch n := used[place]; {
 			case n == 0:

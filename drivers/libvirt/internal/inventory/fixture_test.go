@@ -137,8 +137,8 @@ func show(b *strings.Builder, tree *providertree.Tree, uuids []string, indent st
 	slices.SortFunc(providers, func(a, b providertree.Provider) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range providers {
 		fmt.Fprintf(b, "%s%s\n", indent, p.Name)
-		v, _ := tree.View(p.UUID)
-		for _, class := range v.SortedClasses() {
+		v, _ := tree.Provider(p.UUID)
+		for _, class := range v.Inventories.Classes() {
 			inv := p.Inventories[class]
 			fmt.Fprintf(b, "%s    %s %d", indent, class, inv.Total)
 			for _, field := range []struct {

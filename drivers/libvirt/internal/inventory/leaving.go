@@ -39,13 +39,13 @@ func (w *Wanted) leaving(s *standing) []plugins.Place {
 	split := !s.has(classPCPU) && (w.anywhere(placing.Root, classPCPU) || w.anywhere(placing.Cell, classPCPU))
 	var out []plugins.Place
 	for _, uuid := range s.ours {
-		v, _ := s.tree.View(uuid)
+		v, _ := s.tree.Provider(uuid)
 		p, site := s.wanted[uuid], s.site(uuid)
-		classes := v.SortedClasses()
+		classes := v.Inventories.Classes()
 		if p != nil {
 			classes = w.surplus(p, v, s.carried)
 		}
-		for _, class := range v.SortedClasses() {
+		for _, class := range v.Inventories.Classes() {
 			isSplit := split && class == classVCPU && (site.Kind == placing.Root || site.Kind == placing.Cell)
 			if isSplit || slices.Contains(classes, class) && w.leaves(p, site.Kind, class) {
 				out = append(out, plugins.Place{Provider: uuid, Class: class})
@@ -72,13 +72,13 @@ func (w *Wanted) leaves(p *Provider, kind placing.Kind, class string) bool {
 
 // sharing are the providers that share something with the root.
 func (s *standing) sharing() []string {
-	node, _ := s.tree.View(s.root)
-	aggregates := node.AppendAggregates(nil)
+	node, _ := s.tree.Provider(s.root)
+	aggregates := node.Aggregates
 	var out []string
-	for v := range s.tree.Views() {
-		if v.ParentUUID() == "" && v.UUID() != s.root && s.tree.HasTraits(v.UUID(), providertree.TraitSharesViaAggregate) &&
-			slices.ContainsFunc(aggregates, func(a string) bool { return s.tree.InAggregates(v.UUID(), a) }) {
-			out = append(out, v.UUID())
+	for v := range s.tree.All() {
+		if v.ParentUUID == "" && v.UUID != s.root && s.tree.HasTraits(v.UUID, providertree.TraitSharesViaAggregate) &&
+			slices.ContainsFunc(aggregates, func(a string) bool { return s.tree.InAggregates(v.UUID, a) }) {
+			out = append(out, v.UUID)
 		}
 	}
 	return out
@@ -116,13 +116,13 @@ func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]placing.
 // Cost: O(providers of the node).
 func Held(tree *providertree.Tree, root string) map[string]bool {
 	held := map[string]bool{}
-	node, found := tree.View(root)
+	node, found := tree.Provider(root)
 	if !found {
 		return held
 	}
 	for _, uuid := range tree.Subtree(root) {
-		v, _ := tree.View(uuid)
-		if key, below := strings.CutPrefix(v.Name(), node.Name()+"_"); below {
+		v, _ := tree.Provider(uuid)
+		if key, below := strings.CutPrefix(v.Name, node.Name+"_"); below {
 			held[key] = true
 		}
 	}

@@ -29,20 +29,19 @@ const (
 
 // former says what a provider that is not wanted stands for, if it is one of the driver's: made by it, by Nova, or by an earlier driver of
 // another configuration. ok is false for those of others.
-func (w *Wanted) former(root string, p providertree.View) (site placing.Provider, ok bool) {
-	key, below := strings.CutPrefix(p.Name(), w.Providers[0].Name+"_")
-	if !below || p.UUID() == root {
+func (w *Wanted) former(root string, p providertree.Provider) (site placing.Provider, ok bool) {
+	key, below := strings.CutPrefix(p.Name, w.Providers[0].Name+"_")
+	if !below || p.UUID == root {
 		return placing.Provider{}, false
 	}
 	uuid, err := providertree.ChildUUID(root, key)
-	made := err == nil && uuid == p.UUID()
-	traits := p.AppendTraits(nil)
+	made := err == nil && uuid == p.UUID
 	marked := func(traitsOf ...string) bool {
-		return made || slices.ContainsFunc(traitsOf, func(t string) bool { return slices.Contains(traits, t) })
+		return made || slices.ContainsFunc(traitsOf, p.HasTrait)
 	}
 	_, mdevErr := machine.ParseDeviceName(key)
 	_, pciErr := machine.ParseAddress(key)
-	classes := p.SortedClasses()
+	classes := p.Inventories.Classes()
 	mdevs := len(classes) > 0 && !slices.ContainsFunc(classes, func(c string) bool { return !w.mdevClasses[c] })
 	switch number := cellName.FindStringSubmatch(key); {
 	case number != nil:
@@ -53,16 +52,16 @@ func (w *Wanted) former(root string, p providertree.View) (site placing.Provider
 	case pciErr == nil:
 		return placing.Provider{Kind: placing.PCI}, marked(pcispec.TraitManaged)
 	case encryptionName.MatchString(key):
-		return placing.Provider{Kind: placing.Encryption}, made || slices.ContainsFunc(traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
+		return placing.Provider{Kind: placing.Encryption}, made || slices.ContainsFunc(p.Traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
 	}
 	// A virtual parent of mediated devices can have any name. Nova's is known by what it has.
 	return placing.Provider{Kind: placing.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
 }
 
 // surplus are the classes that a provider has and that it is not to have, of those that are the driver's there.
-func (w *Wanted) surplus(want *Provider, now providertree.View, carried map[string]bool) []string {
+func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[string]bool) []string {
 	var known, custom []string
-	for _, class := range now.SortedClasses() {
+	for _, class := range now.Inventories.Classes() {
 		if s := want.stock(class); s != nil && (!s.Carried || carried[class]) {
 			continue
 		}
@@ -75,7 +74,7 @@ func (w *Wanted) surplus(want *Provider, now providertree.View, carried map[stri
 	}
 	// A device has one class. If it lacks it, and has none that is known to be the driver's, then it still has the one of a former configuration.
 	if class := want.Site.Class; class != "" && len(known) == 0 {
-		if _, has := now.Inventory(class); !has {
+		if _, has := now.Inventories[class]; !has {
 			return custom
 		}
 	}
@@ -116,13 +115,13 @@ type standing struct {
 }
 
 // computing lists the root and the driver's cells in the tree.
-func (s *standing) computing(yield func(providertree.View, placing.Provider) bool) {
+func (s *standing) computing(yield func(providertree.Provider, placing.Provider) bool) {
 	for _, uuid := range s.ours {
 		site := s.site(uuid)
 		if site.Kind != placing.Root && site.Kind != placing.Cell {
 			continue
 		}
-		if v, _ := s.tree.View(uuid); !yield(v, site) {
+		if v, _ := s.tree.Provider(uuid); !yield(v, site) {
 			return
 		}
 	}
@@ -139,7 +138,7 @@ func (s *standing) site(uuid string) placing.Provider {
 // has says whether the root or a cell has a class.
 func (s *standing) has(class string) bool {
 	for v := range s.computing {
-		if _, has := v.Inventory(class); has {
+		if _, has := v.Inventories[class]; has {
 			return true
 		}
 	}
@@ -151,7 +150,7 @@ func (s *standing) has(class string) bool {
 func (s *standing) ratio(class string) float64 {
 	highest := 0.0
 	for v, site := range s.computing {
-		inv, has := v.Inventory(class)
+		inv, has := v.Inventories[class]
 		switch {
 		case !has:
 		case site.Kind == placing.Root:

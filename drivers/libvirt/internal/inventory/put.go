@@ -33,11 +33,11 @@ func (w Wanted) PutBeside(tree *providertree.Tree, root string, behind map[plugi
 	// What goes is decided before anything comes.
 	gone := make(map[string][]string, len(s.ours)) // classes by uuid
 	for _, uuid := range s.ours {
-		v, _ := tree.View(uuid)
+		v, _ := tree.Provider(uuid)
 		if p := s.wanted[uuid]; p != nil {
 			gone[uuid] = w.surplus(p, v, s.carried)
 		} else {
-			gone[uuid] = v.SortedClasses()
+			gone[uuid] = v.Inventories.Classes()
 		}
 	}
 	stocks := w.choose(s, gone)
@@ -78,8 +78,8 @@ func (w Wanted) PutBeside(tree *providertree.Tree, root string, behind map[plugi
 
 // shelter puts a provider that stays below the root if its parent goes.
 func (s *standing) shelter(uuid string, stays map[string]bool) error {
-	v, _ := s.tree.View(uuid)
-	if _, goes := s.former[v.ParentUUID()]; !goes || stays[v.ParentUUID()] {
+	v, _ := s.tree.Provider(uuid)
+	if _, goes := s.former[v.ParentUUID]; !goes || stays[v.ParentUUID] {
 		return nil
 	}
 	_, err := s.tree.Move(uuid, s.root)
@@ -91,12 +91,12 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 	if len(w.Providers) == 0 {
 		return nil, errors.New("no inventory was worked out")
 	}
-	node, found := tree.View(root)
+	node, found := tree.Provider(root)
 	switch {
 	case !found:
 		return nil, fmt.Errorf("the root %s of node %q is not in the tree", root, w.Providers[0].Name)
-	case node.ParentUUID() != "" || node.Name() != w.Providers[0].Name:
-		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q", node.Name(), root, w.Providers[0].Name)
+	case node.ParentUUID != "" || node.Name != w.Providers[0].Name:
+		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q", node.Name, root, w.Providers[0].Name)
 	}
 	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)), former: map[string]placing.Provider{}, carried: map[string]bool{}}
 	for i := range w.Providers {
@@ -113,7 +113,7 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 	}
 	for _, uuid := range tree.Subtree(root) {
 		if s.wanted[uuid] == nil {
-			v, _ := tree.View(uuid)
+			v, _ := tree.Provider(uuid)
 			site, ours := w.former(root, v)
 			if !ours {
 				continue
@@ -131,8 +131,8 @@ func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
 	if p.Parent == "" {
 		return s.root, true, nil
 	}
-	if v, named := s.tree.ViewByName(p.Name); named {
-		uuid, there = v.UUID(), true
+	if v, named := s.tree.ProviderByName(p.Name); named {
+		uuid, there = v.UUID, true
 	} else {
 		if uuid, err = providertree.ChildUUID(s.root, p.Key); err != nil {
 			return "", false, err
@@ -230,17 +230,17 @@ func (s *standing) traits(p *Provider, uuid string, there bool) []string {
 
 // place brings a provider below its parent, under its name.
 func (s *standing) place(p *Provider, uuid string, there bool) error {
-	parent, found := s.tree.ViewByName(p.Parent)
+	parent, found := s.tree.ProviderByName(p.Parent)
 	if !found {
 		return fmt.Errorf("its parent %q is not in the tree", p.Parent)
 	}
 	if !there {
-		return s.tree.AddChild(parent.UUID(), uuid, p.Name)
+		return s.tree.AddChild(parent.UUID, uuid, p.Name)
 	}
 	if _, err := s.tree.Rename(uuid, p.Name); err != nil {
 		return err
 	}
-	_, err := s.tree.Move(uuid, parent.UUID())
+	_, err := s.tree.Move(uuid, parent.UUID)
 	return err
 }
 

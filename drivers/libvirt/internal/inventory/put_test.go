@@ -221,8 +221,8 @@ func TestPut(t *testing.T) {
 				must(t, err)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				v, _ := after.View(root)
-				if after.Len() != 1 || strings.Join(v.SortedClasses(), " ") != "DISK_GB MEMORY_MB PCPU VCPU" {
+				v, _ := after.Provider(root)
+				if after.Len() != 1 || strings.Join(v.Inventories.Classes(), " ") != "DISK_GB MEMORY_MB PCPU VCPU" {
 					t.Error(dump(after))
 				}
 			},

@@ -272,8 +272,8 @@ func TestCellsWithOnlyMemoryOrOnlyCPUs(t *testing.T) {
 	h.Cells = []machine.Cell{{ID: 4, MemoryKiB: 1 << 20}, {ID: 2}, {ID: 1, CPUs: []int{4, 5, 6, 7}}, {ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 1 << 20}}
 	tree := put(t, want(t, h, nestedSettings()), fresh(t))
 	for key, classes := range map[string]string{"numa_0": "CUSTOM_HUGEPAGES_2M MEMORY_MB PCPU VCPU", "numa_1": "CUSTOM_HUGEPAGES_1G PCPU VCPU", "numa_4": "MEMORY_MB"} {
-		v, _ := tree.View(uuidOf(t, tree, "cn1_"+key))
-		if got := strings.Join(v.SortedClasses(), " "); got != classes {
+		v, _ := tree.Provider(uuidOf(t, tree, "cn1_"+key))
+		if got := strings.Join(v.Inventories.Classes(), " "); got != classes {
 			t.Errorf("%s has %s, want %s", key, got, classes)
 		}
 	}

@@ -33,8 +33,8 @@ func (g ground) amounts(lots []lot) map[string]int64 {
 func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 	room := Room{}
 	for i, uuid := range g.sites {
-		provider, _ := g.Tree.View(uuid)
-		site := Site{Name: "resource provider " + provider.Name(), Classes: map[string]Space{}}
+		provider, _ := g.Tree.Provider(uuid)
+		site := Site{Name: "resource provider " + provider.Name, Classes: map[string]Space{}}
 		for _, guest := range guests {
 			for class := range guest.Amounts {
 				if _, done := site.Classes[class]; done {
@@ -74,9 +74,9 @@ func (g ground) refuses(consumer string, portion plugins.Portion) string {
 	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
 	i, all := inv.Normalize(), portion.Amount+g.held[stake{consumer, portion.Place}]
 	if all < i.MinUnit || all > i.MaxUnit || all%i.StepSize != 0 {
-		provider, _ := g.Tree.View(portion.Place.Provider)
+		provider, _ := g.Tree.Provider(portion.Place.Provider)
 		return fmt.Sprintf("it would hold %d of %s of resource provider %s, where one consumer can have %d to %d in steps of %d",
-			all, portion.Place.Class, provider.Name(), i.MinUnit, i.MaxUnit, i.StepSize)
+			all, portion.Place.Class, provider.Name, i.MinUnit, i.MaxUnit, i.StepSize)
 	}
 	return ""
 }

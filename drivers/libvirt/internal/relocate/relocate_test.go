@@ -59,7 +59,7 @@ func (s story) check(t *testing.T, r relocate.Request) {
 	t.Helper()
 	tree := r.Tree.Clone()
 	got, err := relocate.Move(r)
-	if diff := cmp.Diff(s.before.allocations(), r.Allocations); diff != "" || !tree.Same(r.Tree) {
+	if diff := cmp.Diff(s.before.allocations(), r.Allocations); diff != "" || !tree.Equal(r.Tree) {
 		t.Errorf("the request was changed: %s", diff)
 	}
 	var failed *plugins.ReshapeFailed

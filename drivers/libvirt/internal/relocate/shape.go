@@ -98,10 +98,10 @@ func newShape(r Request) *shape {
 
 // recognise finds out what a site does not say: the class of its devices, and its kind of encryption by its name.
 func (s *shape) recognise() {
-	root, _ := s.Tree.View(s.Root)
+	root, _ := s.Tree.Provider(s.Root)
 	for _, uuid := range slices.Sorted(maps.Keys(s.providers)) {
 		is := s.providers[uuid]
-		at, there := s.Tree.View(uuid)
+		at, there := s.Tree.Provider(uuid)
 		if !there {
 			continue
 		}
@@ -109,7 +109,7 @@ func (s *shape) recognise() {
 		case placing.Encryption:
 			is.Class = encryptionClass
 			if is.Security == "" {
-				_, kind, _ := strings.Cut(at.Name(), root.Name()+"_amd_")
+				_, kind, _ := strings.Cut(at.Name, root.Name+"_amd_")
 				is.Security = domain.Security(strings.ReplaceAll(kind, "_", "-"))
 			}
 		case placing.MdevParent, placing.PCI:
@@ -123,8 +123,8 @@ func (s *shape) recognise() {
 }
 
 // classOf is the class of a provider's devices from now on.
-func (s *shape) classOf(at providertree.View, said string) string {
-	classes := slices.DeleteFunc(at.SortedClasses(), func(class string) bool { return s.leaving[plugins.Place{Provider: at.UUID(), Class: class}] })
+func (s *shape) classOf(at providertree.Provider, said string) string {
+	classes := slices.DeleteFunc(at.Inventories.Classes(), func(class string) bool { return s.leaving[plugins.Place{Provider: at.UUID, Class: class}] })
 	switch {
 	case slices.Contains(classes, said):
 		return said

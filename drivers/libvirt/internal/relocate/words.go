@@ -210,8 +210,8 @@ func (s *shape) choice(to plugins.Place) bool {
 }
 
 func (s *shape) name(uuid string) string {
-	if at, there := s.Tree.View(uuid); there {
-		return at.Name()
+	if at, there := s.Tree.Provider(uuid); there {
+		return at.Name
 	}
 	return uuid
 }

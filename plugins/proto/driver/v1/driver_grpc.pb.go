@@ -12,7 +12,7 @@
 // A released version of this file does not change. What is added later is announced by a capability
 // (InfoResponse.capabilities) and gets its own methods or fields; what would break somebody gets a new package.
 //
-// Limits: a message has at most 64 MiB in both directions, the headers and trailers of a reply, error details among them, at most
+// Limits: a message has at most 16 MiB in both directions, the headers and trailers of a reply, error details among them, at most
 // 4 MiB. Every call but a Watch carries a deadline.
 //
 // Errors are gRPC statuses. Those that the agent acts on carry one of these messages as a detail, and the detail
