@@ -52,7 +52,7 @@ type Guest struct {
 	// Resources are what the guest has: by the uuid of a provider in the tree (not necessarily the driver's: a sharing
 	// provider too) and resource class, at least 1 each, in the class' unit. Nil: not known, which is not the same as nothing. It is
 	// all of it or nil.
-	Resources map[string]map[string]int64
+	Resources providertree.ProviderResources
 	// Unknown is why Resources is nil and what to do about it, for people; may be "".
 	Unknown string
 	// Requested says that Resources is what was requested for the guest when it was created, by its flavor. Missing allocations are

@@ -38,7 +38,7 @@ func gpus(t testing.TB, inventories ...providertree.Inventory) *providertree.Tre
 func vgpus(onRoot map[string]int64) held {
 	out := held{}
 	for consumer, n := range onRoot {
-		out[consumer] = map[string]map[string]int64{rootID: {"VGPU": n, "VCPU": 1}}
+		out[consumer] = providertree.ProviderResources{rootID: {"VGPU": n, "VCPU": 1}}
 	}
 	return out
 }

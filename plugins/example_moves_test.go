@@ -15,8 +15,8 @@ func ExampleDistribution() {
 	const root, gpu0, gpu1 = "a0000000-0000-0000-0000-000000000000", "a0000000-0000-0000-0000-000000000001", "a0000000-0000-0000-0000-000000000002"
 	const guest, other = "b0000000-0000-0000-0000-000000000001", "b0000000-0000-0000-0000-000000000002"
 	allocations := providertree.Allocations{
-		guest: {Resources: map[string]map[string]int64{root: {"VCPU": 2, "VGPU": 1}}},
-		other: {Resources: map[string]map[string]int64{root: {"VCPU": 4, "VGPU": 2}}},
+		guest: {Resources: providertree.ProviderResources{root: {"VCPU": 2, "VGPU": 1}}},
+		other: {Resources: providertree.ProviderResources{root: {"VCPU": 4, "VGPU": 2}}},
 	}
 	var tree providertree.Tree // as UpdateProviderTree was given it, and edited so far
 	_ = tree.AddRoot(root, "cn1")
@@ -69,7 +69,7 @@ func (d renamingDriver) reshape(allocations providertree.Allocations) (providert
 func ExampleRenamer() {
 	const root = "a0000000-0000-0000-0000-000000000000"
 	after, err := renamingDriver{own: []string{root}}.reshape(providertree.Allocations{
-		"b0000000-0000-0000-0000-000000000001": {Resources: map[string]map[string]int64{root: {"CUSTOM_MEMORY_SLICE": 512}}},
+		"b0000000-0000-0000-0000-000000000001": {Resources: providertree.ProviderResources{root: {"CUSTOM_MEMORY_SLICE": 512}}},
 	})
 	fmt.Println(after["b0000000-0000-0000-0000-000000000001"].Resources, err)
 	// Output: map[a0000000-0000-0000-0000-000000000000:map[MEMORY_MB:512]] <nil>

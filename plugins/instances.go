@@ -76,7 +76,7 @@ type InstanceSpec struct {
 	Flavor            Flavor
 	// Allocations are what Placement granted, by uuid of a provider in the tree and resource class, at least 1 each. They decide which
 	// processors, cells of memory and devices the instance gets.
-	Allocations map[string]map[string]int64
+	Allocations providertree.ProviderResources
 	// Image names the image to the driver; "": none, an empty disk.
 	Image string
 	// ImageProperties are hw_machine_type and the like.

@@ -16,7 +16,7 @@ import (
 )
 
 // held is the allocations of consumers, without their owners.
-type held map[string]map[string]map[string]int64
+type held map[string]providertree.ProviderResources
 
 func (h held) allocations() providertree.Allocations {
 	out := providertree.Allocations{}
@@ -148,7 +148,7 @@ func TestClassRenames(t *testing.T) {
 		}
 	}
 	got := ClassRenames{"CUSTOM_A": "A"}.Totals(map[string]int64{"CUSTOM_A": 1, "A": 2, "B": 3})
-	if diff := cmp.Diff(map[string]int64{"A": 3, "B": 3}, got); diff != "" {
+	if diff := cmp.Diff(providertree.Resources{"A": 3, "B": 3}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -160,8 +160,10 @@ var (
 )
 
 func drawAllocations(t *rapid.T) providertree.Allocations {
-	amounts := rapid.MapOfN(rapid.SampledFrom(drawnClasses), rapid.Int64Range(1, 9), 1, 3)
-	resources := rapid.MapOfN(rapid.SampledFrom(drawnProviders), amounts, 1, 4)
+	amounts := rapid.Map(rapid.MapOfN(rapid.SampledFrom(drawnClasses), rapid.Int64Range(1, 9), 1, 3),
+		func(m map[string]int64) providertree.Resources { return m })
+	resources := rapid.Map(rapid.MapOfN(rapid.SampledFrom(drawnProviders), amounts, 1, 4),
+		func(m map[string]providertree.Resources) providertree.ProviderResources { return m })
 	return held(rapid.MapOfN(rapid.StringMatching(`c[0-9]`), resources, 0, 6).Draw(t, "allocations")).allocations()
 }
 

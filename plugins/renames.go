@@ -37,7 +37,7 @@ func (r ClassRenames) Validate() error {
 		case from == to:
 			err = fmt.Errorf("resource class %s is renamed to itself", from)
 		case again:
-			err = fmt.Errorf("resource class %s is renamed to %s, which is renamed too", from, to)
+			err = fmt.Errorf("resource class %s is renamed to %s, which is renamed too: declare what it becomes in the end", from, to)
 		}
 		errs = append(errs, err)
 	}
@@ -53,10 +53,10 @@ func (r ClassRenames) Present(class string) string {
 }
 
 // Totals sums amounts by the present names of their classes: what a reshape must not change for any consumer.
-func (r ClassRenames) Totals(amounts map[string]int64) map[string]int64 {
-	out := make(map[string]int64, len(amounts))
+func (r ClassRenames) Totals(amounts providertree.Resources) providertree.Resources {
+	out := make(providertree.Resources, len(amounts))
 	for class, n := range amounts {
-		out[r.Present(class)] += n
+		out.Add(providertree.Resources{r.Present(class): n})
 	}
 	return out
 }

@@ -74,7 +74,7 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 		return nil, err // edited in place; nil stands for that
 	}
 	c := serve(t, d)
-	in := providertree.Allocations{consumer: {Resources: map[string]map[string]int64{oneNode(t).Roots()[0]: {"VCPU": 1}}}}
+	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{oneNode(t).Roots()[0]: {"VCPU": 1}}}}
 	for _, given := range []providertree.Allocations{in, nil} {
 		reply, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{
 			Tree: wire.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: wire.FromAllocations(given)})
@@ -137,8 +137,8 @@ func TestCapabilitiesComeWithTheTree(t *testing.T) {
 func TestGuestsAreSent(t *testing.T) {
 	d := &ableDriver{guests: func() ([]Guest, error) {
 		return []Guest{
-			{UUID: "u", Name: "bad \xff name", ProjectID: "p", UserID: "o", Resources: map[string]map[string]int64{"x": {"VCPU": 1}}},
-			{UUID: "unknown"}, {UUID: "nothing", Resources: map[string]map[string]int64{}},
+			{UUID: "u", Name: "bad \xff name", ProjectID: "p", UserID: "o", Resources: providertree.ProviderResources{"x": {"VCPU": 1}}},
+			{UUID: "unknown"}, {UUID: "nothing", Resources: providertree.ProviderResources{}},
 		}, nil
 	}}
 	c := serve(t, d)

@@ -184,7 +184,7 @@ func unfit(err error) error {
 }
 
 // toSpec is a spec that was checked.
-func toSpec(m *driverv1.InstanceSpec, uuid string, allocations map[string]map[string]int64) InstanceSpec {
+func toSpec(m *driverv1.InstanceSpec, uuid string, allocations providertree.ProviderResources) InstanceSpec {
 	f := m.GetFlavor()
 	return InstanceSpec{
 		UUID: uuid, Name: m.GetName(), ProjectID: m.GetProjectId(), UserID: m.GetUserId(),

@@ -106,7 +106,7 @@ func TestSpecArrives(t *testing.T) {
 	want := InstanceSpec{
 		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"),
 		Flavor:      Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
-		Allocations: map[string]map[string]int64{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
+		Allocations: providertree.ProviderResources{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

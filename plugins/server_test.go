@@ -123,7 +123,7 @@ func TestDriverEditsAValue(t *testing.T) {
 		t.Errorf("inventory %+v", inv)
 	}
 
-	in := providertree.Allocations{consumer: {Resources: map[string]map[string]int64{tree.Roots()[0]: {"VCPU": 1}}}}
+	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{tree.Roots()[0]: {"VCPU": 1}}}}
 	reply, err = c.update(context.Background(), oneNode(t), in)
 	if err != nil {
 		t.Fatal(err)

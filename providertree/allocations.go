@@ -2,15 +2,14 @@
 
 package providertree
 
-import "maps"
+import "fmt"
 
 // Allocations is what consumers hold, by consumer uuid. A reshape takes it in and gives it back edited.
 type Allocations map[string]ConsumerAllocations
 
 // ConsumerAllocations is all that one consumer (an instance, a migration, ...) holds, on whichever providers.
 type ConsumerAllocations struct {
-	// Resources is by provider uuid, then by resource class.
-	Resources map[string]map[string]int64
+	Resources ProviderResources
 	// Generation is the consumer's, as Placement told it; it goes back unchanged with every write.
 	Generation *int64
 	// ProjectID and UserID are the owner's, in Keystone's form.
@@ -34,13 +33,7 @@ func (a Allocations) Clone() Allocations {
 
 // Clone returns a deep copy.
 func (c ConsumerAllocations) Clone() ConsumerAllocations {
-	if c.Resources != nil {
-		res := make(map[string]map[string]int64, len(c.Resources))
-		for provider, amounts := range c.Resources {
-			res[provider] = maps.Clone(amounts)
-		}
-		c.Resources = res
-	}
+	c.Resources = c.Resources.Clone()
 	if c.Generation != nil {
 		g := *c.Generation
 		c.Generation = &g
@@ -48,24 +41,59 @@ func (c ConsumerAllocations) Clone() ConsumerAllocations {
 	return c
 }
 
-// Totals sums the amounts over all providers, by resource class.
-func (c ConsumerAllocations) Totals() map[string]int64 {
-	sum := map[string]int64{}
-	for _, amounts := range c.Resources {
-		for class, n := range amounts {
-			sum[class] += n
+// Totals sums the amounts over all providers.
+func (c ConsumerAllocations) Totals() Resources { return c.Resources.Totals() }
+
+// Used sums what is allocated on one provider over all consumers.
+func (a Allocations) Used(provider string) Resources {
+	sum := Resources{}
+	for _, c := range a {
+		sum.Add(c.Resources[provider])
+	}
+	return sum
+}
+
+// Usages sums what is allocated on each provider over all consumers.
+func (a Allocations) Usages() ProviderResources {
+	sum := ProviderResources{}
+	for _, c := range a {
+		for provider, amounts := range c.Resources {
+			sum.AddAll(provider, amounts)
 		}
 	}
 	return sum
 }
 
-// Used sums what is allocated on one provider over all consumers, by resource class.
-func (a Allocations) Used(provider string) map[string]int64 {
-	sum := map[string]int64{}
-	for _, c := range a {
-		for class, n := range c.Resources[provider] {
-			sum[class] += n
-		}
+// Canonical returns a copy with canonical uuids, and everything that is wrong with it, see
+// [ProviderResources.Canonical]. nil stays nil.
+func (a Allocations) Canonical() (Allocations, Violations) {
+	if a == nil {
+		return nil, nil
 	}
-	return sum
+	var found Violations
+	out := make(Allocations, len(a))
+	for _, consumer := range sortedKeys(a) {
+		wrong := func(format string, args ...any) {
+			found = append(found, Violation{Consumer: consumer, Problem: fmt.Sprintf(format, args...), kind: ErrInvalid})
+		}
+		c := a[consumer].Clone()
+		uuid, err := CanonicalUUID(consumer)
+		if err != nil {
+			wrong("consumer %q is not a uuid", clip(consumer))
+		}
+		if _, twice := out[uuid]; twice && err == nil {
+			wrong("it is there twice, in another notation: use uuids as they came")
+		}
+		if c.Generation != nil && *c.Generation < 0 {
+			wrong("its generation is %d: send it back as it came", *c.Generation)
+		}
+		var wrongResources Violations
+		c.Resources, wrongResources = c.Resources.Canonical()
+		for _, v := range wrongResources {
+			v.Consumer = consumer
+			found = append(found, v)
+		}
+		out[uuid] = c
+	}
+	return out, found
 }

@@ -23,9 +23,9 @@ func (t *Tree) AddChild(parent, uuid, name string) error {
 }
 
 func (t *Tree) add(p Provider) error {
-	p, err := p.canonical()
-	if err != nil {
-		return err
+	p, found := p.canonical()
+	if len(found) > 0 {
+		return found
 	}
 	if known := t.nodes[p.UUID]; known != nil {
 		return fmt.Errorf("%w: uuid %s is that of %q", ErrExists, p.UUID, known.Name)
@@ -273,11 +273,10 @@ func (t *Tree) editSet(uuid string, check []string, field func(*Provider) *[]str
 		have := field(p)
 		want := set(next(*have))
 		if have == &p.Aggregates {
-			canonical, err := canonicalUUIDs(want)
-			if err != nil {
-				return false, err
+			r := &reporter{}
+			if want = r.aggregates(want); len(r.found) > 0 {
+				return false, r.found
 			}
-			want = canonical
 		}
 		if slices.Equal(*have, want) {
 			return false, nil

@@ -3,7 +3,6 @@
 package providertree
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -52,32 +51,77 @@ func (i Inventory) Normalize() Inventory {
 	return i
 }
 
-// Validate reports every bound of Placement's that the inventory breaks, joined into one error, or nil. That more is reserved
-// than there is, is none of them: Placement refuses to be told so, but there are ways by which it comes to say it (a reshape), and
-// what it says must be readable.
-func (i Inventory) Validate() error { return i.Normalize().ValidateStored() }
+// Validate reports every bound of Placement's that the inventory breaks, as [Violations], or nil. It
+// lets pass what Placement can show but not be given, see [Inventory.Check].
+func (i Inventory) Validate() error {
+	n := i.Normalize()
+	if n.valid() {
+		return nil
+	}
+	return n.bounds(orDefault).Err()
+}
 
-// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not for a default, as in
-// what Placement stores. There, an allocation_ratio of 0 is valid: nothing can be allocated.
+// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not for a
+// default, as in what Placement stores. There, an allocation_ratio of 0 is valid: nothing can be allocated.
 func (i Inventory) ValidateStored() error {
 	if i.valid() {
 		return nil
 	}
-	var errs []error
-	bound := func(field string, v, low int64) {
+	return i.bounds("").Err()
+}
+
+// Check is [Inventory.Validate] for an inventory that is to be written. Beside the bounds, reserved is
+// at most total, min_unit at most max_unit, and the ratio is not so small that it would be stored as 0.
+// Placement can come to hold the first by other ways, and what it shows must be readable. The fields of
+// the violations are those of the inventory: total, reserved, min_unit, ...
+func (i Inventory) Check() Violations {
+	n := i.Normalize()
+	out := n.bounds(orDefault)
+	if n.Reserved > n.Total && n.Total > 0 {
+		out = append(out, Violation{
+			Field: "reserved", Problem: fmt.Sprintf("reserved is %d, more than the total %d, which Placement refuses", n.Reserved, n.Total),
+			Hint: fmt.Sprintf("write at most %d", n.Total),
+		})
+	}
+	if n.MinUnit > n.MaxUnit && n.MaxUnit > 0 {
+		out = append(out, Violation{
+			Field: "min_unit", Problem: fmt.Sprintf("min_unit is %d, more than max_unit %d", n.MinUnit, n.MaxUnit), Hint: "no allocation would be possible",
+		})
+	}
+	if r := n.AllocationRatio; r > 0 && r < minRatio {
+		out = append(out, Violation{
+			Field: "allocation_ratio", Problem: fmt.Sprintf("allocation_ratio is %v, must be at least %v, or 0 for Placement's default", r, minRatio),
+			Hint: "it would be stored as 0",
+		})
+	}
+	return out
+}
+
+// orDefault is what a field may be beside its bounds where zero is a default.
+const orDefault = ", or 0 for Placement's default"
+
+// bounds checks each field by itself, as it stands.
+func (i Inventory) bounds(or string) Violations {
+	var out Violations
+	bound := func(field string, v, low int64, or, hint string) {
 		if v < low || v > MaxUnit {
-			errs = append(errs, fmt.Errorf("%s is %d, must be between %d and %d", field, v, low, int64(MaxUnit)))
+			out = append(out, Violation{
+				Field: field, Problem: fmt.Sprintf("%s is %d, must be between %d and %d%s", field, v, low, int64(MaxUnit), or), Hint: hint, kind: ErrInvalid,
+			})
 		}
 	}
-	bound("total", i.Total, 1)
-	bound("reserved", i.Reserved, 0)
-	bound("min_unit", i.MinUnit, 1)
-	bound("max_unit", i.MaxUnit, 1)
-	bound("step_size", i.StepSize, 1)
+	bound("total", i.Total, 1, "", "leave out a class of which there is none")
+	bound("reserved", i.Reserved, 0, "", "")
+	bound("min_unit", i.MinUnit, 1, or, "")
+	bound("max_unit", i.MaxUnit, 1, or, "")
+	bound("step_size", i.StepSize, 1, or, "")
 	if r := i.AllocationRatio; !validRatio(r) {
-		errs = append(errs, fmt.Errorf("allocation_ratio is %v, must be a positive number up to %v", r, MaxRatio))
+		out = append(out, Violation{
+			Field:   "allocation_ratio",
+			Problem: fmt.Sprintf("allocation_ratio is %v, must be above 0 and at most %.4g%s", r, MaxRatio, or), kind: ErrInvalid,
+		})
 	}
-	return errors.Join(errs...)
+	return out
 }
 
 // valid is [Inventory.ValidateStored] without the words.
@@ -122,22 +166,14 @@ func (v Inventories) normalize() Inventories {
 	return out
 }
 
-// Validate reports broken class names and inventories, joined into one error, or nil: all of them, if there are not very many.
+// Validate reports broken class names and inventories as [Violations], or nil.
 func (v Inventories) Validate() error {
 	if v.valid() {
 		return nil
 	}
-	var errs []error
-	for _, class := range v.Classes() {
-		if err := ValidateClass(class); err != nil {
-			errs = tell(errs, err)
-			continue
-		}
-		if err := v[class].Validate(); err != nil {
-			errs = tell(errs, fmt.Errorf("inventory of %s: %w", class, err))
-		}
-	}
-	return errors.Join(errs...)
+	r := &reporter{}
+	r.inventories(v)
+	return r.found.Err()
 }
 
 // valid is [Inventories.Validate] without the words, and without sorting.

@@ -5,10 +5,12 @@ package providertree
 import (
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -24,7 +26,16 @@ const (
 // with it.
 const TraitSharesViaAggregate = "MISC_SHARES_VIA_AGGREGATE"
 
-// CustomPrefix begins the names of resource classes and traits that are not standard ones.
+// Traits of a compute node's root that are the agent's own to set.
+const (
+	TraitComputeNode    = "COMPUTE_NODE"
+	TraitStatusDisabled = "COMPUTE_STATUS_DISABLED"
+)
+
+// AgentTraits are the traits that no driver reports, whatever it is capable of.
+var AgentTraits = []string{TraitComputeNode, TraitStatusDisabled}
+
+// CustomPrefix begins the names of custom resource classes and traits. It is no name by itself.
 const CustomPrefix = "CUSTOM_"
 
 // IsCustom reports whether a resource class or trait is a custom one, which Placement must be told of before its first
@@ -52,8 +63,8 @@ func symbolRun(name string) int {
 	return len(name)
 }
 
-// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _. Whether a standard
-// class of that name exists is for Placement to say, which may be newer than we are.
+// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _, and not
+// CUSTOM_ alone. Whether a standard class of that name exists is for Placement to say, which may be newer than we are.
 func ValidateClass(name string) error { return validateSymbol("resource class", name) }
 
 // ValidateTrait is [ValidateClass] for traits.
@@ -65,6 +76,21 @@ func validateSymbol(kind, name string) error {
 	}
 	if symbolRun(name) < len(name) {
 		return fmt.Errorf("%s name %q: only A-Z, 0-9 and _ are allowed", kind, clip(name))
+	}
+	if name == CustomPrefix {
+		return fmt.Errorf("%s name %q: a custom %s has something behind CUSTOM_", kind, name, kind)
+	}
+	return nil
+}
+
+// Printable reports whether a text of a plugin can stand in a line for people as it is: it has no
+// characters that cannot be printed, and neither begins nor ends with a space.
+func Printable(s string) error {
+	switch {
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return errors.New("has characters that cannot be printed")
+	case strings.TrimSpace(s) != s:
+		return errors.New("begins or ends with a space")
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 		{"", false, false},
 	} {
 		valid := providertree.ValidateClass(c.name) == nil && providertree.ValidateTrait(c.name) == nil
-		if got := providertree.IsSymbol(c.name); got != c.is || valid != c.is {
+		if got := providertree.IsSymbol(c.name); got != c.is || valid != (c.is && c.name != providertree.CustomPrefix) {
 			t.Errorf("IsSymbol(%q) = %v, valid %v", c.name, got, valid)
 		}
 		if got := providertree.IsCustomName(c.name); got != c.isCustom {

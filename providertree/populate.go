@@ -3,7 +3,6 @@
 package providertree
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -16,25 +15,21 @@ import (
 // A provider may change its name or its parent on the way. Providers that are not given and not below one that is stay
 // as they are.
 //
-// Errors: [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for a name that another provider has,
-// [ErrParent] for a parent that is nowhere or a loop, [ErrStaleGeneration].
+// Errors: [Violations] that are [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for a name that another
+// provider has, [ErrParent] for a parent that is nowhere or a loop, [ErrStaleGeneration].
 func (t *Tree) Populate(providers []Provider) error {
-	given, coming, err := canonicalSet(providers)
-	if err != nil {
-		return err
-	}
+	given, coming, found := canonicalSet(providers)
 	next := t.Clone()
 	if next.nodes == nil {
 		next.nodes, next.byName = make(map[string]*node, len(given)), make(map[string]string, len(given))
 	}
-	if err := next.checkGenerations(given); err != nil {
-		return err
-	}
+	found = append(found, next.staleGenerations(given)...)
 	next.dropReplaced(given, coming)
-	if err := next.checkParents(given, coming); err != nil {
-		return err
+	found = append(found, next.conflicts(given, coming)...)
+	if len(found) > 0 {
+		return found
 	}
-	for _, p := range given { // first everybody, then the links, since any order is allowed
+	for _, p := range given { // first the providers, then the links, since any order is allowed
 		old := next.nodes[p.UUID]
 		n := &node{Provider: p}
 		if old != nil {
@@ -56,44 +51,50 @@ func (t *Tree) Populate(providers []Provider) error {
 	for parent, children := range arriving {
 		next.link(parent, children...)
 	}
-	if err := next.checkReachable(); err != nil {
-		return err
+	if loops := next.loops(); len(loops) > 0 {
+		return loops
 	}
 	*t = *next
 	return nil
 }
 
-// canonicalSet checks each provider on its own, and that none is given twice. It also returns the set of their uuids.
-func canonicalSet(providers []Provider) ([]Provider, map[string]bool, error) {
-	var errs []error
+// canonicalSet checks each provider on its own, and that none is given twice. It also returns the set of the uuids given,
+// also of those that break rules: what stands below them is not to be blamed for it.
+func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations) {
+	var found Violations
 	out := make([]Provider, 0, len(providers))
-	uuids, names := make(map[string]bool, len(providers)), make(map[string]bool, len(providers))
-	for _, p := range providers {
-		c, err := p.canonical()
-		switch {
-		case err != nil:
-			errs = tell(errs, err)
-		case uuids[c.UUID]:
-			errs = tell(errs, fmt.Errorf("%w: uuid %s is given twice", ErrInvalid, c.UUID))
-		case names[c.Name]:
-			errs = tell(errs, fmt.Errorf("%w: name %q is given twice", ErrInvalid, c.Name))
-		default:
-			uuids[c.UUID], names[c.Name] = true, true
-			out = append(out, c)
+	uuids, names := make(map[string]string, len(providers)), make(map[string]string, len(providers)) // to the other
+	coming := make(map[string]bool, len(providers))
+	for _, given := range providers {
+		p, wrong := given.canonical()
+		r := &reporter{uuid: given.UUID, name: given.Name, found: wrong}
+		if other, twice := uuids[p.UUID]; twice {
+			r.invalid("uuid", fmt.Sprintf("its uuid is also that of %q; each is given once", clip(other)), hintUUID)
+		}
+		if other, twice := names[p.Name]; twice && p.Name != "" {
+			r.invalid("name", "its name is also that of "+quoted(other, 64)+"; each is given once", "")
+		}
+		uuids[p.UUID], names[p.Name], coming[p.UUID] = p.Name, p.UUID, true
+		if found = append(found, r.found...); len(found) >= maxViolations {
+			return nil, nil, found
+		}
+		if len(r.found) == 0 {
+			out = append(out, p)
 		}
 	}
-	return out, uuids, errors.Join(errs...)
+	return out, coming, found
 }
 
-func (t *Tree) checkGenerations(given []Provider) error {
-	var errs []error
+func (t *Tree) staleGenerations(given []Provider) Violations {
+	var found Violations
 	for _, p := range given {
 		if old := t.nodes[p.UUID]; old != nil && p.Generation < old.Generation {
-			errs = tell(errs, fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given",
-				ErrStaleGeneration, p.Name, p.UUID, old.Generation, p.Generation))
+			r := &reporter{uuid: p.UUID, name: p.Name}
+			r.add(ErrStaleGeneration, "generation", fmt.Sprintf("stale generation: %d is known, %d given", old.Generation, p.Generation), "")
+			found = append(found, r.found...)
 		}
 	}
-	return errors.Join(errs...)
+	return found
 }
 
 // dropReplaced removes the descendants of replaced providers that are not given themselves, and frees the names of the
@@ -106,7 +107,7 @@ func (t *Tree) dropReplaced(given []Provider, listed map[string]bool) {
 			continue
 		}
 		delete(t.byName, old.Name)
-		if listed[old.ParentUUID] { // whose descendants are seen to already, and these with them
+		if listed[old.ParentUUID] { // with whose descendants these are handled
 			continue
 		}
 		for _, d := range t.Subtree(p.UUID) {
@@ -131,55 +132,49 @@ func (t *Tree) dropReplaced(given []Provider, listed map[string]bool) {
 	}
 }
 
-// checkParents claims the names of the given providers and checks that each parent will be there.
-func (t *Tree) checkParents(given []Provider, coming map[string]bool) error {
-	var errs []error
+// conflicts takes the names of the given providers, and finds those that others have, and parents that will not be there.
+func (t *Tree) conflicts(given []Provider, coming map[string]bool) Violations {
+	var found Violations
 	for _, p := range given {
+		r := &reporter{uuid: p.UUID, name: p.Name}
 		if uuid, taken := t.byName[p.Name]; taken {
-			errs = tell(errs, fmt.Errorf("%w: name %q of %s is that of %s", ErrExists, p.Name, p.UUID, uuid))
+			r.add(ErrExists, "name", "resource provider exists: its name is that of "+uuid, "")
 		}
 		t.byName[p.Name] = p.UUID
-	}
-	for _, p := range given {
-		if p.ParentUUID != "" && !coming[p.ParentUUID] && t.nodes[p.ParentUUID] == nil {
-			errs = tell(errs, fmt.Errorf("%w: %q (%s) wants %s, which is neither in the tree nor given", ErrParent, p.Name, p.UUID, p.ParentUUID))
+		switch {
+		case p.ParentUUID == p.UUID:
+			r.add(ErrParent, "parent", "it is its own parent", "")
+		case p.ParentUUID != "" && !coming[p.ParentUUID] && t.nodes[p.ParentUUID] == nil:
+			r.add(ErrParent, "parent", "its parent "+p.ParentUUID+" is not in the tree", "a provider goes with all that is below it, or is given back as it came")
 		}
+		found = append(found, r.found...)
 	}
-	return errors.Join(errs...)
+	return found
 }
 
-// checkReachable finds loops: their members are below no root.
-func (t *Tree) checkReachable() error {
+// loops finds providers that are below themselves: they are below no root.
+func (t *Tree) loops() Violations {
 	reached := t.UUIDs()
 	if len(reached) == len(t.nodes) {
 		return nil
 	}
-	lost := make(map[string]bool, len(t.nodes))
-	for uuid := range t.nodes {
-		lost[uuid] = true
-	}
+	ends := make(map[string]bool, len(t.nodes)) // known to be below a root, or reported
 	for _, uuid := range reached {
-		delete(lost, uuid)
+		ends[uuid] = true
 	}
-	uuids := sortedKeys(lost)
-	if n := len(uuids) - maxTold; n > 0 {
-		return fmt.Errorf("%w: these are each below the other: %v, and %d others", ErrParent, uuids[:maxTold], n)
+	var found Violations
+	for _, start := range sortedKeys(t.nodes) {
+		path := map[string]int{}
+		at := start
+		for !ends[at] {
+			ends[at], path[at] = true, len(path)
+			at = t.nodes[at].ParentUUID
+			if first, again := path[at]; again {
+				r := &reporter{uuid: at, name: t.nodes[at].Name}
+				r.add(ErrParent, "parent", fmt.Sprintf("it is below itself, in a loop of %d providers", len(path)-first), "one of them must have a parent outside of it")
+				found = append(found, r.found...)
+			}
+		}
 	}
-	return fmt.Errorf("%w: these are each below the other: %v", ErrParent, uuids)
-}
-
-// maxTold bounds what one error tells. What is given may be hostile, and each of a million things in it wrong.
-const maxTold = 20
-
-var errMore = errors.New("and others")
-
-// tell notes an error, or, when there are enough, that there are others.
-func tell(errs []error, err error) []error {
-	switch {
-	case len(errs) < maxTold:
-		return append(errs, err)
-	case len(errs) == maxTold:
-		return append(errs, errMore)
-	}
-	return errs
+	return found
 }

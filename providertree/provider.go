@@ -3,10 +3,10 @@
 package providertree
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // NoGeneration is the generation of a provider that Placement has not numbered yet. Any other value is opaque: it may
@@ -99,60 +99,123 @@ func cloneResources(r map[string][]Resource) map[string][]Resource {
 	return out
 }
 
-// canonical returns the provider as a Tree keeps it (canonical uuids, normalised inventories, sorted sets), or every
-// rule that it breaks on its own.
-func (p Provider) canonical() (Provider, error) {
-	var errs []error
-	note := func(err error) {
-		if err != nil {
-			errs = tell(errs, err)
-		}
-	}
-	canon := func(field string, s *string) {
-		c, err := CanonicalUUID(*s)
-		if err != nil {
-			note(fmt.Errorf("%s: %w", field, err))
-			return
-		}
-		*s = c
-	}
-	canon("uuid", &p.UUID)
+// canonical returns the provider as a Tree keeps it (canonical uuids, normalised inventories, sorted
+// sets), and every rule that it breaks on its own.
+func (p Provider) canonical() (Provider, Violations) {
+	r := &reporter{uuid: p.UUID, name: p.Name}
+	p.UUID = r.canonicalUUID("uuid", p.UUID)
 	if p.ParentUUID != "" {
-		canon("parent uuid", &p.ParentUUID)
+		p.ParentUUID = r.canonicalUUID("parent", p.ParentUUID)
 	}
-	note(ValidateProviderName(p.Name))
+	if ValidateProviderName(p.Name) != nil {
+		r.invalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d", utf8.RuneCountInString(p.Name), maxProviderName), "")
+	}
 	if p.Generation < NoGeneration {
-		note(fmt.Errorf("generation %d is negative", p.Generation))
+		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation), "send it back as it came, and none with a provider that is new")
 	}
-	note(p.Inventories.Validate())
+	if !p.Inventories.valid() {
+		r.inventories(p.Inventories)
+	}
 	p.Inventories = p.Inventories.normalize()
 	p.Traits = set(p.Traits)
 	for _, trait := range p.Traits {
-		note(ValidateTrait(trait))
+		if err := ValidateTrait(trait); err != nil {
+			r.invalid("traits", err.Error(), "")
+		}
 	}
-	aggregates, err := canonicalUUIDs(p.Aggregates)
-	note(err)
-	p.Aggregates = aggregates
+	p.Aggregates = r.aggregates(p.Aggregates)
+	for class := range p.Resources {
+		if err := ValidateClass(class); err != nil {
+			r.invalid("resources", "named resources: "+err.Error(), "")
+		}
+	}
 	p.Resources = cloneResources(p.Resources)
-	if err := errors.Join(errs...); err != nil {
-		return Provider{}, fmt.Errorf("%w: resource provider %q (%s): %w", ErrInvalid, clip(p.Name), clip(p.UUID), err)
-	}
-	return p, nil
+	return p, r.found
 }
 
-func canonicalUUIDs(list []string) ([]string, error) {
-	if !slices.ContainsFunc(list, func(s string) bool { return !isCanonicalUUID(s) }) {
-		return set(list), nil
+const hintUUID = "make one with providertree.ChildUUID"
+
+// reporter collects the violations of one provider.
+type reporter struct {
+	uuid, name string
+	found      Violations
+}
+
+func (r *reporter) add(kind error, field, problem, hint string) {
+	if len(r.found) == maxViolations {
+		return
 	}
-	out := make([]string, 0, len(list))
-	var errs []error
-	for _, s := range list {
-		c, err := CanonicalUUID(s)
-		if err != nil {
-			errs = tell(errs, fmt.Errorf("aggregate: %w", err))
+	r.found = append(r.found, Violation{UUID: r.uuid, Name: r.name, Field: field, Problem: problem, Hint: hint, kind: kind})
+}
+
+// invalid adds what no tree can hold.
+func (r *reporter) invalid(field, problem, hint string) { r.add(ErrInvalid, field, problem, hint) }
+
+// canonicalUUID is the uuid in its canonical form, or as it is.
+func (r *reporter) canonicalUUID(field, s string) string {
+	c, err := CanonicalUUID(s)
+	if err == nil {
+		return c
+	}
+	hint := ""
+	if field == "uuid" {
+		hint = hintUUID
+	}
+	r.invalid(field, fmt.Sprintf("its %s %q is not a uuid", field, clip(s)), hint)
+	return s
+}
+
+func (r *reporter) inventories(inventories Inventories) {
+	for _, class := range inventories.Classes() {
+		if err := ValidateClass(class); err != nil {
+			r.invalid("inventories", "inventory: "+err.Error(), "")
 			continue
 		}
-		out = append(out, c)
+		r.inventory(class, inventories[class].Normalize().bounds(orDefault))
 	}
-	return set(out), errors.Join(errs...)
+}
+
+// inventory adds the violations of one inventory.
+func (r *reporter) inventory(class string, found Violations) {
+	for _, v := range found {
+		r.add(v.kind, "inventories."+class+"."+v.Field, "inventory of "+class+": "+v.Problem, v.Hint)
+	}
+}
+
+func (r *reporter) aggregates(list []string) []string {
+	if !slices.ContainsFunc(list, func(s string) bool { return !isCanonicalUUID(s) }) {
+		return set(list)
+	}
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		if c, err := CanonicalUUID(s); err == nil {
+			out = append(out, c)
+		} else {
+			r.invalid("aggregates", fmt.Sprintf("aggregate %q is not a uuid", clip(s)), "")
+		}
+	}
+	return set(out)
+}
+
+// traits checks traits that a driver added.
+func (r *reporter) traits(before, after Provider) {
+	for _, trait := range after.Traits {
+		if slices.Contains(AgentTraits, trait) && !before.HasTrait(trait) {
+			r.add(nil, "traits", fmt.Sprintf("trait %s is the agent's own, not a driver's to report", trait), "")
+		}
+	}
+}
+
+// units checks named units that a driver wrote.
+func (r *reporter) units(resources map[string][]Resource) {
+	for _, class := range sortedKeys(resources) {
+		for i, u := range resources[class] { // sorted
+			switch {
+			case u.Identifier == "" || len(u.Identifier) > maxSymbol || Printable(u.Identifier) != nil:
+				r.add(nil, "resources", fmt.Sprintf("named resource %q of %s: an identifier has 1 to %d printable bytes", clip(u.Identifier), class, maxSymbol), "")
+			case i > 0 && resources[class][i-1].Identifier == u.Identifier:
+				r.add(nil, "resources", fmt.Sprintf("named resource %q of %s is there twice: an identifier is given once", u.Identifier, class), "")
+			}
+		}
+	}
 }

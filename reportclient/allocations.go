@@ -91,7 +91,7 @@ func (c *Client) consumer(ctx context.Context, uuid string) (providertree.Consum
 		return providertree.ConsumerAllocations{}, err
 	}
 	out := providertree.ConsumerAllocations{
-		Resources:  make(map[string]map[string]int64, len(in.Allocations)),
+		Resources:  make(providertree.ProviderResources, len(in.Allocations)),
 		Generation: in.ConsumerGeneration, ProjectID: in.ProjectID, UserID: in.UserID,
 	}
 	for provider, a := range in.Allocations {

@@ -337,7 +337,7 @@ func checkIdentity(tree *providertree.Tree, uuid, name string) error {
 }
 
 // Usages reads how much of each inventory of a provider is allocated, by resource class. One GET, never cached.
-func (c *Client) Usages(ctx context.Context, provider string) (map[string]int64, error) {
+func (c *Client) Usages(ctx context.Context, provider string) (providertree.Resources, error) {
 	var out wire.ProviderUsages
 	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/usages", nil, &out); err != nil {
 		return nil, err
@@ -346,12 +346,12 @@ func (c *Client) Usages(ctx context.Context, provider string) (map[string]int64,
 }
 
 // Holders reads what consumers hold of a provider, by consumer and resource class. One GET, never cached.
-func (c *Client) Holders(ctx context.Context, provider string) (map[string]map[string]int64, error) {
+func (c *Client) Holders(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
 	var out wire.ProviderAllocations
 	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
 		return nil, err
 	}
-	holders := make(map[string]map[string]int64, len(out.Allocations))
+	holders := make(map[string]providertree.Resources, len(out.Allocations))
 	for consumer, held := range out.Allocations {
 		holders[consumer] = held.Resources
 	}

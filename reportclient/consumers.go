@@ -28,7 +28,7 @@ type Consumer struct {
 	// Generation is nil for a consumer that Placement does not know (any more).
 	Generation *int64
 	// Resources are amounts by uuid of the provider and by class: also on other hosts and on sharing providers.
-	Resources map[string]map[string]int64
+	Resources providertree.ProviderResources
 	// Written is when what it holds was last written (Placement rewrites all of it each time), to the second; zero if Placement
 	// does not say. Age is how long ago that was, by Placement's own clock where it tells the time.
 	Written time.Time
@@ -46,7 +46,7 @@ type Held struct {
 	Sharing     bool
 	Inventories providertree.Inventories
 	// Allocations are amounts by consumer and by class.
-	Allocations map[string]map[string]int64
+	Allocations providertree.ProviderResources
 }
 
 // Used is how much of each class is allocated.
@@ -122,7 +122,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	if err != nil {
 		return Held{}, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, rp.Name, err)
 	}
-	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: map[string]map[string]int64{}}
+	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: providertree.ProviderResources{}}
 	var inventories wire.Inventories
 	var allocations wire.ProviderAllocations
 	path := "/resource_providers/" + uuid
@@ -175,7 +175,7 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
 		return Consumer{}, err
 	}
-	out := Consumer{UUID: uuid, Resources: make(map[string]map[string]int64, len(in.Allocations))}
+	out := Consumer{UUID: uuid, Resources: make(providertree.ProviderResources, len(in.Allocations))}
 	for provider, a := range in.Allocations {
 		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
 			provider = canonical

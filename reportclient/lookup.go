@@ -72,12 +72,12 @@ func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, e
 }
 
 // ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET, nothing is cached.
-func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]map[string]int64, error) {
+func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
 	var out wire.ProviderAllocations
 	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
 		return nil, err
 	}
-	consumers := make(map[string]map[string]int64, len(out.Allocations))
+	consumers := make(map[string]providertree.Resources, len(out.Allocations))
 	for consumer, a := range out.Allocations {
 		consumers[consumer] = a.Resources
 	}

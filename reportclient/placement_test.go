@@ -304,7 +304,7 @@ func TestInventoryInUse(t *testing.T) {
 		}
 		usages, err := client.Usages(t.Context(), id(2))
 		ok(t, err)
-		if d := cmp.Diff(map[string]int64{"CUSTOM_GPU": 1}, usages); d != "" {
+		if d := cmp.Diff(providertree.Resources{"CUSTOM_GPU": 1}, usages); d != "" {
 			t.Error(d)
 		}
 	})

@@ -138,7 +138,7 @@ func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
 		named[p.UUID] = true
 	}
 	var out map[string]string
-	note := func(resources map[string]map[string]int64) {
+	note := func(resources providertree.ProviderResources) {
 		for uuid := range resources {
 			if named[uuid] {
 				continue
@@ -193,8 +193,8 @@ func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer
 }
 
 // held is a copy of what a consumer holds without amounts of 0 and providers of which it holds nothing: Placement refuses both.
-func held(resources map[string]map[string]int64) map[string]map[string]int64 {
-	out := make(map[string]map[string]int64, len(resources))
+func held(resources providertree.ProviderResources) providertree.ProviderResources {
+	out := make(providertree.ProviderResources, len(resources))
 	for provider, amounts := range resources {
 		for class, amount := range amounts {
 			if amount == 0 {
@@ -209,7 +209,7 @@ func held(resources map[string]map[string]int64) map[string]map[string]int64 {
 	return out
 }
 
-func sameResources(a, b map[string]map[string]int64) bool {
+func sameResources(a, b providertree.ProviderResources) bool {
 	return maps.EqualFunc(a, b, maps.Equal[map[string]int64, map[string]int64])
 }
 
@@ -221,7 +221,7 @@ func (c classes) list() []string { return slices.Sorted(maps.Keys(c)) }
 // movedAllocations returns the providers on which an amount comes or goes, and the classes of these amounts.
 func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, moving classes) {
 	touched, moving = map[string]bool{}, classes{}
-	note := func(from, to map[string]map[string]int64) {
+	note := func(from, to providertree.ProviderResources) {
 		for provider, amounts := range from {
 			for class, amount := range amounts {
 				if to[provider][class] != amount {

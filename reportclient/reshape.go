@@ -151,12 +151,12 @@ type reshapedProviderJSON struct {
 }
 
 type reshapedConsumerJSON struct {
-	UUID       string                      `json:"uuid"`
-	Generation *int64                      `json:"consumer_generation"`
-	ProjectID  string                      `json:"project_id"`
-	UserID     string                      `json:"user_id"`
-	Before     map[string]map[string]int64 `json:"before"`
-	After      map[string]map[string]int64 `json:"after"`
+	UUID       string                         `json:"uuid"`
+	Generation *int64                         `json:"consumer_generation"`
+	ProjectID  string                         `json:"project_id"`
+	UserID     string                         `json:"user_id"`
+	Before     providertree.ProviderResources `json:"before"`
+	After      providertree.ProviderResources `json:"after"`
 }
 
 // MarshalJSON writes the reshape.
@@ -215,9 +215,9 @@ func fromInventoriesJSON(v map[string]inventoryJSON) providertree.Inventories {
 	return out
 }
 
-func resourcesJSON(r map[string]map[string]int64) map[string]map[string]int64 {
+func resourcesJSON(r providertree.ProviderResources) providertree.ProviderResources {
 	if r == nil {
-		return map[string]map[string]int64{}
+		return providertree.ProviderResources{}
 	}
 	return r
 }

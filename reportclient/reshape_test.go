@@ -60,8 +60,8 @@ const (
 // resources is what a consumer holds: by provider, then by class.
 type resources map[int]map[string]int64
 
-func (r resources) byUUID() map[string]map[string]int64 {
-	out := map[string]map[string]int64{}
+func (r resources) byUUID() providertree.ProviderResources {
+	out := providertree.ProviderResources{}
 	for provider, amounts := range r {
 		out[id(provider)] = amounts
 	}

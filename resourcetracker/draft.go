@@ -123,7 +123,7 @@ func (d draft) guardAnswer() error {
 		d.desired = d.answer // there is nothing to lay anything upon
 		return d.check()
 	}
-	if err := guard(d.base, d.answer, d.node); err != nil {
+	if err := providertree.Check(d.base, d.answer, d.node.Name).Err(); err != nil {
 		return &passError{step: "checking the driver's provider tree", err: err}
 	}
 	return nil

@@ -285,7 +285,7 @@ func (p *fakePlacement) AllocationsForProviderTree(context.Context, string) (pro
 	return p.allocations.Clone(), p.gatherErr
 }
 
-func (p *fakePlacement) Usages(_ context.Context, provider string) (map[string]int64, error) {
+func (p *fakePlacement) Usages(_ context.Context, provider string) (providertree.Resources, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -301,10 +301,10 @@ func (p *fakePlacement) Usages(_ context.Context, provider string) (map[string]i
 	return out, nil
 }
 
-func (p *fakePlacement) Holders(_ context.Context, provider string) (map[string]map[string]int64, error) {
+func (p *fakePlacement) Holders(_ context.Context, provider string) (map[string]providertree.Resources, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[string]map[string]int64{}
+	out := map[string]providertree.Resources{}
 	for consumer, c := range p.allocations {
 		if held := c.Resources[provider]; len(held) > 0 {
 			out[consumer] = held

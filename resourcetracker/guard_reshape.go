@@ -84,31 +84,12 @@ func (r draft) ownProviders() map[string]bool {
 	return own
 }
 
-// checkTree finds what was done to providers that are not the node's, and to the node's own root.
+// checkTree finds providers outside of the node's tree that would be changed. Where providers are, and what they are called,
+// was checked of the driver's answer, see [providertree.Check].
 func (g *reshapeGuard) checkTree() {
-	if root, exists := g.desired.Provider(g.node.UUID); exists && root.Name != g.node.Name {
-		g.blame("", g.node.UUID, "", "%s would be renamed to %s; a node that changes its name is another node", g.node.Name, root.Name)
-	}
-	for _, root := range g.desired.Roots() {
-		if root == g.node.UUID {
-			continue
-		}
-		for _, uuid := range g.desired.Subtree(root) {
-			if !g.known.Exists(uuid) {
-				g.blame("", uuid, "", "%s would be added outside of the tree of %s; new providers go below the node's root", g.name(uuid), g.node.Name)
-			}
-		}
-	}
 	for p := range g.known.All() {
 		after, exists := g.desired.Provider(p.UUID)
-		root, _ := g.desired.RootOf(p.UUID)
-		switch {
-		case g.own[p.UUID] && exists && root != g.node.UUID:
-			g.blame("", p.UUID, "", "%s would be taken out of the tree of %s", p.Name, g.node.Name)
-		case g.own[p.UUID] || exists && after.Equal(p):
-		case !exists:
-			g.blame("", p.UUID, "", "%s is not of the tree of %s, and would be removed", p.Name, g.node.Name)
-		default:
+		if exists && !g.own[p.UUID] && !after.Equal(p) {
 			g.blame("", p.UUID, "", "%s is not of the tree of %s, and would be changed", p.Name, g.node.Name)
 		}
 	}
@@ -167,7 +148,7 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 
 // checkPlaces looks at what one consumer is to hold on one provider. Placement looks at the units of everything that it is
 // sent, so they count for all that a changed consumer holds.
-func (g *reshapeGuard) checkPlaces(consumer, provider string, resources map[string]int64, changed bool) {
+func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
 		g.blame(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; a provider of which nothing is held is left out")
 	}
@@ -202,7 +183,7 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources map[stri
 // that is renamed can only give.
 func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.ConsumerAllocations) {
 	was, is := g.ownTotals(before), g.ownTotals(after)
-	byName, byNameAfter := g.present(was), g.present(is)
+	byName, byNameAfter := g.renames.Totals(was), g.renames.Totals(is)
 	for _, class := range unionKeys(byName, byNameAfter) {
 		switch had, has := byName[class], byNameAfter[class]; {
 		case has < had:
@@ -218,29 +199,19 @@ func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.C
 	}
 }
 
-func (g *reshapeGuard) ownTotals(c providertree.ConsumerAllocations) map[string]int64 {
-	sum := map[string]int64{}
+func (g *reshapeGuard) ownTotals(c providertree.ConsumerAllocations) providertree.Resources {
+	sum := providertree.Resources{}
 	for provider, amounts := range c.Resources {
 		if g.own[provider] {
-			for class, n := range amounts {
-				sum[class] = plus(sum[class], n)
-			}
+			sum.Add(amounts)
 		}
 	}
 	return sum
 }
 
-func (g *reshapeGuard) present(totals map[string]int64) map[string]int64 {
-	out := make(map[string]int64, len(totals))
-	for class, n := range totals {
-		out[g.renames.Present(class)] = plus(out[g.renames.Present(class)], n)
-	}
-	return out
-}
-
 // checkCapacity compares what all consumers together hold with what there is to hold.
 func (g *reshapeGuard) checkCapacity() {
-	was, is := usage(g.before), usage(g.after)
+	was, is := g.before.Usages(), g.after.Usages()
 	for _, provider := range slices.Sorted(maps.Keys(is)) {
 		if !g.own[provider] {
 			continue
@@ -257,22 +228,6 @@ func (g *reshapeGuard) checkCapacity() {
 			}
 		}
 	}
-}
-
-// usage sums the allocations by provider and class.
-func usage(allocations providertree.Allocations) map[string]map[string]int64 {
-	out := map[string]map[string]int64{}
-	for _, c := range allocations {
-		for provider, amounts := range c.Resources {
-			if out[provider] == nil {
-				out[provider] = map[string]int64{}
-			}
-			for class, n := range amounts {
-				out[provider][class] = plus(out[provider][class], n)
-			}
-		}
-	}
-	return out
 }
 
 // name of a provider of the node.
@@ -295,17 +250,6 @@ func unionKeys[V any](a, b map[string]V) []string {
 		all[k] = true
 	}
 	return slices.Sorted(maps.Keys(all))
-}
-
-// plus adds without wrapping: a driver's numbers may be anything.
-func plus(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
 }
 
 // minus is a - b for a >= b, without wrapping.

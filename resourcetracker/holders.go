@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // Holders is a [Placement] that can tell who holds what of a provider, see [reportclient.Client.Holders].
 type Holders interface {
 	// Holders returns amounts by consumer and resource class.
-	Holders(ctx context.Context, provider string) (map[string]map[string]int64, error)
+	Holders(ctx context.Context, provider string) (map[string]providertree.Resources, error)
 }
 
 // maxHolders is how many consumers are named of each inventory that retires.

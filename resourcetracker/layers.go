@@ -149,10 +149,10 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	if len(shrinking) == 0 {
 		return d, nil
 	}
-	var usages map[string]map[string]int64
+	var usages providertree.ProviderResources
 	var may func(provider, class string) bool
 	if d.before != nil { // the driver has moved what is allocated, or the guard says so; but for what stayed behind already, and the operator's
-		usages = usage(d.after)
+		usages = d.after.Usages()
 		may = func(provider, class string) bool {
 			inv, _ := d.known.Inventory(provider, class)
 			owner := d.record.Providers[provider].Inventories[class].Owner
@@ -201,7 +201,7 @@ func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring)
 // not always: neither a DELETE of allocations does, nor a move of all that a consumer has to another provider.
 type used struct {
 	generation int64
-	amounts    map[string]int64
+	amounts    providertree.Resources
 	read       time.Time
 	// holders are the consumers by class; nil if nobody has asked.
 	holders map[string][]string
@@ -211,8 +211,8 @@ type used struct {
 const usedFor = 5 * time.Minute
 
 // usages reads how much is allocated of some providers, unless that is known for the generation that they have, and is not old.
-func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (map[string]map[string]int64, error) {
-	out := make(map[string]map[string]int64, len(providers))
+func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (providertree.ProviderResources, error) {
+	out := make(providertree.ProviderResources, len(providers))
 	fresh := make(map[string]used, len(providers))
 	for _, uuid := range providers {
 		p, _ := known.Provider(uuid)

@@ -225,7 +225,7 @@ providers:
 
 		// What leaves the file leaves Placement, and nothing else; guests that hold a licence keep it.
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: map[string]map[string]int64{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
+			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
 		})
 		write("meta: {schema_version: '1.0'}\nproviders: []\n")
 		s.tracker.Refresh("the file changed")
@@ -416,7 +416,7 @@ func TestAReshapeClosesNothing(t *testing.T) {
 func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
-			s.placement.allocations = providertree.Allocations{guest1: {Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 2}}}}
+			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
 			_, err := s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})
 			must(s, err)
 			s.driver.edit = func(tree *providertree.Tree) {
@@ -449,7 +449,7 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 		s := start(t, shared, func(s *scene) { s.driver.edit = withGPU })
 		<-s.tracker.Ready()
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: map[string]map[string]int64{gpu: {"VGPU": 2}}}}
+			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"VGPU": 2}}}}
 		})
 		s.driver.set(func(d *fakeDriver) {
 			d.vcpus = 6
@@ -507,7 +507,7 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		n := s.tracker.Status().Nodes
-		want := map[string]map[string]map[string]int64{
+		want := map[string]providertree.ProviderResources{
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}, dead: {"FPGA": 2}}, guest2: {gpu: {"VGPU": 1}},
 		}
 		s.checkShape(want)

@@ -20,8 +20,8 @@ func TestObjectionsSayNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := providertree.Allocations{
-		"a": {Resources: map[string]map[string]int64{root: {"VCPU": 2, "MEMORY_MB": 10}, cell: {"VGPU": 1}}},
-		"b": {Resources: map[string]map[string]int64{root: {"VCPU": 9}}},
+		"a": {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 10}, cell: {"VGPU": 1}}},
+		"b": {Resources: providertree.ProviderResources{root: {"VCPU": 9}}},
 	}
 	refused := cannotMove(&plugins.ReshapeFailed{Reason: "no way", Remedy: "look", Offenders: []plugins.Offender{
 		{Consumer: "a", Provider: root, Class: "MEMORY_MB", Problem: "no domain", Remedy: stale},

@@ -15,12 +15,12 @@ import (
 
 // Traits that the agent itself gives to the root of every compute node. Nova's scheduler looks for both.
 const (
-	TraitComputeNode = "COMPUTE_NODE"
+	TraitComputeNode = providertree.TraitComputeNode
 	TraitOwnerNova   = "OWNER_NOVA"
 )
 
 // TraitStatusDisabled keeps a scheduler from choosing a node for something new.
-const TraitStatusDisabled = "COMPUTE_STATUS_DISABLED"
+const TraitStatusDisabled = providertree.TraitStatusDisabled
 
 // conflictTries is how often a pass starts anew when somebody else writes to the same providers: Nova's number.
 const conflictTries = 4

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -115,7 +116,7 @@ func preview(r draft, plan reportclient.Plan) *Preview {
 			out.Moved++
 		}
 	}
-	was, is := usage(r.before), usage(r.after)
+	was, is := r.before.Usages(), r.after.Usages()
 	order := r.desired.UUIDs()
 	for _, uuid := range r.known.UUIDs() {
 		if !r.desired.Exists(uuid) {
@@ -140,7 +141,7 @@ func preview(r draft, plan reportclient.Plan) *Preview {
 }
 
 // previewProvider holds only the classes of which something changes.
-func (r draft) previewProvider(uuid string, was, is map[string]int64) ProviderPreview {
+func (r draft) previewProvider(uuid string, was, is providertree.Resources) ProviderPreview {
 	before, had := r.known.Provider(uuid)
 	after, has := r.desired.Provider(uuid)
 	p := ProviderPreview{UUID: uuid, Name: after.Name, Parent: after.ParentUUID, New: !had, Removed: !has, Classes: []ClassPreview{}}

@@ -137,7 +137,7 @@ func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.T
 	case err != nil:
 		return nil, &passError{step: stepDriver, err: err}
 	}
-	if err := guard(bare, answer, d.node); err != nil {
+	if err := providertree.Check(bare, answer, d.node.Name).Err(); err != nil {
 		return nil, &passError{step: "checking the driver's provider tree for an empty node", err: err}
 	}
 	return answer, nil

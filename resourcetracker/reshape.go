@@ -121,11 +121,11 @@ func compose(first, second plugins.ClassRenames) plugins.ClassRenames {
 // check is the guard of a reshape as a whole: the tree, the allocations, and the declared renames.
 func (d draft) check() error {
 	var offenders []plugins.Offender
-	if err := guard(d.base, d.answer, d.node); err != nil {
-		offenders = append(offenders, asOffenders(err)...)
+	for _, v := range providertree.Check(d.base, d.answer, d.node.Name) {
+		offenders = append(offenders, plugins.Offender{Problem: v.Error(), Remedy: fixDriver})
 	}
 	if err := d.renames.Validate(); err != nil {
-		offenders = append(offenders, asOffenders(err)...)
+		offenders = append(offenders, plugins.Offender{Problem: err.Error(), Remedy: fixDriver})
 	}
 	offenders = append(offenders, guardReshape(d)...)
 	if len(offenders) == 0 {
@@ -136,19 +136,6 @@ func (d draft) check() error {
 		Remedy: "`compute-agent plan --reshape` shows what the driver wants. Until it is solved, its former version or configuration works as before",
 	}
 	return refused.of(nil, d.base) // its offenders say the amounts themselves
-}
-
-// asOffenders takes joined errors apart.
-func asOffenders(err error) []plugins.Offender {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the outermost one only
-	if !ok {
-		return []plugins.Offender{{Problem: err.Error(), Remedy: fixDriver}}
-	}
-	var out []plugins.Offender
-	for _, e := range joined.Unwrap() {
-		out = append(out, plugins.Offender{Problem: e.Error(), Remedy: fixDriver})
-	}
-	return out
 }
 
 // announce says that a reshape is about to be written, and has the journal know whose it is.

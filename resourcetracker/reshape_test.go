@@ -36,8 +36,8 @@ func vgpus(s *scene) {
 	}}))
 	one := int64(1)
 	s.placement.allocations = providertree.Allocations{
-		guest1: {Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &one},
-		guest2: {Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u", Generation: &one},
+		guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &one},
+		guest2: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u", Generation: &one},
 	}
 	s.driver.answer = moveVGPUs
 	s.journal = journal.New(s.t.TempDir())
@@ -70,10 +70,10 @@ func moveVGPUs(tree *providertree.Tree, allocations providertree.Allocations) (p
 	return plugins.MoveAll(allocations, plugins.Place{Provider: nodeUUID, Class: "VGPU"}, plugins.Place{Provider: gpu, Class: "VGPU"}).Apply(allocations)
 }
 
-func (s *scene) held() map[string]map[string]map[string]int64 {
+func (s *scene) held() map[string]providertree.ProviderResources {
 	s.placement.mu.Lock()
 	defer s.placement.mu.Unlock()
-	out := map[string]map[string]map[string]int64{}
+	out := map[string]providertree.ProviderResources{}
 	for consumer, c := range s.placement.allocations {
 		out[consumer] = c.Clone().Resources
 	}
@@ -81,15 +81,15 @@ func (s *scene) held() map[string]map[string]map[string]int64 {
 }
 
 var (
-	oldShape = map[string]map[string]map[string]int64{
+	oldShape = map[string]providertree.ProviderResources{
 		guest1: {nodeUUID: {"VCPU": 2, "VGPU": 2}}, guest2: {nodeUUID: {"VGPU": 1}},
 	}
-	newShape = map[string]map[string]map[string]int64{
+	newShape = map[string]providertree.ProviderResources{
 		guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}}, guest2: {gpu: {"VGPU": 1}},
 	}
 )
 
-func (s *scene) checkShape(want map[string]map[string]map[string]int64) {
+func (s *scene) checkShape(want map[string]providertree.ProviderResources) {
 	s.t.Helper()
 	if d := cmp.Diff(want, s.held()); d != "" {
 		s.t.Errorf("allocations (-want +got):\n%s", d)
@@ -228,7 +228,7 @@ var refusals = map[string]struct {
 			}
 			return after, err
 		}
-	}, []string{"another", "root of its own"}, []string{}},
+	}, []string{"another", "it is new, and a root"}, []string{}},
 	"renamed impossibly": {func(s *scene) { s.driver.renames = map[string]string{"VGPU": "VGPU"} }, []string{"VGPU is renamed to itself"}, []string{}},
 	"refused by Placement": {func(s *scene) {
 		s.placement.onReshape = func() error { return fmt.Errorf("%w: Unable to allocate inventory", reportclient.ErrReshapeRefused) }
@@ -512,14 +512,14 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 				}
 				// A guest came between the gathering and the request.
 				s.placement.allocations[fmt.Sprintf("99999999-0000-4000-8000-00000000009%d", races)] = providertree.ConsumerAllocations{
-					Resources: map[string]map[string]int64{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u",
+					Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u",
 				}
 				s.placement.allocations[guest1].Resources[nodeUUID]["VGPU"] = 1
 				return reportclient.ErrConflict
 			}
 		})
 		<-s.tracker.Ready()
-		want := map[string]map[string]map[string]int64{
+		want := map[string]providertree.ProviderResources{
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 1}}, guest2: {gpu: {"VGPU": 1}},
 			"99999999-0000-4000-8000-000000000090": {gpu: {"VGPU": 1}}, "99999999-0000-4000-8000-000000000091": {gpu: {"VGPU": 1}},
 		}

@@ -76,7 +76,7 @@ func layGPU(tree *providertree.Tree) error {
 	return errors.Join(tree.AddChild(nodeUUID, numa, "cn1_numa0"), tree.AddChild(numa, gpu, "cn1_gpu"))
 }
 
-var shapeFour = map[string]map[string]map[string]int64{
+var shapeFour = map[string]providertree.ProviderResources{
 	guest1: {nodeUUID: {"VCPU": 2}, gpu: {"CUSTOM_GPU_SLICE": 2}}, guest2: {gpu: {"CUSTOM_GPU_SLICE": 1}},
 }
 

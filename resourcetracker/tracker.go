@@ -36,7 +36,7 @@ type Placement interface {
 	Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error)
 	Plan(known, desired *providertree.Tree) reportclient.Plan
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
-	Usages(ctx context.Context, provider string) (map[string]int64, error)
+	Usages(ctx context.Context, provider string) (providertree.Resources, error)
 
 	// For a reshape only.
 	AllocationsForProviderTree(ctx context.Context, root string) (providertree.Allocations, error)

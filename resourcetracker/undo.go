@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -38,7 +39,7 @@ func (e *UndoError) Unwrap() error { return e.Err }
 type Reshaper interface {
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
 	CompareReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
-	Usages(ctx context.Context, provider string) (map[string]int64, error)
+	Usages(ctx context.Context, provider string) (providertree.Resources, error)
 }
 
 // Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only

@@ -31,7 +31,7 @@ type reshaper struct {
 	usagesErr  error
 }
 
-func (r *reshaper) Usages(_ context.Context, provider string) (map[string]int64, error) {
+func (r *reshaper) Usages(_ context.Context, provider string) (providertree.Resources, error) {
 	if r.gone[provider] {
 		return nil, fmt.Errorf("GET: %w", reportclient.ErrNotFound)
 	}

@@ -200,7 +200,7 @@ func clipMiddle(text string, most int) string {
 }
 
 // outside are the providers that were granted from and are not in the tree.
-func outside(tree *providertree.Tree, granted map[string]map[string]int64) []string {
+func outside(tree *providertree.Tree, granted providertree.ProviderResources) []string {
 	var out []string
 	for _, uuid := range slices.Sorted(maps.Keys(granted)) {
 		if !tree.Exists(uuid) {
@@ -211,7 +211,7 @@ func outside(tree *providertree.Tree, granted map[string]map[string]int64) []str
 }
 
 // specOf is what the driver is told of a server. An error is for its owner.
-func specOf(s wire.Server, granted map[string]map[string]int64) (plugins.InstanceSpec, error) {
+func specOf(s wire.Server, granted providertree.ProviderResources) (plugins.InstanceSpec, error) {
 	data, err := base64.StdEncoding.DecodeString(s.UserData)
 	if err != nil {
 		return plugins.InstanceSpec{}, errors.New("its user data is not base64")

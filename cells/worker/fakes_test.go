@@ -429,14 +429,14 @@ func (d *fakeDriver) power(n int) plugins.PowerState {
 // fakePlacement holds allocations by consumer.
 type fakePlacement struct {
 	mu      sync.Mutex
-	held    map[string]map[string]map[string]int64
+	held    map[string]providertree.ProviderResources
 	err     error
 	removed []string
 	reading func() // runs before an answer
 }
 
 func newPlacement() *fakePlacement {
-	return &fakePlacement{held: map[string]map[string]map[string]int64{}}
+	return &fakePlacement{held: map[string]providertree.ProviderResources{}}
 }
 
 func (p *fakePlacement) grant(n int) { p.grantOf(n, nodeUUID) }
@@ -444,7 +444,7 @@ func (p *fakePlacement) grant(n int) { p.grantOf(n, nodeUUID) }
 func (p *fakePlacement) grantOf(n int, provider string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held[serverUUID(n)] = map[string]map[string]int64{provider: {"VCPU": 1}}
+	p.held[serverUUID(n)] = providertree.ProviderResources{provider: {"VCPU": 1}}
 }
 
 // clear takes all away.
@@ -460,7 +460,7 @@ func (p *fakePlacement) set(err error) {
 	p.err = err
 }
 
-func (p *fakePlacement) Granted(_ context.Context, uuid string) (map[string]map[string]int64, error) {
+func (p *fakePlacement) Granted(_ context.Context, uuid string) (providertree.ProviderResources, error) {
 	if p.reading != nil {
 		p.reading()
 	}

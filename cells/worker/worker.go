@@ -40,7 +40,7 @@ type Guests interface {
 // Allocations is what Placement granted to servers.
 type Allocations interface {
 	// Granted returns all that a consumer holds, by uuid of the provider and by class; nothing: it holds nothing.
-	Granted(ctx context.Context, uuid string) (map[string]map[string]int64, error)
+	Granted(ctx context.Context, uuid string) (providertree.ProviderResources, error)
 	// Remove takes all of it away, by the consumer's generation. It succeeds if there is nothing.
 	Remove(ctx context.Context, uuid string) error
 }

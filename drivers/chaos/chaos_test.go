@@ -42,7 +42,7 @@ func node(t *testing.T) *providertree.Tree {
 }
 
 func held() providertree.Allocations {
-	return providertree.Allocations{consumer: {Resources: map[string]map[string]int64{root: {"VCPU": 2}}}}
+	return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}
 }
 
 func TestWithoutOrdersItBehaves(t *testing.T) {

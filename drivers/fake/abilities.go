@@ -24,7 +24,7 @@ type guest struct {
 	// Node may be "" if there is one only.
 	Node string `json:"node" toml:"node"`
 	// Resources are what the guest has, by the name of the child ("" is the node itself) and resource class; none: not known.
-	Resources map[string]map[string]int64 `json:"resources" toml:"resources"`
+	Resources providertree.ProviderResources `json:"resources" toml:"resources"`
 }
 
 // Bounds of warnings, which are those of the protocol.
@@ -142,7 +142,7 @@ func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 		}
 		out := plugins.Guest{UUID: g.UUID, Name: g.Name, ProjectID: g.ProjectID, UserID: g.UserID}
 		if g.Resources != nil {
-			out.Resources = map[string]map[string]int64{}
+			out.Resources = providertree.ProviderResources{}
 		}
 		for child, amounts := range g.Resources {
 			name := node

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 func TestCapabilitiesAreThoseConfigured(t *testing.T) {
@@ -63,7 +64,7 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []plugins.Guest{
-		{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
+		{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
 		{UUID: guestB},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -23,8 +23,8 @@ type portion struct {
 
 // take decides on which GPUs and cells a machine gets what Placement granted. What was granted of one of them is there; what was granted of
 // the node as a whole goes where most is free, as a hypervisor does that was not told.
-func (c config) take(tree *providertree.Tree, node string, granted map[string]map[string]int64, others []machine) []portion {
-	used := map[string]map[string]int64{} // by class and child
+func (c config) take(tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine) []portion {
+	used := providertree.ProviderResources{} // by class and child
 	note := func(p portion) {
 		if used[p.Class] == nil {
 			used[p.Class] = map[string]int64{}
@@ -159,12 +159,12 @@ func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins
 }
 
 // resources are what a machine has, where the tree has it now. Nil: that cannot be told.
-func (c config) resources(tree *providertree.Tree, root string, node provider, m machine) (map[string]map[string]int64, error) {
+func (c config) resources(tree *providertree.Tree, root string, node provider, m machine) (providertree.ProviderResources, error) {
 	places := map[string][]plugins.Place{}
 	if err := collect(tree, root, root, node, node.Name, places); err != nil {
 		return nil, err
 	}
-	out := map[string]map[string]int64{}
+	out := providertree.ProviderResources{}
 	for _, p := range m.Shares {
 		class, at := p.Class, p.Provider
 		if _, still := tree.Inventory(at, class); !still { // it was moved, or renamed

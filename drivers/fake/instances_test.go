@@ -37,7 +37,7 @@ func process(t *testing.T, raw, dir string) *Driver {
 
 // wanted is an instance with some of the node itself.
 func wanted(amounts map[string]int64) plugins.InstanceSpec {
-	return plugins.InstanceSpec{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Allocations: map[string]map[string]int64{rootUUID: amounts}}
+	return plugins.InstanceSpec{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Allocations: providertree.ProviderResources{rootUUID: amounts}}
 }
 
 func instances(t *testing.T, d *Driver) []plugins.Instance {
@@ -168,7 +168,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"is not one":    {UUID: "../../etc/passwd"},
 		"uuid already":  {UUID: guestB},
 		"has none here": wanted(map[string]int64{"PCPU": 1}),
-		share:           {UUID: guestA, Allocations: map[string]map[string]int64{share: {"VCPU": 1}}},
+		share:           {UUID: guestA, Allocations: providertree.ProviderResources{share: {"VCPU": 1}}},
 	} {
 		var fault *plugins.InstanceFault
 		if _, err := d.Spawn(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.UUID != spec.UUID || !strings.Contains(fault.Reason, want) {
@@ -217,7 +217,7 @@ func TestInstancesAreGuests(t *testing.T) {
 		if err != nil || len(guests) != 2 || guests[0].UUID != guestB || guests[1].Name != "web" || guests[1].ProjectID != "p" {
 			t.Fatal(err, guests)
 		}
-		if diff := cmp.Diff(want, held(now, consumers(map[string]map[string]map[string]int64{guestA: guests[1].Resources}))); diff != "" {
+		if diff := cmp.Diff(want, held(now, consumers(map[string]providertree.ProviderResources{guestA: guests[1].Resources}))); diff != "" {
 			t.Errorf("%s: %s", shape, diff)
 		}
 	}

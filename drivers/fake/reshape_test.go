@@ -35,7 +35,7 @@ func reported(t *testing.T, raw string) *providertree.Tree {
 	return tree
 }
 
-func consumers(resources map[string]map[string]map[string]int64) providertree.Allocations {
+func consumers(resources map[string]providertree.ProviderResources) providertree.Allocations {
 	out := providertree.Allocations{}
 	for consumer, r := range resources {
 		out[consumer] = providertree.ConsumerAllocations{Resources: r}
@@ -114,12 +114,12 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 			}
 			t.Run(from+" to "+to, func(t *testing.T) {
 				tree := reported(t, shaped("flat", ""))
-				before := consumers(map[string]map[string]map[string]int64{
+				before := consumers(map[string]providertree.ProviderResources{
 					guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "DISK_GB": 1}, share: {"DISK_GB": 5}},
 					guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1}},
 				})
-				sums := func(a providertree.Allocations) map[string]map[string]int64 {
-					out := map[string]map[string]int64{}
+				sums := func(a providertree.Allocations) providertree.ProviderResources {
+					out := providertree.ProviderResources{}
 					for consumer, c := range a {
 						out[consumer] = c.Totals()
 					}
@@ -166,7 +166,7 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
 	tree := reported(t, shaped("flat", ""))
 	d := configured(t, shaped("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
-	after, err := reshape(t, d, tree, consumers(map[string]map[string]map[string]int64{
+	after, err := reshape(t, d, tree, consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
 
 func TestAClassIsRenamed(t *testing.T) {
 	tree := reported(t, `{"nodes":[{"name":"cn1","inventories":{"CUSTOM_GPU":{"total":4},"VCPU":{"total":8}}}]}`)
-	before := consumers(map[string]map[string]map[string]int64{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1}, foreign: {"CUSTOM_GPU": 1}}})
+	before := consumers(map[string]providertree.ProviderResources{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1}, foreign: {"CUSTOM_GPU": 1}}})
 	for _, c := range []struct {
 		shape string
 		want  []string
@@ -218,7 +218,7 @@ func TestWhatIsNoReshape(t *testing.T) {
 
 func TestWhatDoesNotFitFails(t *testing.T) {
 	tree := reported(t, shaped("flat", ""))
-	_, err := reshape(t, configured(t, shaped("numa", "")), tree, consumers(map[string]map[string]map[string]int64{
+	_, err := reshape(t, configured(t, shaped("numa", "")), tree, consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VGPU": 3, "VCPU": 9}}, guestB: {rootUUID: {"VGPU": 2, "MEMORY_MB": 6}}}))
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
@@ -234,7 +234,7 @@ func TestWhatDoesNotFitFails(t *testing.T) {
 }
 
 func TestMisbehaviours(t *testing.T) {
-	before := map[string]map[string]map[string]int64{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}
+	before := map[string]providertree.ProviderResources{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}
 	for _, how := range misbehaviours[1:] {
 		if how == ignore || how == repeat { // what is wrong with these is when they ask, see the next test
 			continue

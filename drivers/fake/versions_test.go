@@ -54,7 +54,7 @@ func TestNumberedShapesOfANewNode(t *testing.T) {
 
 // inUse are guests on a flat node, with something elsewhere too.
 func inUse() providertree.Allocations {
-	return consumers(map[string]map[string]map[string]int64{
+	return consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "CUSTOM_FPGA": 1, "DISK_GB": 1}, share: {"DISK_GB": 5}},
 		guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1, "CUSTOM_FPGA": 1}},
 	})

@@ -243,7 +243,7 @@ func TestAReshapeThatFailsLeavesTheTreeAlone(t *testing.T) {
 	if err := r.refused(tree); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Fatalf("%v", err)
 	}
-	allocations := providertree.Allocations{otherUUID: {Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "MEMORY_MB": 64}}}}
+	allocations := providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 64}}}}
 	before, given := tree.Clone(), allocations.Clone()
 	after, err := r.UpdateProviderTree(t.Context(), tree, nodeName, allocations)
 	var failed *plugins.ReshapeFailed

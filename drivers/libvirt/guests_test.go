@@ -46,7 +46,7 @@ func TestGuestsAreTheDomains(t *testing.T) {
 	want := []plugins.Guest{
 		{
 			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
-			Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
+			Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
 		},
 		{UUID: otherUUID, Name: "somebody's", Unknown: notNovas},
 	}
@@ -130,7 +130,7 @@ func TestGuestsOnSharedStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, "resources", map[string]map[string]int64{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048}, storage: {"DISK_GB": 20}}, got[0].Resources)
+	diff(t, "resources", providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048}, storage: {"DISK_GB": 20}}, got[0].Resources)
 }
 
 // TestGuestsInCells: with NUMA cells as providers, what is bound to a cell is of that cell.
@@ -161,7 +161,7 @@ func TestGuestsInCells(t *testing.T) {
 	if !found {
 		t.Fatal("the tree has no cells")
 	}
-	diff(t, "resources", map[string]map[string]int64{cell.UUID: {"VCPU": 2, "MEMORY_MB": 2048}, nodeUUID: {"DISK_GB": 20}}, got[0].Resources)
+	diff(t, "resources", providertree.ProviderResources{cell.UUID: {"VCPU": 2, "MEMORY_MB": 2048}, nodeUUID: {"DISK_GB": 20}}, got[0].Resources)
 	if got[1].Resources != nil || !strings.Contains(got[1].Unknown, "not bound to NUMA cells") {
 		t.Errorf("%+v", got[1])
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // These tests have the real library below them: with its test driver, and with a real daemon of their own.
@@ -257,7 +258,7 @@ func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	diff(t, "guests", []plugins.Guest{
 		{
 			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
-			Resources: map[string]map[string]int64{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
+			Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
 		},
 		{UUID: otherUUID, Name: "other", Unknown: notNovas},
 	}, got)

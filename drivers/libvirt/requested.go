@@ -49,8 +49,8 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 }
 
 // place says which providers the amounts are of.
-func (r requests) place(d domain.Domain, amounts map[string]int64) (resources map[string]map[string]int64, reason string) {
-	resources = map[string]map[string]int64{}
+func (r requests) place(d domain.Domain, amounts map[string]int64) (resources providertree.ProviderResources, reason string) {
+	resources = providertree.ProviderResources{}
 	add := func(provider, class string, amount int64) {
 		if resources[provider] == nil {
 			resources[provider] = map[string]int64{}

@@ -51,7 +51,7 @@ func parseHeld(t *testing.T, tree *providertree.Tree, held map[string]string) pr
 	t.Helper()
 	out := providertree.Allocations{}
 	for who, text := range held {
-		c := providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{}}
+		c := providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{}}
 		for _, word := range strings.Fields(text) {
 			var n int64
 			at, amount, _ := strings.Cut(word, "=")

@@ -18,7 +18,7 @@ import (
 func instance() plugins.InstanceSpec {
 	return plugins.InstanceSpec{
 		UUID: guest, Name: "web", ProjectID: "p", UserID: "u", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 64, RootGB: 1},
-		Allocations: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 64}}, UserData: []byte("#!"),
+		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 64}}, UserData: []byte("#!"),
 	}
 }
 
@@ -87,7 +87,7 @@ func TestShapesAndRenamesArrive(t *testing.T) {
 	if _, err := tree.SetInventory(rootUUID, "CUSTOM_VGPU", providertree.Inventory{Total: 8}); err != nil {
 		t.Fatal(err)
 	}
-	given := providertree.Allocations{guest: {Resources: map[string]map[string]int64{rootUUID: {"CUSTOM_VGPU": 3}}}}
+	given := providertree.Allocations{guest: {Resources: providertree.ProviderResources{rootUUID: {"CUSTOM_VGPU": 3}}}}
 	if _, _, err := r.update(tree, nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Error("while the agent runs:", err)
 	}
@@ -99,7 +99,7 @@ func TestShapesAndRenamesArrive(t *testing.T) {
 		maps.Copy(renamed, r.ClassRenames())
 	}
 	child, _ := tree.ProviderByName("cn1_a")
-	if diff := cmp.Diff(map[string]map[string]int64{child.UUID: {"VGPU": 3}}, given[guest].Resources); diff != "" {
+	if diff := cmp.Diff(providertree.ProviderResources{child.UUID: {"VGPU": 3}}, given[guest].Resources); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(plugins.ClassRenames{"CUSTOM_VGPU": "VGPU"}, renamed); diff != "" {

@@ -217,7 +217,7 @@ func TestItReshapes(t *testing.T) {
 	}
 	generation := int64(3)
 	given := providertree.Allocations{guest: {
-		Resources:  map[string]map[string]int64{rootUUID: {"VGPU": 3, "VCPU": 1}},
+		Resources:  providertree.ProviderResources{rootUUID: {"VGPU": 3, "VCPU": 1}},
 		Generation: &generation, ProjectID: "p", UserID: "u", ConsumerType: "INSTANCE",
 	}}
 	tree, moved, err := r.update(before, given)
@@ -243,7 +243,7 @@ func TestItReshapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VGPU": 9}}}
+		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
 	}
 	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Offenders) != 501 {
 		t.Errorf("601 offenders: %#v", err)
@@ -291,7 +291,7 @@ func TestItTakesLargeMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
 	}
 	after, back, err := r.update(tree, given)
 	if err != nil {

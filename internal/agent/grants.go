@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -25,7 +26,7 @@ type grants struct{ placement consumers }
 const grantTries = 5
 
 // Granted implements [worker.Allocations]. One GET.
-func (g grants) Granted(ctx context.Context, uuid string) (map[string]map[string]int64, error) {
+func (g grants) Granted(ctx context.Context, uuid string) (providertree.ProviderResources, error) {
 	c, err := g.placement.Consumer(ctx, uuid)
 	return c.Resources, err
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -18,7 +19,7 @@ import (
 type contested struct {
 	generation int64
 	writes     int
-	held       map[string]map[string]int64
+	held       providertree.ProviderResources
 	reads      int
 }
 
@@ -48,7 +49,7 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 // TestRemovingAllocations: what somebody else writes meanwhile is read again, a few times, and nothing is done where there is nothing.
 func TestRemovingAllocations(t *testing.T) {
 	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
-		c := &contested{writes: writes, held: map[string]map[string]int64{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
+		c := &contested{writes: writes, held: providertree.ProviderResources{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
 		err := grants{c}.Remove(t.Context(), "u")
 		if (err == nil) != want || (c.held == nil) != want || (err != nil && !errors.Is(err, reportclient.ErrConflict)) {
 			t.Errorf("%d writes: %v, holds %v", writes, err, c.held)

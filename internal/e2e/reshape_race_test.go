@@ -317,7 +317,7 @@ func checkInventory(t *testing.T, s *scheduler, shape string) {
 		Providers []struct{ UUID, Name string } `json:"resource_providers"`
 	}
 	s.request(http.MethodGet, "/resource_providers?in_tree="+nodeUUID, http.NoBody, &list)
-	got := map[string]map[string]int64{}
+	got := providertree.ProviderResources{}
 	for _, p := range list.Providers {
 		var inventories struct{ Inventories map[string]inventory }
 		s.request(http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", http.NoBody, &inventories)

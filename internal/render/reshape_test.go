@@ -82,7 +82,7 @@ func entries() []journal.Entry {
 		return providertree.Inventories{class: {Total: total}}
 	}
 	holds := func(provider string) providertree.ConsumerAllocations {
-		return providertree.ConsumerAllocations{Resources: map[string]map[string]int64{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}}
+		return providertree.ConsumerAllocations{Resources: providertree.ProviderResources{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}}
 	}
 	r := &reportclient.Reshape{
 		Names: map[string]string{uuid(91): "nfs"},

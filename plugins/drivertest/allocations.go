@@ -3,10 +3,8 @@
 package drivertest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -29,7 +27,7 @@ func allocate(tree, own *providertree.Tree, root string) providertree.Allocation
 	for i := range consumers {
 		generation := int64(i + 2)
 		c := providertree.ConsumerAllocations{
-			Resources: map[string]map[string]int64{}, Generation: &generation,
+			Resources: providertree.ProviderResources{}, Generation: &generation,
 			ProjectID: fmt.Sprintf("project-%d", i), UserID: fmt.Sprintf("user-%d", i), ConsumerType: []string{"INSTANCE", "MIGRATION", ""}[i],
 		}
 		for _, id := range tree.Subtree(root) {
@@ -178,12 +176,10 @@ func homeless(tree *providertree.Tree, allocations providertree.Allocations) []s
 // crowded are inventories of which more is allocated than there is, or in amounts that may not be.
 func crowded(tree *providertree.Tree, allocations providertree.Allocations) []string {
 	var out []string
-	type place struct{ provider, class string }
-	used := map[place]int64{}
 	for _, id := range sortedKeys(allocations) {
-		for _, provider := range sortedKeys(allocations[id].Resources) {
-			for class, n := range allocations[id].Resources[provider] {
-				used[place{provider, class}] += n
+		for _, provider := range allocations[id].Resources.Providers() {
+			for _, class := range allocations[id].Resources[provider].Classes() {
+				n := allocations[id].Resources[provider][class]
 				inv, ok := tree.Inventory(provider, class)
 				if inv = inv.Normalize(); ok && (n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0) {
 					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d", id, n, class, provider, inv.MinUnit, inv.MaxUnit, inv.StepSize))
@@ -191,12 +187,12 @@ func crowded(tree *providertree.Tree, allocations providertree.Allocations) []st
 			}
 		}
 	}
-	places := slices.SortedFunc(maps.Keys(used), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.provider, b.provider), cmp.Compare(a.class, b.class))
-	})
-	for _, at := range places {
-		if inv, ok := tree.Inventory(at.provider, at.class); ok && used[at] > inv.Capacity() {
-			out = append(out, fmt.Sprintf("%d %s are allocated on %s, which has %d", used[at], at.class, at.provider, inv.Capacity()))
+	used := allocations.Usages()
+	for _, provider := range used.Providers() {
+		for _, class := range used[provider].Classes() {
+			if inv, ok := tree.Inventory(provider, class); ok && used[provider][class] > inv.Capacity() {
+				out = append(out, fmt.Sprintf("%d %s are allocated on %s, which has %d", used[provider][class], class, provider, inv.Capacity()))
+			}
 		}
 	}
 	return out

@@ -272,7 +272,7 @@ func checkCapabilityTraits(ctx context.Context, b *bench) error {
 		if err := providertree.ValidateTrait(trait); err != nil {
 			wrong = append(wrong, err.Error())
 		}
-		if slices.Contains([]string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"}, trait) {
+		if slices.Contains(providertree.AgentTraits, trait) {
 			wrong = append(wrong, "the capability trait "+trait)
 		}
 	}

@@ -130,20 +130,11 @@ func checkAgentTraits(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	own := []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"}
-	var wrong []string
-	for rp := range base.own.All() {
-		for _, t := range own {
-			if rp.HasTrait(t) {
-				wrong = append(wrong, fmt.Sprintf("%s has the trait %s", rp.Name, t))
-			}
-		}
-	}
-	if err := several(sentUpdate(base.bare, base.node, nil), wrong); err != nil {
+	if err := several(sentUpdate(base.bare, base.node, nil), lines(base.violations().In("traits"))); err != nil {
 		return err
 	}
 	tree := base.stored.Clone()
-	if _, err := tree.AddTraits(base.root, own...); err != nil {
+	if _, err := tree.AddTraits(base.root, providertree.AgentTraits...); err != nil {
 		return fmt.Errorf("preparing a tree: %w", err)
 	}
 	after, err := p.tree(ctx, tree, base.node)

@@ -353,7 +353,7 @@ func checkManyConsumers(ctx context.Context, b *bench) error {
 	for i := range 10_000 {
 		generation := int64(1)
 		given[consumerName(i)] = providertree.ConsumerAllocations{
-			Resources:  map[string]map[string]int64{others[i%len(others)]: {strangeClass: 1}},
+			Resources:  providertree.ProviderResources{others[i%len(others)]: {strangeClass: 1}},
 			Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
 		}
 	}

@@ -4,9 +4,9 @@ package drivertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -40,13 +40,13 @@ var treeChecks = []Check{
 		ID: "tree/unique", Title: "has every uuid and every name once",
 		Protects: "an answer of Placement that a name is taken",
 		Rule:     "uuids are uuids, names have 1 to 200 characters, and both are unique in the tree.",
-		See:      "providertree.Provider; proto: ResourceProvider", run: checkRaw(rawUnique),
+		See:      "providertree.Provider; proto: ResourceProvider", run: checkRaw(rawFields("uuid", "name")),
 	},
 	{
 		ID: "tree/inventories", Title: "reports inventories that Placement takes",
 		Protects: "a whole provider that Placement refuses for one bad number",
 		Rule:     "Classes are of A-Z, 0-9 and _; totals 1 to 2147483647; reserved at most the total; units and steps at most 2147483647, min_unit at most max_unit; ratios finite and above 0. What there is none of is left out.",
-		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawInventories),
+		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawFields("inventories")),
 	},
 	{
 		ID: "tree/traits", Title: "reports well-formed traits and aggregates, each once",
@@ -175,75 +175,37 @@ func rawOrder(tree *driverv1.ProviderTree) []string {
 	return out
 }
 
-func rawUnique(tree *driverv1.ProviderTree) []string {
-	var out []string
-	ids, names := map[string]string{}, map[string]bool{}
-	for _, p := range tree.GetProviders() {
-		id, err := providertree.CanonicalUUID(p.GetUuid())
-		if err != nil {
-			out = append(out, fmt.Sprintf("%s: %v", p.GetName(), err))
+// rawFields looks for violations of some fields of providers, of which the tree may be none.
+func rawFields(fields ...string) func(*driverv1.ProviderTree) []string {
+	return func(msg *driverv1.ProviderTree) []string {
+		tree, err := wire.ToTree(msg)
+		var found providertree.Violations
+		if err == nil {
+			found = providertree.Check(nil, tree, "")
+		} else {
+			errors.As(err, &found)
 		}
-		if other, taken := ids[id]; taken {
-			out = append(out, fmt.Sprintf("%s has the uuid of %s (%s)", p.GetName(), other, id))
-		}
-		if err := providertree.ValidateProviderName(p.GetName()); err != nil {
-			out = append(out, err.Error())
-		}
-		if names[p.GetName()] {
-			out = append(out, fmt.Sprintf("two providers are called %s", p.GetName()))
-		}
-		ids[id], names[p.GetName()] = p.GetName(), true
+		return lines(found.In(fields...))
 	}
-	return out
 }
 
-// customPrefix begins the names of custom classes and traits, and is none by itself.
-const customPrefix = "CUSTOM_"
-
-func rawInventories(tree *driverv1.ProviderTree) []string {
+func lines(found providertree.Violations) []string {
 	var out []string
-	for _, p := range tree.GetProviders() {
-		for _, class := range sortedKeys(p.GetInventories()) {
-			i := p.GetInventories()[class]
-			one := providertree.Inventories{class: {
-				Total: i.GetTotal(), Reserved: i.GetReserved(), MinUnit: i.GetMinUnit(), MaxUnit: i.GetMaxUnit(),
-				StepSize: i.GetStepSize(), AllocationRatio: i.GetAllocationRatio(),
-			}}
-			if err := one.Validate(); err != nil {
-				out = append(out, p.GetName()+": "+err.Error())
-			}
-			if i.GetReserved() > i.GetTotal() {
-				out = append(out, fmt.Sprintf("%s: %s: reserved is %d, and the total %d", p.GetName(), class, i.GetReserved(), i.GetTotal()))
-			}
-			if n := one[class].Normalize(); n.MinUnit > n.MaxUnit {
-				out = append(out, fmt.Sprintf("%s: %s: min_unit is %d, and max_unit %d: nobody could allocate anything", p.GetName(), class, n.MinUnit, n.MaxUnit))
-			}
-			if class == customPrefix {
-				out = append(out, fmt.Sprintf("%s: %s: a custom resource class has something behind CUSTOM_", p.GetName(), class))
-			}
-		}
+	for _, v := range found {
+		out = append(out, v.Error())
 	}
 	return out
 }
 
 func rawTraits(tree *driverv1.ProviderTree) []string {
-	var out []string
+	out := rawFields("traits", "aggregates")(tree)
 	for _, p := range tree.GetProviders() {
 		for i, trait := range p.GetTraits() {
-			if err := providertree.ValidateTrait(trait); err != nil {
-				out = append(out, p.GetName()+": "+err.Error())
-			}
-			if trait == customPrefix {
-				out = append(out, p.GetName()+": "+trait+": a custom trait has something behind CUSTOM_")
-			}
 			if slices.Contains(p.GetTraits()[:i], trait) {
 				out = append(out, p.GetName()+" has the trait "+trait+" twice")
 			}
 		}
 		for i, aggregate := range p.GetAggregates() {
-			if _, err := providertree.CanonicalUUID(aggregate); err != nil {
-				out = append(out, p.GetName()+": aggregate: "+err.Error())
-			}
 			if slices.Contains(p.GetAggregates()[:i], aggregate) {
 				out = append(out, p.GetName()+" is in the aggregate "+aggregate+" twice")
 			}
@@ -264,27 +226,17 @@ func checkGenerations(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	var wrong []string
 	after, err := p.tree(ctx, base.stored, base.node)
 	if err != nil {
 		return err
 	}
-	for _, pair := range []struct{ before, after *providertree.Tree }{{base.bare, base.own}, {base.stored, after}} {
-		for rp := range pair.after.All() {
-			want := "none"
-			if was, ok := pair.before.Provider(rp.UUID); ok {
-				want = fmt.Sprint(was.Generation)
-			}
-			is := fmt.Sprint(rp.Generation)
-			if rp.Generation == providertree.NoGeneration {
-				is = "none"
-			}
-			if is != want {
-				wrong = append(wrong, fmt.Sprintf("%s has generation %s, was given with %s", rp.Name, is, want))
-			}
-		}
-	}
-	return several(sentUpdate(base.stored, base.node, nil), wrong)
+	found := append(base.violations(), providertree.Check(base.stored, after, base.node)...)
+	return several(sentUpdate(base.stored, base.node, nil), lines(found.In("generation")))
+}
+
+// violations are those of the tree that the driver makes of a bare one.
+func (base *baseline) violations() providertree.Violations {
+	return providertree.Check(base.bare, base.own, base.node)
 }
 
 func checkRoot(ctx context.Context, b *bench) error {
@@ -292,22 +244,13 @@ func checkRoot(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	sent := sentUpdate(base.bare, base.node, nil)
-	is, ok := base.own.Provider(base.root)
-	switch {
-	case !ok:
-		return found(sent, "a tree without the node's own provider %s", base.root)
-	case is.Name != base.node || is.ParentUUID != "":
-		return found(sent, "the node's own provider is called %q, below %q", is.Name, is.ParentUUID)
-	}
-	var more []string
-	for _, id := range base.own.Roots() {
-		if id != base.root {
-			rp, _ := base.own.Provider(id)
-			more = append(more, fmt.Sprintf("another root %s (%s)", rp.Name, id))
+	found := base.violations().In("", "parent")
+	for _, v := range base.violations().In("name") {
+		if v.UUID == base.root {
+			found = append(found, v)
 		}
 	}
-	return several(sent, more)
+	return several(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
 func checkChildNames(ctx context.Context, b *bench) error {
@@ -315,13 +258,8 @@ func checkChildNames(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	var wrong []string
-	for _, name := range sortedKeys(namesBelow(base.own, base.root)) {
-		if !strings.Contains(name, base.node) {
-			wrong = append(wrong, fmt.Sprintf("a provider %q below the node %q", name, base.node))
-		}
-	}
-	return several(sentUpdate(base.bare, base.node, nil), wrong)
+	found := slices.DeleteFunc(base.violations().In("name"), func(v providertree.Violation) bool { return v.UUID == base.root })
+	return several(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
 func checkSameInput(ctx context.Context, b *bench) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // formerRelease is the fake driver as another program, which stands for its last release.
@@ -132,7 +133,7 @@ func neverOnTheRoot(classes ...string) breakage {
 		}
 		root := r.GetTree().GetProviders()[0]
 		kept := map[string]*driverv1.Inventory{}
-		held := map[string]map[string]int64{}
+		held := providertree.ProviderResources{}
 		for _, class := range classes {
 			if inv := root.GetInventories()[class]; inv != nil {
 				kept[class] = inv

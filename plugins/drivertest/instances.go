@@ -112,8 +112,8 @@ func (b *bench) instance(base *baseline) *made {
 }
 
 // grant is what Placement would grant of the node for a flavor: each class of the first provider that has as much.
-func grant(base *baseline, f plugins.Flavor) map[string]map[string]int64 {
-	out := map[string]map[string]int64{}
+func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
+	out := providertree.ProviderResources{}
 	for class, want := range map[string]int64{"VCPU": f.VCPUs, "MEMORY_MB": f.MemoryMB, "DISK_GB": f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024} {
 		for _, id := range base.own.Subtree(base.root) {
 			inv, ok := base.own.Inventory(id, class)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -238,8 +237,8 @@ func (p *proc) passNode(ctx context.Context, np NodePass, before *providertree.T
 		return np
 	}
 	after, err := wire.ToTree(reply.GetTree())
-	if wrong := append(rawInventories(reply.GetTree()), rawTraits(reply.GetTree())...); err == nil && len(wrong) > 0 {
-		err = errors.New(strings.Join(wrong, "; "))
+	if err == nil {
+		err = providertree.Check(before, after, np.Node).Err()
 	}
 	if err == nil {
 		err = capable(after, np.UUID, reply.GetCapabilityTraits())

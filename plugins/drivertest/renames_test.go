@@ -15,8 +15,8 @@ func TestRenamesHold(t *testing.T) {
 	const root, pinned, floating = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 	of := func(ofPinned, ofFloating map[string]int64) providertree.Allocations {
 		return providertree.Allocations{
-			pinned:   {Resources: map[string]map[string]int64{root: ofPinned}},
-			floating: {Resources: map[string]map[string]int64{root: ofFloating}},
+			pinned:   {Resources: providertree.ProviderResources{root: ofPinned}},
+			floating: {Resources: providertree.ProviderResources{root: ofFloating}},
 		}
 	}
 	vcpu, pcpu := map[string]int64{"VCPU": 2}, map[string]int64{"PCPU": 2}

@@ -127,7 +127,7 @@ func (f *filled) consumer(i int64, provider, class string, amount int64) {
 	if !there {
 		generation := int64(1)
 		c = providertree.ConsumerAllocations{
-			Resources: map[string]map[string]int64{}, Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
+			Resources: providertree.ProviderResources{}, Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
 		}
 		f.given[id] = c
 	}

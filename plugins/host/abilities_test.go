@@ -53,7 +53,7 @@ func TestSteps(t *testing.T) {
 	r := newRig(t)
 	p := r.able(nil)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
-	tree, at := oneNode(t), providertree.Allocations{consumer: {Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1}}}}
+	tree, at := oneNode(t), providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}}}
 	for from := range 3 {
 		given, was := tree.Clone(), at.Clone()
 		next, after, err := p.ReshapeStep(ctx, tree, "cn1", from, at)
@@ -172,7 +172,7 @@ func TestGuests(t *testing.T) {
 	ask := func() ([]plugins.Guest, error) { return p.Guests(context.Background(), oneNode(t), "cn1") }
 	got, err := ask()
 	want := []plugins.Guest{
-		{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2}}},
+		{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}}},
 		{UUID: rootUUID},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -257,7 +257,7 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 	if _, _, err := p.UpdateProviderTree(ctx, tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Errorf("while the agent runs: %v", err)
 	}
-	at := providertree.Allocations{consumer: {Resources: map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "CUSTOM_FPGA": 1}}}}
+	at := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "CUSTOM_FPGA": 1}}}}
 	for from := range to {
 		if tree, at, err = p.ReshapeStep(ctx, tree, "cn1", from, at); err != nil {
 			t.Fatal(err)

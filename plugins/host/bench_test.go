@@ -166,7 +166,7 @@ func BenchmarkReshape(b *testing.B) {
 		}
 		generation := int64(1)
 		allocations[uuid] = providertree.ConsumerAllocations{
-			Resources:  map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}, uuids[2+i%98]: {"VGPU": 1}},
+			Resources:  providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}, uuids[2+i%98]: {"VGPU": 1}},
 			Generation: &generation, ProjectID: strings.Repeat("p", 32), UserID: strings.Repeat("u", 32), ConsumerType: "INSTANCE",
 		}
 	}

@@ -103,12 +103,12 @@ func (s *shapely) Guests(_ context.Context, tree *providertree.Tree, node string
 		guests := make([]plugins.Guest, 10_000)
 		for i := range guests {
 			id, _ := providertree.ChildUUID(root.UUID, fmt.Sprint(i))
-			guests[i] = plugins.Guest{UUID: id, Resources: map[string]map[string]int64{root.UUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}}
+			guests[i] = plugins.Guest{UUID: id, Resources: providertree.ProviderResources{root.UUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}}
 		}
 		return guests, nil
 	}
 	return []plugins.Guest{
-		{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", ProjectID: "p", UserID: "u", Resources: map[string]map[string]int64{root.UUID: {"VCPU": 2}}},
+		{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{root.UUID: {"VCPU": 2}}},
 		{UUID: rootUUID},
 	}, nil
 }

@@ -44,7 +44,7 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: map[string]map[string]int64{rootUUID: {"VCPU": 2}}}, tree
+	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
 }
 
 // TestNoDeedWithInstancesHurtsTheHost: whatever a driver does in a call about instances, the call ends by its deadline with an error that

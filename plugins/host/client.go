@@ -171,7 +171,7 @@ func listen[E any](ctx context.Context, p *process, call string,
 
 // knownNode is the name, or all nodes for one that can be no name.
 func knownNode(name string) string {
-	if providertree.ValidateProviderName(name) != nil || presentable(name) != "" {
+	if providertree.ValidateProviderName(name) != nil || providertree.Printable(name) != nil {
 		return ""
 	}
 	return name

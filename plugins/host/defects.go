@@ -5,6 +5,8 @@ package host
 import (
 	"fmt"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // maxDefects is how many defects of one reply are told. One cause often has many, and an author mends it once.
@@ -25,6 +27,16 @@ func (d *defects) add(format string, args ...any) {
 	}
 	d.list = append(d.list, fmt.Sprintf(format, args...))
 }
+
+// violations notes all of them.
+func (d *defects) violations(found providertree.Violations) {
+	for _, v := range found {
+		d.add("%v", v)
+	}
+}
+
+// clipped quotes nothing and shortens: %q does the rest.
+func clipped(s string) string { return clip(s, 200) }
 
 // join notes all errors that are in one, each behind the same words.
 func (d *defects) join(before string, err error) {

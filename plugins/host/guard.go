@@ -3,6 +3,7 @@
 package host
 
 import (
+	"errors"
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -18,40 +19,38 @@ type edited interface {
 	GetClassRenames() map[string]string
 }
 
-// checkReply is the border: what a driver answered is turned into a tree, or refused with words that its author can act on. Every defect
-// is told, up to [maxDefects].
+// checkReply turns a driver's answer into a tree and allocations, or refuses it with everything that is wrong, up to
+// [maxDefects]. What a valid tree is, and what a driver may do to one, is for [providertree.Check] to say; here is what
+// the protocol demands of an answer. What takes more than the question and the answer is not checked here:
 //
-// It refuses what can be told from the reply and the request: what Placement would refuse, and what was done to the
-// node itself, to generations and to what stands beside the node's tree. Not here, but where what it takes is known:
-//
-//   - what in the node's own tree is somebody else's (neutron's providers, an administrator's traits) is known by the record of package
-//     resourcetracker/ownership, which puts back what the driver took away;
-//   - whether a reshape loses, invents or steals anything takes the declared renames and the capacities: the resource tracker looks at
-//     every consumer, and lists all offenders;
+//   - what in the node's own tree belongs to another program (neutron's providers, an administrator's traits) is known by
+//     the record of package resourcetracker/ownership, which puts back what the driver took away;
+//   - whether a reshape loses, invents or steals anything takes the declared renames and the capacities: the resource
+//     tracker looks at every consumer;
 //   - whether a standard class or trait exists, and whether a name or uuid is another host's, Placement alone can say.
 //
-// Cost: O(size of the reply), but O(n log n) for one that is refused.
+// Cost: O(size of the reply).
 func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
 	after, err := wire.ToTree(reply.GetTree())
 	if err != nil {
-		return nil, nil, explained(err, func(d *defects) { explainTree(d, reply.GetTree()) })
+		return nil, nil, err
 	}
 	d := &defects{}
-	compare(d, before, after, node)
-	checkUnits(d, reply.GetTree())
+	d.violations(providertree.Check(before, after, node))
 	allocations, err := wire.ToAllocations(reply.GetAllocations())
+	var found providertree.Violations
 	switch {
 	case given == nil && reply.GetAllocations() != nil:
 		d.add("it holds allocations, though none were given: a driver that must move inventory in use answers ReshapeNeeded")
 	case given != nil && reply.GetAllocations() == nil:
 		d.add("the allocations that were given are missing in it: give them back, also those that did not move")
-	case err != nil:
+	case errors.As(err, &found):
 		d.kind = err
-		explainAllocations(d, reply.GetAllocations())
+		d.violations(found)
 	case given == nil && len(reply.GetClassRenames()) > 0:
 		d.add("it renames resource classes, though no allocations were given: renames belong to a reshape")
 	}
-	checkRenames(d, reply.GetClassRenames())
+	d.join("", plugins.ClassRenames(reply.GetClassRenames()).Validate())
 	if err := d.err(); err != nil {
 		return nil, nil, err
 	}
@@ -64,11 +63,11 @@ func checkNodes(nodes []plugins.Node) error {
 	names, uuids := map[string]bool{}, map[string]string{}
 	for i := range nodes {
 		n := &nodes[i]
-		switch problem := presentable(n.Name); {
+		switch problem := providertree.Printable(n.Name); {
 		case providertree.ValidateProviderName(n.Name) != nil:
 			d.add("node %d (%q): its name has %d characters, must have 1 to 200", i, clipped(n.Name), len([]rune(n.Name)))
-		case problem != "":
-			d.add("node %d (%q): its name %s", i, n.Name, problem)
+		case problem != nil:
+			d.add("node %d (%q): its name %v", i, n.Name, problem)
 		case names[n.Name]:
 			d.add("node %d (%q): its name is also that of another node; each is listed once", i, n.Name)
 		}

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,9 +19,6 @@ const maxOwner = 255
 
 // maxUnknown bounds why the resources of a guest are not known, in bytes.
 const maxUnknown = 1024
-
-// agentTraits are the agent's to set, whatever a driver is capable of.
-var agentTraits = []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"}
 
 // checkShape checks the answer to Configure.
 func checkShape(version int32, capabilities []string) error {
@@ -46,10 +44,10 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 	}
 	d := &defects{}
 	for _, trait := range slices.Sorted(maps.Keys(traits)) {
-		switch {
-		case providertree.ValidateTrait(trait) != nil || trait == customPrefix:
-			d.add("capability trait %q: a trait has 1 to 255 of A-Z, 0-9 and _, and begins with CUSTOM_ unless it is a standard one", clipped(trait))
-		case slices.Contains(agentTraits, trait):
+		switch err := providertree.ValidateTrait(trait); {
+		case err != nil:
+			d.add("capability %v", err)
+		case slices.Contains(providertree.AgentTraits, trait):
 			d.add("capability trait %s is the agent's own, not a driver's to report", trait)
 		}
 	}
@@ -97,14 +95,18 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
 		wrong("its uuid is none")
 	}
-	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || presentable(g.ProjectID) != "" || presentable(g.UserID) != "" {
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil || providertree.Printable(g.UserID) != nil {
 		wrong("the id of its project or user has not up to %d printable bytes", maxOwner)
 	}
 	if m.GetResources() == nil {
 		return g
 	}
 	if g.Resources, err = wire.ToResources(m.GetResources().GetResources()); err != nil {
-		explainResources(d, fmt.Sprintf("guest %d (uuid %q, name %q)", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m.GetResources().GetResources())
+		var found providertree.Violations
+		errors.As(err, &found)
+		for _, v := range found {
+			wrong("%s", v.Problem)
+		}
 		return g
 	}
 	for _, provider := range slices.Sorted(maps.Keys(g.Resources)) {

@@ -109,7 +109,7 @@ func BenchmarkCheckGuests(b *testing.B) {
 			b.Fatal(err)
 		}
 		guests[i] = &driverv1.Guest{Uuid: id, Resources: &driverv1.GuestResources{Resources: wire.FromResources(
-			map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}})}}
+			providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}})}}
 	}
 	b.ReportAllocs()
 	var got []plugins.Guest

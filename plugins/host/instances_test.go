@@ -129,8 +129,8 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 			},
 			Image: "echo", ImageProperties: properties.Draw(rt, "properties"), Metadata: properties.Draw(rt, "metadata"),
 			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"),
-			Allocations: rapid.MapOfN(rapid.Just(rootUUID), rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
-				rapid.Int64Range(1, providertree.MaxUnit), 1, 3), 0, 1).Draw(rt, "allocations"),
+			Allocations: rapid.MapOfN(rapid.Just(rootUUID), rapid.Map(rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
+				rapid.Int64Range(1, providertree.MaxUnit), 1, 3), func(m map[string]int64) providertree.Resources { return m }), 0, 1).Draw(rt, "allocations"),
 		}
 		_, err := k.Spawn(context.Background(), "cn1", want, oneNode(t))
 		var fault *plugins.InstanceFault
@@ -235,7 +235,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		return err
 	}
 	of := func(provider string, amounts map[string]int64) error {
-		return spawn(func(s *plugins.InstanceSpec) { s.Allocations = map[string]map[string]int64{provider: amounts} })
+		return spawn(func(s *plugins.InstanceSpec) { s.Allocations = providertree.ProviderResources{provider: amounts} })
 	}
 	_, list := k.Instances(ctx, "")
 	_, noTree := k.Spawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil)

@@ -67,7 +67,7 @@ func TestTypedAnswersArrive(t *testing.T) {
 		t.Errorf("without allocations: %v", err)
 	}
 	_, err = r.update(p, providertree.Allocations{
-		"99999999-2222-3333-4444-555555555555": {Resources: map[string]map[string]int64{rootUUID: {"VGPU": 3}}},
+		"99999999-2222-3333-4444-555555555555": {Resources: providertree.ProviderResources{rootUUID: {"VGPU": 3}}},
 	})
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
@@ -280,7 +280,7 @@ func TestTenThousandConsumersPass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given[consumer] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
 	}
 	_, back, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", given)
 	if err != nil {

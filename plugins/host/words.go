@@ -50,17 +50,6 @@ func fit(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// presentable says what is wrong with a name that a plugin gives to something, beside its length, or "".
-func presentable(name string) string {
-	switch {
-	case !fit(name, len(name)):
-		return "has characters that cannot be printed"
-	case strings.TrimSpace(name) != name:
-		return "begins or ends with a space"
-	}
-	return ""
-}
-
 // tame makes all words of a driver's error fit to be shown, and the list of offenders as long as it can be read.
 func tame(f wire.Failure) wire.Failure {
 	const most, short, more, offenders = 20_000, 600, 51, 501 // the SDK sends 500, and how many more there are

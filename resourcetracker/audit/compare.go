@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -189,7 +190,7 @@ func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []D
 }
 
 // split tells what is held on this node alone from the rest: on other hosts, and on what hosts share.
-func (c comparison) split(resources map[string]map[string]int64) (here, elsewhere []Share) {
+func (c comparison) split(resources providertree.ProviderResources) (here, elsewhere []Share) {
 	here, elsewhere = []Share{}, []Share{}
 	for _, s := range c.shares(resources) {
 		if _, ours := c.names[s.Provider]; ours && !c.shared[s.Provider] {
@@ -201,7 +202,7 @@ func (c comparison) split(resources map[string]map[string]int64) (here, elsewher
 	return here, elsewhere
 }
 
-func (c comparison) shares(resources map[string]map[string]int64) []Share {
+func (c comparison) shares(resources providertree.ProviderResources) []Share {
 	if resources == nil {
 		return nil
 	}

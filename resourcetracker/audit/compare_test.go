@@ -23,7 +23,7 @@ const root, gpu, far, share = "root", "gpu", "far", "share"
 
 var now = time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 
-type resources = map[string]map[string]int64
+type resources = providertree.ProviderResources
 
 // held is a consumer that was written two hours ago.
 func held(uuid string, r resources) reportclient.Consumer {

@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // TestWhatComesBetweenIsNoticed: the list of guests from right before a write decides, on whichever node the guest is.
 func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	const root, other, guest = "root", "other", "guest"
-	has := map[string]map[string]int64{root: {"VCPU": 1}}
+	has := providertree.ProviderResources{root: {"VCPU": 1}}
 	in := Input{Node: plugins.Node{Name: "cn1", UUID: root}, Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
 	in.Holdings.Providers = []reportclient.Held{{UUID: root, Name: "cn1"}}
 	node := Compare(in, Proof{}, Owner{})
@@ -29,7 +30,7 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 		"nobody is there":          {root, nil, true, false},
 		"it is there":              {root, in.Guests, false, true},
 		"it is on another node":    {other, in.Guests, false, false},
-		"it has something else":    {root, []plugins.Guest{{UUID: guest, Resources: map[string]map[string]int64{root: {"VCPU": 2}}}}, false, false},
+		"it has something else":    {root, []plugins.Guest{{UUID: guest, Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}, false, false},
 		"somebody else is there":   {root, []plugins.Guest{{UUID: "x"}}, true, false},
 		"what it has is not known": {root, []plugins.Guest{{UUID: guest}}, false, false},
 	} {

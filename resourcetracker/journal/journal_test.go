@@ -30,7 +30,7 @@ func sample() *reportclient.Reshape {
 	generation := int64(3)
 	holds := func(provider string) providertree.ConsumerAllocations {
 		return providertree.ConsumerAllocations{
-			Resources: map[string]map[string]int64{provider: {"VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &generation,
+			Resources: providertree.ProviderResources{provider: {"VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &generation,
 		}
 	}
 	inv := providertree.Inventory{Total: 4, AllocationRatio: 1.5}.Normalize()

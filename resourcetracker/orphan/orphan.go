@@ -19,7 +19,7 @@ import (
 // Placement is what removing a node needs of a [reportclient.Client].
 type Placement interface {
 	TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error)
-	ConsumersOf(ctx context.Context, provider string) (map[string]map[string]int64, error)
+	ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error)
 	RemoveProvider(ctx context.Context, before providertree.Provider) error
 	Forget(root string)
 }

@@ -32,7 +32,7 @@ func check(t *testing.T, err error) {
 // fakePlacement has one tree; broken is the provider whose DELETE fails.
 type fakePlacement struct {
 	tree      *providertree.Tree
-	consumers map[string]map[string]map[string]int64
+	consumers map[string]map[string]providertree.Resources
 	broken    string
 	deleted   []string
 	removed   []string
@@ -46,7 +46,7 @@ func (p *fakePlacement) TreeOf(_ context.Context, uuid string) (*providertree.Tr
 	return p.tree.Clone(), nil
 }
 
-func (p *fakePlacement) ConsumersOf(_ context.Context, uuid string) (map[string]map[string]int64, error) {
+func (p *fakePlacement) ConsumersOf(_ context.Context, uuid string) (map[string]providertree.Resources, error) {
 	return p.consumers[uuid], nil
 }
 
@@ -140,7 +140,7 @@ func TestEverythingMustBeOurs(t *testing.T) {
 			return err
 		}, []string{"its inventory of CUSTOM_IRON"}},
 		"consumers, here and there": {func(p *fakePlacement, _ *ownership.Record) error {
-			p.consumers = map[string]map[string]map[string]int64{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
+			p.consumers = map[string]map[string]providertree.Resources{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
 			return nil
 		}, []string{"consumer " + alice + ", resource provider cn1_gpu (" + gpu + "): it holds 1 VCPU", "it holds 2 VCPU"}},
 	} {

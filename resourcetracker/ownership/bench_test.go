@@ -69,7 +69,7 @@ func BenchmarkRetire(b *testing.B) {
 		if err := bare.AddRoot(root, "cn1"); err != nil {
 			b.Fatal(err)
 		}
-		usages := map[string]map[string]int64{}
+		usages := providertree.ProviderResources{}
 		for _, uuid := range known.UUIDs() {
 			usages[uuid] = map[string]int64{"VGPU": 1}
 		}

@@ -19,7 +19,7 @@ type life struct {
 }
 
 // pass makes Placement say what a driver makes of the tree that it is given.
-func (l *life) pass(used map[string]map[string]int64, drive func(base *providertree.Tree)) []Retiring {
+func (l *life) pass(used providertree.ProviderResources, drive func(base *providertree.Tree)) []Retiring {
 	l.t.Helper()
 	answer := Strip(l.known, l.record)
 	drive(answer)
@@ -114,7 +114,7 @@ func TestADeviceThatComesBackIsAsItWas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 "+c.before+" CUSTOM_BY_HAND")}
 			l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
-			used := map[string]map[string]int64{uid("gpu0"): {"VGPU": c.used}}
+			used := providertree.ProviderResources{uid("gpu0"): {"VGPU": c.used}}
 			for range 3 {
 				l.pass(used, keeper(t, 0))
 				sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 "+c.closed+" CUSTOM_BY_HAND"), l.known)
@@ -135,7 +135,7 @@ func TestWhatIsUsedLessWhileItIsGone(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8,reserved=1")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	for i, closed := range []string{"VGPU=3,reserved=3", "VGPU=2,reserved=2", "VGPU=1,reserved=1"} {
-		l.pass(map[string]map[string]int64{uid("gpu0"): {"VGPU": int64(3 - i)}}, keeper(t, 0))
+		l.pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": int64(3 - i)}}, keeper(t, 0))
 		sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 "+closed), l.known)
 	}
 	l.pass(nil, keeper(t, 8))
@@ -147,7 +147,7 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	for _, used := range []int64{1, 2, 1} {
-		l.pass(map[string]map[string]int64{uid("gpu0"): {"VGPU": used}}, keeper(t, 0))
+		l.pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": used}}, keeper(t, 0))
 		inv, _ := l.known.Inventory(uid("gpu0"), "VGPU")
 		if inv.Total != used || inv.Reserved != used {
 			t.Errorf("%+v while %d are used", inv, used)
@@ -161,7 +161,7 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 OWNER_NOVA")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver")
-	used := map[string]map[string]int64{uid("gpu0"): {"VGPU": 1}}
+	used := providertree.ProviderResources{uid("gpu0"): {"VGPU": 1}}
 	for range 2 {
 		l.pass(used, keeper(t, 0))
 		sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1,reserved=1 OWNER_NOVA"), l.known)
@@ -180,7 +180,7 @@ func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 func TestWhatSomebodyElseChangedOfAClosedInventory(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
-	l.pass(map[string]map[string]int64{uid("gpu0"): {"VGPU": 2}}, keeper(t, 0))
+	l.pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": 2}}, keeper(t, 0))
 	for _, edited := range []string{"VGPU=2,reserved=1", "VGPU=2,reserved=2,ratio=3", "VGPU=8"} {
 		known := tree(t, "cn1 VCPU=8\n  gpu0 "+edited)
 		sameTree(t, known, Strip(known, l.record))
@@ -247,7 +247,7 @@ func TestAnAwayDeviceLeavesNoTrace(t *testing.T) {
 		}}}
 		there := l.known
 		for range rapid.IntRange(1, 6).Draw(t, "passes") {
-			used := map[string]map[string]int64{uid("gpu0"): {"VGPU": rapid.Int64Range(1, total).Draw(t, "used")}}
+			used := providertree.ProviderResources{uid("gpu0"): {"VGPU": rapid.Int64Range(1, total).Draw(t, "used")}}
 			now := total * int64(rapid.IntRange(0, 1).Draw(t, "is there"))
 			l.pass(used, keeper(t, now))
 			if now > 0 && !l.known.Equal(there) {

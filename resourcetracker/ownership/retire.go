@@ -77,7 +77,7 @@ func (r Retiring) String() string {
 // The record of the result is [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkRetire.
-func Retire(known, desired *providertree.Tree, usages map[string]map[string]int64, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
+func Retire(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
 	r := &retirement{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
 		if p.Generation != providertree.NoGeneration {
@@ -96,7 +96,7 @@ func Retire(known, desired *providertree.Tree, usages map[string]map[string]int6
 
 type retirement struct {
 	known, desired *providertree.Tree
-	usages         map[string]map[string]int64
+	usages         providertree.ProviderResources
 	may            func(provider, class string) bool
 
 	held     map[string]providertree.Inventories // what is told instead, by provider

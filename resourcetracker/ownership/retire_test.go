@@ -17,19 +17,19 @@ import (
 func TestRetire(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, desired string
-		used           map[string]map[string]int64 // by key of the provider
+		used           providertree.ProviderResources // by key of the provider
 		may            func(provider, class string) bool
 		want           string
 		told           []string
 	}{
 		"what nobody uses goes": {
 			known: "cn1 VCPU=8 VGPU=4\n  gpu0 VGPU=4", desired: "cn1 VCPU=2",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 1}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 1}},
 			want: "cn1 VCPU=2",
 		},
 		"a class that is used stays, reserved, as large as its usage": {
 			known: "cn1 VCPU=8 VGPU=4,reserved=1,ratio=2", desired: "cn1 VCPU=8",
-			used: map[string]map[string]int64{"cn1": {"VGPU": 3}},
+			used: providertree.ProviderResources{"cn1": {"VGPU": 3}},
 			want: "cn1 VCPU=8 VGPU=3,reserved=3,ratio=2",
 			told: []string{"The VGPU of resource provider cn1 (" + root + ") is to go, and stays, all of it reserved, until the 3 that are allocated are free."},
 		},
@@ -40,7 +40,7 @@ cn1 VCPU=8
     pf CUSTOM_A=2 CUSTOM_B=2 HW_X COMPUTE_MANAGED_PCI_DEVICE @b
       vf CUSTOM_VF=1`,
 			desired: "cn1 VCPU=8",
-			used:    map[string]map[string]int64{"pf": {"CUSTOM_A": 1}},
+			used:    providertree.ProviderResources{"pf": {"CUSTOM_A": 1}},
 			want: `
 cn1 VCPU=8
   numa0 HW_NUMA_ROOT @a
@@ -52,7 +52,7 @@ cn1 VCPU=8
 		},
 		"an allocated child keeps its allocated parent, once": {
 			known: "cn1 VCPU=8\n  pf CUSTOM_A=2\n    vf CUSTOM_VF=1", desired: "cn1 VCPU=8",
-			used: map[string]map[string]int64{"pf": {"CUSTOM_A": 2}, "vf": {"CUSTOM_VF": 1}},
+			used: providertree.ProviderResources{"pf": {"CUSTOM_A": 2}, "vf": {"CUSTOM_VF": 1}},
 			want: "cn1 VCPU=8\n  pf CUSTOM_A=2,reserved=2\n    vf CUSTOM_VF=1,reserved=1",
 			told: []string{
 				"The CUSTOM_A of resource provider pf (" + uid("pf") + ") is to go, and stays, all of it reserved, until the 2 that are allocated are free.",
@@ -61,35 +61,35 @@ cn1 VCPU=8
 		},
 		"a total that shrinks below its usage stops there": {
 			known: "cn1 VCPU=16", desired: "cn1 VCPU=4",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 10}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 10}},
 			want: "cn1 VCPU=10",
 			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 10 while 10 are allocated."},
 		},
 		"what is reserved, and the ratio, count": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=4,reserved=2,ratio=4",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 30}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 30}},
 			want: "cn1 VCPU=10,reserved=2,ratio=4", // (10-2)*4 = 32, (9-2)*4 = 28
 			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 10 while 30 are allocated."},
 		},
 		"enough left by the ratio: it shrinks": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=8,ratio=4",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 32}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 32}},
 			want: "cn1 VCPU=8,ratio=4",
 		},
 		"never more than it was, though over-committed": {
 			known: "cn1 VCPU=8", desired: "cn1 VCPU=4",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 100}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 100}},
 			want: "cn1 VCPU=8",
 			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 8 while 100 are allocated."},
 		},
 		"a smaller ratio or a larger reserve is what somebody wants, not a thing that is gone": {
 			known: "cn1 VCPU=8,ratio=4", desired: "cn1 VCPU=8,reserved=4,ratio=1",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 20}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 20}},
 			want: "cn1 VCPU=8,reserved=4,ratio=1",
 		},
 		"what may not be treated goes": {
 			known: "cn1 VCPU=8 VGPU=4 CUSTOM_A=1", desired: "cn1 VCPU=8",
-			used: map[string]map[string]int64{"cn1": {"VGPU": 3, "CUSTOM_A": 1}},
+			used: providertree.ProviderResources{"cn1": {"VGPU": 3, "CUSTOM_A": 1}},
 			may:  func(provider, class string) bool { return provider == root && class == "CUSTOM_A" },
 			want: "cn1 VCPU=8 CUSTOM_A=1,reserved=1",
 			told: []string{"The CUSTOM_A of resource provider cn1 (" + root + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free."},
@@ -97,20 +97,20 @@ cn1 VCPU=8
 		"a new provider waits for the name of one that stays, with what is new below it; what was moved there stays where it was": {
 			known:   "cn1 VCPU=8\n  gpu0#old VGPU=1\n  vf0 CUSTOM_VF=1",
 			desired: "cn1 VCPU=8\n  gpu0#new VGPU=1 !\n    slice VGPU=1 !\n    vf0 CUSTOM_VF=1",
-			used:    map[string]map[string]int64{"old": {"VGPU": 1}},
+			used:    providertree.ProviderResources{"old": {"VGPU": 1}},
 			want:    "cn1 VCPU=8\n  gpu0#old VGPU=1,reserved=1\n  vf0 CUSTOM_VF=1",
 			told: []string{"The VGPU of resource provider gpu0 (" + uid("old") + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free. " +
 				"Until then " + uid("new") + " cannot have its name."},
 		},
 		"what Placement does not have yet has no usage": {
 			known: "cn1 ! VCPU=8", desired: "cn1 ! VCPU=4",
-			used: map[string]map[string]int64{"cn1": {"VCPU": 8}},
+			used: providertree.ProviderResources{"cn1": {"VCPU": 8}},
 			want: "cn1 VCPU=4",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, desired := tree(t, c.known), tree(t, c.desired)
-			usages := map[string]map[string]int64{}
+			usages := providertree.ProviderResources{}
 			for key, amounts := range c.used {
 				usages[uid(key)] = amounts
 			}
@@ -167,7 +167,7 @@ func TestRetiredInventoryIsOursUntilItGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		desired, _, err := Retire(known, out.Tree, map[string]map[string]int64{root: c.root, uid("gpu0"): c.gpu}, nil)
+		desired, _, err := Retire(known, out.Tree, providertree.ProviderResources{root: c.root, uid("gpu0"): c.gpu}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestRetireKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		known, desired := in.Known, drawAnswer(t, in.Known, true)
-		usages := map[string]map[string]int64{}
+		usages := providertree.ProviderResources{}
 		for p := range known.All() {
 			usages[p.UUID] = map[string]int64{}
 			for _, class := range sortedKeys(p.Inventories) {
@@ -257,7 +257,7 @@ func TestRetireKeepsItsPromises(t *testing.T) {
 		if err != nil || !again.Equal(got) {
 			t.Fatalf("the second time it changes: %v\n%s", err, cmp.Diff(lines(got), lines(again)))
 		}
-		free, _, err := Retire(got, desired, map[string]map[string]int64{}, nil)
+		free, _, err := Retire(got, desired, providertree.ProviderResources{}, nil)
 		if err != nil || !free.Equal(desired) {
 			t.Fatalf("when all is free it is not what is desired: %v", err)
 		}

@@ -40,7 +40,7 @@ gpu1 former-driver VGPU:former-driver`); owners(record) != want {
 		t.Errorf("%v, read as %s", err, owners(again))
 	}
 	layers := []Layer{{Owner: Agent, Providers: map[string]LayerProvider{root: {Traits: []string{"COMPUTE_NODE"}}}}}
-	pass := func(used map[string]map[string]int64) {
+	pass := func(used providertree.ProviderResources) {
 		t.Helper()
 		base := Strip(known, record)
 		answer := base.Clone() // the new driver changes what it knows, and leaves everything else
@@ -63,7 +63,7 @@ cn1 VCPU=8 HW_B CUSTOM_ADMIN
 		record = result.Record.Exact(record, desired).Hold(base, desired, retiring)
 		known = desired
 	}
-	pass(map[string]map[string]int64{uid("gpu0"): {"VGPU": 3}})
+	pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": 3}})
 	if diff := cmp.Diff(lines(tree(t, `
 cn1 VCPU=8 HW_B COMPUTE_NODE CUSTOM_ADMIN
   nic NET_BW_EGR_KILOBIT_PER_SEC=100

@@ -53,7 +53,7 @@ func guestAllocations(tb testing.TB, tree *providertree.Tree, n int) providertre
 		}
 		generation := int64(1)
 		out[uuid] = providertree.ConsumerAllocations{
-			Resources: map[string]map[string]int64{
+			Resources: providertree.ProviderResources{
 				uuids[0]:              {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20},
 				uuids[i%len(uuids)/2]: {"VGPU": 1},
 			},

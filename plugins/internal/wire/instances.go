@@ -66,7 +66,7 @@ func CheckNode(name string) error {
 
 // CheckSpec is what both ends demand of an instance that is to be made; the agent before it asks, the plugin before the driver sees it.
 // It returns the spec's uuid and its allocations in canonical form. Cost: O(size of the spec).
-func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, allocations map[string]map[string]int64, err error) {
+func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, allocations providertree.ProviderResources, err error) {
 	if m == nil {
 		return "", nil, errors.New("the instance is missing")
 	}
@@ -79,7 +79,7 @@ func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, 
 	return uuid, allocations, nil
 }
 
-func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (map[string]map[string]int64, error) {
+func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.ProviderResources, error) {
 	flavor := m.GetFlavor()
 	for _, text := range []struct {
 		of, value string
@@ -138,7 +138,7 @@ func checkProperties(properties map[string]string) error {
 }
 
 // checkGranted checks the allocations of one instance against the tree that is sent with them.
-func checkGranted(granted map[string]*driverv1.Resources, tree *providertree.Tree) (map[string]map[string]int64, error) {
+func checkGranted(granted map[string]*driverv1.Resources, tree *providertree.Tree) (providertree.ProviderResources, error) {
 	allocations, err := ToResources(granted)
 	if err != nil {
 		return nil, fmt.Errorf("allocations: %w", err)

@@ -41,8 +41,7 @@ func fromProvider(p providertree.Provider) *driverv1.ResourceProvider {
 	return out
 }
 
-// ToTree converts a message to a tree, and checks everything that a tree demands: unique names and uuids, parents that
-// exist, no loops, well-formed classes, traits and inventories.
+// ToTree converts a message to a tree, which refuses what no tree can hold.
 //
 // Errors: [ErrMalformed] and those of [providertree.Tree.Populate]. Cost: O(size of the message).
 func ToTree(msg *driverv1.ProviderTree) (*providertree.Tree, error) {
@@ -50,12 +49,8 @@ func ToTree(msg *driverv1.ProviderTree) (*providertree.Tree, error) {
 		return nil, fmt.Errorf("%w: it holds no provider tree", ErrMalformed)
 	}
 	providers := make([]providertree.Provider, 0, len(msg.GetProviders()))
-	for i, m := range msg.GetProviders() {
-		p, err := toProvider(m)
-		if err != nil {
-			return nil, fmt.Errorf("provider %d of the tree: %w", i, err)
-		}
-		providers = append(providers, p)
+	for _, m := range msg.GetProviders() {
+		providers = append(providers, toProvider(m))
 	}
 	tree := &providertree.Tree{}
 	if err := tree.Populate(providers); err != nil {
@@ -64,40 +59,33 @@ func ToTree(msg *driverv1.ProviderTree) (*providertree.Tree, error) {
 	return tree, nil
 }
 
-func toProvider(m *driverv1.ResourceProvider) (providertree.Provider, error) {
+func toProvider(m *driverv1.ResourceProvider) providertree.Provider {
 	p := providertree.Provider{
 		UUID: m.GetUuid(), Name: m.GetName(), ParentUUID: m.GetParentUuid(), Generation: providertree.NoGeneration,
 		Traits: m.GetTraits(), Aggregates: m.GetAggregates(),
 	}
-	if m.Generation != nil {
-		if p.Generation = m.GetGeneration(); p.Generation < 0 {
-			return p, fmt.Errorf("%w: generation %d of %q is negative", ErrMalformed, p.Generation, clip(p.Name))
+	if m != nil && m.Generation != nil {
+		if p.Generation = m.GetGeneration(); p.Generation == providertree.NoGeneration {
+			p.Generation-- // on the wire, none is the absent field
 		}
 	}
 	if len(m.GetInventories()) > 0 {
 		p.Inventories = make(providertree.Inventories, len(m.GetInventories()))
 	}
 	for class, inv := range m.GetInventories() {
-		p.Inventories[class] = toInventory(inv)
+		p.Inventories[class] = providertree.Inventory{
+			Total: inv.GetTotal(), Reserved: inv.GetReserved(), MinUnit: inv.GetMinUnit(), MaxUnit: inv.GetMaxUnit(),
+			StepSize: inv.GetStepSize(), AllocationRatio: inv.GetAllocationRatio(),
+		}
 	}
 	for _, r := range m.GetResources() {
-		if err := providertree.ValidateClass(r.GetResourceClass()); err != nil {
-			return p, fmt.Errorf("%w: named resource of %q: %w", ErrMalformed, clip(p.Name), err)
-		}
 		if p.Resources == nil {
 			p.Resources = map[string][]providertree.Resource{}
 		}
 		p.Resources[r.GetResourceClass()] = append(p.Resources[r.GetResourceClass()],
 			providertree.Resource{Identifier: r.GetIdentifier(), Metadata: r.GetMetadata()})
 	}
-	return p, nil
-}
-
-func toInventory(m *driverv1.Inventory) providertree.Inventory {
-	return providertree.Inventory{
-		Total: m.GetTotal(), Reserved: m.GetReserved(), MinUnit: m.GetMinUnit(), MaxUnit: m.GetMaxUnit(),
-		StepSize: m.GetStepSize(), AllocationRatio: m.GetAllocationRatio(),
-	}
+	return p
 }
 
 // clip keeps hostile strings from filling a log line.

@@ -120,7 +120,7 @@ func TestAllocationsComeBackAsTheyWere(t *testing.T) {
 		for i := range rapid.IntRange(0, 5).Draw(t, "consumers") {
 			id, _ := providertree.ChildUUID(someUUID, fmt.Sprint(i))
 			c := providertree.ConsumerAllocations{
-				Resources: map[string]map[string]int64{}, ProjectID: rapid.String().Draw(t, "project"),
+				Resources: providertree.ProviderResources{}, ProjectID: rapid.String().Draw(t, "project"),
 				UserID: rapid.String().Draw(t, "user"), ConsumerType: rapid.SampledFrom([]string{"", "INSTANCE"}).Draw(t, "type"),
 			}
 			if rapid.Bool().Draw(t, "known") {
@@ -161,7 +161,7 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 		"generation":           {someUUID: {Generation: &minus}},
 		"consumer given twice": {someUUID: on(someUUID, "VCPU", 1), strings.ReplaceAll(someUUID, "-", ""): on(someUUID, "VCPU", 1)},
 	} {
-		if _, err := ToAllocations(&driverv1.Allocations{Consumers: m}); !errors.Is(err, ErrMalformed) {
+		if _, err := ToAllocations(&driverv1.Allocations{Consumers: m}); !errors.Is(err, providertree.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -235,7 +235,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 	spec := plugins.InstanceSpec{
 		UUID: own(1), Name: "web <1>", ProjectID: "p", UserID: "u", Image: "hello", UserData: []byte("#cloud-config\n"),
 		Flavor:      plugins.Flavor{Name: "tiny", VCPUs: 1, MemoryMB: 32, RootGB: 1, EphemeralGB: 1, SwapMB: 16},
-		Allocations: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 3}},
+		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 3}},
 	}
 	if pinned {
 		r.dedicated = []int{1}
@@ -334,7 +334,7 @@ func TestWhatARealDaemonRefuses(t *testing.T) {
 	before := r.mdevs()
 	spec := plugins.InstanceSpec{
 		UUID: own(2), Name: "gpu", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 32, RootGB: 1},
-		Allocations: map[string]map[string]int64{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
+		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
 	}
 	// There is a mediated device, as libvirt sees it, and none that QEMU could open.
 	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
@@ -400,7 +400,7 @@ func TestRealInstancesWithDevices(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		spec := plugins.InstanceSpec{
 			UUID: own(10 + n), Name: "gpu " + strconv.Itoa(n), Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 32, RootGB: 1},
-			Allocations: map[string]map[string]int64{rootUUID: {"PCPU": 2, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
+			Allocations: providertree.ProviderResources{rootUUID: {"PCPU": 2, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
 		}
 		if n == 1 {
 			spec.Allocations[nicUUID] = map[string]int64{"CUSTOM_NIC": 1}

@@ -548,7 +548,7 @@ func TestSlowStartsHoldNothingUp(t *testing.T) {
 		}
 		// All connections for what takes long have something to do. Who does not wait for one leaves what there is.
 		spec := request(4)
-		spec.Allocations = map[string]map[string]int64{rootUUID: {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}}
+		spec.Allocations = providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := r.Spawn(ctx, node, spec, nil); !errors.Is(err, context.DeadlineExceeded) {

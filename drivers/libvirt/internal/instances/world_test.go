@@ -368,7 +368,7 @@ func request(n int) plugins.InstanceSpec {
 	return plugins.InstanceSpec{
 		UUID: id(n), Name: fmt.Sprintf("server %d", n), ProjectID: "p", UserID: "u",
 		Flavor: plugins.Flavor{Name: "gpu", VCPUs: 2, MemoryMB: 512, RootGB: 1, SwapMB: 64},
-		Allocations: map[string]map[string]int64{
+		Allocations: providertree.ProviderResources{
 			rootUUID: {"PCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}, gpuUUID: {"VGPU": 1},
 		},
 		UserData: []byte("#cloud-config\n"),

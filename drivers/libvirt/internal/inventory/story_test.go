@@ -39,11 +39,11 @@ func TestGuestsFollow(t *testing.T) {
 		{UUID: floating, VCPUs: 2, MemoryKiB: 8 << 20},
 	}
 	allocations := providertree.Allocations{
-		pinned:   {Resources: map[string]map[string]int64{root: {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20, "VGPU": 1}}},
-		floating: {Resources: map[string]map[string]int64{root: {"VCPU": 2, "MEMORY_MB": 8192, "DISK_GB": 20}}},
+		pinned:   {Resources: providertree.ProviderResources{root: {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20, "VGPU": 1}}},
+		floating: {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 8192, "DISK_GB": 20}}},
 	}
-	totals := func() map[string]map[string]int64 {
-		out := map[string]map[string]int64{}
+	totals := func() providertree.ProviderResources {
+		out := providertree.ProviderResources{}
 		for consumer, held := range allocations {
 			out[consumer] = held.Totals()
 		}
@@ -59,7 +59,7 @@ func TestGuestsFollow(t *testing.T) {
 	_, err := tree.SetInventory(root, "VGPU", providertree.Inventory{Total: 5})
 	must(t, err)
 
-	step := func(s inventory.Settings, expected map[string]map[string]int64) {
+	step := func(s inventory.Settings, expected providertree.ProviderResources) {
 		t.Helper()
 		w := want(t, h, s)
 		leaving, err := w.Leaving(tree, root)
@@ -78,7 +78,7 @@ func TestGuestsFollow(t *testing.T) {
 		if diff := cmp.Diff(before, totals()); diff != "" {
 			t.Fatalf("what the guests hold in all (-before +after):\n%s", diff)
 		}
-		names := map[string]map[string]int64{}
+		names := providertree.ProviderResources{}
 		for provider, amounts := range allocations[pinned].Resources {
 			p, found := tree.Provider(provider)
 			if !found {
@@ -97,8 +97,8 @@ func TestGuestsFollow(t *testing.T) {
 			}
 		}
 	}
-	flat := map[string]map[string]int64{"cn1": {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20}, "cn1_pci_0000_82_00_0": {"VGPU": 1}}
+	flat := providertree.ProviderResources{"cn1": {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20}, "cn1_pci_0000_82_00_0": {"VGPU": 1}}
 	step(settings(), flat)
-	step(nestedSettings(), map[string]map[string]int64{"cn1": {"DISK_GB": 20}, "cn1_numa_1": {"PCPU": 1, "MEMORY_MB": 4096}, "cn1_pci_0000_82_00_0": {"VGPU": 1}})
+	step(nestedSettings(), providertree.ProviderResources{"cn1": {"DISK_GB": 20}, "cn1_numa_1": {"PCPU": 1, "MEMORY_MB": 4096}, "cn1_pci_0000_82_00_0": {"VGPU": 1}})
 	step(settings(), flat)
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
-type allocations = map[string]map[string]int64
+type allocations = providertree.ProviderResources
 
 // nested is a host of two cells of four cores (0-3 and 4-7, their second threads 8-11 and 12-15) with a tree that has the cells. The first core
 // of each cell is shared: 0, 8, 4 and 12.

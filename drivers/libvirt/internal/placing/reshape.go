@@ -209,7 +209,7 @@ func (p *planner) hold(at stake, amount int64) {
 }
 
 // becomePCPU is how much of the VCPU that a consumer holds of our providers is PCPU now, or why that cannot be told; all of it then.
-func (p *planner) becomePCPU(consumer string, resources map[string]map[string]int64) (amount int64, problem string) {
+func (p *planner) becomePCPU(consumer string, resources providertree.ProviderResources) (amount int64, problem string) {
 	var vcpu int64
 	for _, provider := range p.own {
 		if resources[provider]["PCPU"] > 0 { // they are told apart already

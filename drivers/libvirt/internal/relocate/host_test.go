@@ -74,7 +74,7 @@ func sites(cells int) map[string]placing.Provider {
 }
 
 // shape is the totals by provider and class.
-type shape map[string]map[string]int64
+type shape providertree.ProviderResources
 
 var names = map[string]string{sev: "cn1_amd_sev", sevES: "cn1_amd_sev_es", nic: "cn1_0000:06:00.0", stranger: "theirs"}
 
@@ -112,7 +112,7 @@ func (s shape) tree() *providertree.Tree {
 func at(provider, class string) plugins.Place { return plugins.Place{Provider: provider, Class: class} }
 
 // held is what consumers hold.
-type held map[string]map[string]map[string]int64
+type held map[string]providertree.ProviderResources
 
 func (h held) allocations() providertree.Allocations {
 	out := providertree.Allocations{}

@@ -86,7 +86,7 @@ func anyRequest(t *rapid.T) relocate.Request {
 	}
 	h := held{}
 	for n := range rapid.IntRange(0, 7).Draw(t, "consumers") {
-		h[vm(n+1)] = map[string]map[string]int64{}
+		h[vm(n+1)] = providertree.ProviderResources{}
 		for _, place := range rapid.SliceOfN(rapid.SampledFrom(everyPlace), 1, 5).Draw(t, "holds") {
 			if h[vm(n+1)][place.Provider] == nil {
 				h[vm(n+1)][place.Provider] = map[string]int64{}
@@ -253,7 +253,7 @@ func TestThereAndBack(t *testing.T) {
 					own[class] = amount
 				}
 			}
-			h[vm(n+1)] = map[string]map[string]int64{root: own, abroad: {"VCPU": 1}}
+			h[vm(n+1)] = providertree.ProviderResources{root: own, abroad: {"VCPU": 1}}
 		}
 		there.Allocations = h.allocations()
 		nested, err := relocate.Move(there)
@@ -281,7 +281,7 @@ func TestNotesAreBounded(t *testing.T) {
 	r.Unplaced = relocate.Guess
 	h := held{}
 	for n := range 1000 {
-		h[vm(n)] = map[string]map[string]int64{root: {"VCPU": 1}}
+		h[vm(n)] = providertree.ProviderResources{root: {"VCPU": 1}}
 	}
 	r.Allocations = h.allocations()
 	got, err := relocate.Move(r)
@@ -299,7 +299,7 @@ func BenchmarkMove(b *testing.B) {
 			r.Unplaced = policy
 			out := make(providertree.Allocations, consumers)
 			for n := range consumers {
-				out[vm(n)] = providertree.ConsumerAllocations{Resources: map[string]map[string]int64{root: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 1}}}
+				out[vm(n)] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 1}}}
 				d := guest(n, 2)
 				if n%2 == 0 {
 					d = in(d, n/2%cells)

@@ -291,11 +291,11 @@ func TestEncryption(t *testing.T) {
 func TestCells(t *testing.T) {
 	to := shape{root: {"DISK_GB": 100}, cell(0): {"VCPU": 8, "MEMORY_MB": 100, "CUSTOM_HUGEPAGES_2M": 20}, cell(1): {"VCPU": 8, "MEMORY_MB": 100, "CUSTOM_HUGEPAGES_2M": 20}}
 	leaving := []plugins.Place{at(root, "VCPU"), at(root, "MEMORY_MB"), at(root, "CUSTOM_HUGEPAGES_2M")}
-	small := func(vcpu, memory int64) map[string]map[string]int64 {
-		return map[string]map[string]int64{root: {"VCPU": vcpu, "MEMORY_MB": memory, "DISK_GB": 1}}
+	small := func(vcpu, memory int64) providertree.ProviderResources {
+		return providertree.ProviderResources{root: {"VCPU": vcpu, "MEMORY_MB": memory, "DISK_GB": 1}}
 	}
-	placed := func(n int, vcpu, memory int64) map[string]map[string]int64 {
-		return map[string]map[string]int64{root: {"DISK_GB": 1}, cell(n): {"VCPU": vcpu, "MEMORY_MB": memory}}
+	placed := func(n int, vcpu, memory int64) providertree.ProviderResources {
+		return providertree.ProviderResources{root: {"DISK_GB": 1}, cell(n): {"VCPU": vcpu, "MEMORY_MB": memory}}
 	}
 	run(t, map[string]story{
 		"where the guest is bound to be": {

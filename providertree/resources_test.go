@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providertree_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
+
+func TestCanonicalAllocations(t *testing.T) {
+	negative := int64(-1)
+	on := func(provider, class string, n int64) providertree.Allocations {
+		return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{provider: {class: n}}}}
+	}
+	const who, must = "allocations of consumer " + consumer + ": ", ", must be between 1 and 2147483647; leave out what nothing is held of"
+	for name, c := range map[string]struct {
+		given providertree.Allocations
+		want  string
+	}{
+		"none":           {nil, ""},
+		"some":           {on(rootUUID, "VCPU", 1), ""},
+		"the most":       {on(rootUUID, "VCPU", providertree.MaxUnit), ""},
+		"of nothing":     {on(rootUUID, "VCPU", 0), who + "0 of VCPU on " + rootUUID + must},
+		"of less":        {on(rootUUID, "VCPU", -1), who + "-1 of VCPU on " + rootUUID + must},
+		"of too much":    {on(rootUUID, "VCPU", math.MaxInt64), who + "9223372036854775807 of VCPU on " + rootUUID + must},
+		"of no class":    {on(rootUUID, "vcpu", 1), who + "on " + rootUUID + `: resource class name "vcpu": only A-Z, 0-9 and _ are allowed`},
+		"of no provider": {on("cn1", "VCPU", 1), who + `resource provider "cn1" is not a uuid`},
+		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1}}}},
+			who + "resource provider 33333333222233334444555555555555 is there twice, in another notation: use uuids as they came"},
+		"of no consumer":  {providertree.Allocations{"web": {}}, `allocations of consumer web: consumer "web" is not a uuid`},
+		"of one, twice":   {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is there twice, in another notation: use uuids as they came"},
+		"of a generation": {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: send it back as it came"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, found := c.given.Canonical()
+			text := ""
+			if err := found.Err(); err != nil {
+				if text = err.Error(); !errors.Is(err, providertree.ErrInvalid) {
+					t.Errorf("%v is not ErrInvalid", err)
+				}
+			} else if (got == nil) != (c.given == nil) {
+				t.Error("no allocations must not become an empty set of them, nor the other way round")
+			}
+			if text != c.want {
+				t.Errorf("got  %s\nwant %s", text, c.want)
+			}
+		})
+	}
+	got, found := providertree.Allocations{strings.ToUpper(consumer): {Resources: providertree.ProviderResources{strings.ReplaceAll(rootUUID, "-", ""): {"VCPU": 1}}}}.Canonical()
+	if diff := cmp.Diff(on(rootUUID, "VCPU", 1), got); diff != "" || len(found) > 0 {
+		t.Errorf("%v %s", found, diff)
+	}
+}
+
+func TestResourcesAddWithoutWrapping(t *testing.T) {
+	r := providertree.Resources{"A": math.MaxInt64, "B": math.MinInt64, "C": 1}
+	r.Add(providertree.Resources{"A": 1, "B": -1, "C": 2, "D": 3})
+	want := providertree.Resources{"A": math.MaxInt64, "B": math.MinInt64, "C": 3, "D": 3}
+	if !r.Equal(want) {
+		t.Errorf("%v", r)
+	}
+}
+
+func TestProviderResourcesAreValues(t *testing.T) {
+	one := providertree.ProviderResources{}
+	one.Add("p", "VCPU", 1)
+	one.AddAll("q", providertree.Resources{"VCPU": 2, "MEMORY_MB": 3})
+	other := one.Clone()
+	if !one.Equal(other) || providertree.ProviderResources(nil).Clone() != nil {
+		t.Errorf("%v, %v", one, other)
+	}
+	other.Add("p", "VCPU", 1)
+	if one.Equal(other) || one["p"]["VCPU"] != 1 {
+		t.Errorf("a clone shares with its original: %v", one)
+	}
+	if diff := cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()); diff != "" {
+		t.Error(diff)
+	}
+}
