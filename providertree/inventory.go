@@ -22,16 +22,16 @@ const MaxRatio = 3.40282e+38
 // are compared and stored normalised, see [Inventory.Normalize].
 type Inventory struct {
 	// Total is the amount that physically exists. At least 1.
-	Total int64
+	Total int64 `json:"total"`
 	// Reserved is the part of Total that is not for guests. Placement takes at most Total.
-	Reserved int64
+	Reserved int64 `json:"reserved"`
 	// MinUnit and MaxUnit bound a single allocation. Defaults: 1 and [MaxUnit].
-	MinUnit int64
-	MaxUnit int64
+	MinUnit int64 `json:"min_unit"`
+	MaxUnit int64 `json:"max_unit"`
 	// StepSize divides every allocation. Default: 1.
-	StepSize int64
+	StepSize int64 `json:"step_size"`
 	// AllocationRatio is the overcommit factor: (Total-Reserved)*AllocationRatio can be allocated. Default: 1.0.
-	AllocationRatio float64
+	AllocationRatio float64 `json:"allocation_ratio"`
 }
 
 // Normalize returns the inventory with Placement's defaults in the fields that are zero.

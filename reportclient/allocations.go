@@ -90,15 +90,27 @@ func (c *Client) consumer(ctx context.Context, uuid string) (providertree.Consum
 	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
 		return providertree.ConsumerAllocations{}, err
 	}
-	out := providertree.ConsumerAllocations{
-		Resources:  make(providertree.ProviderResources, len(in.Allocations)),
-		Generation: in.ConsumerGeneration, ProjectID: in.ProjectID, UserID: in.UserID,
+	return providertree.ConsumerAllocations{
+		Resources: allocationsFromWire(in.Allocations), Generation: in.ConsumerGeneration, ProjectID: in.ProjectID, UserID: in.UserID,
+	}, nil
+}
+
+func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
+	out := make(map[string]wire.ProviderAllocation, len(held))
+	for provider, amounts := range held {
+		out[provider] = wire.ProviderAllocation{Resources: amounts}
 	}
-	for provider, a := range in.Allocations {
+	return out
+}
+
+// allocationsFromWire has canonical uuids: Placement gives them back as they were written.
+func allocationsFromWire(in map[string]wire.ProviderAllocation) providertree.ProviderResources {
+	out := make(providertree.ProviderResources, len(in))
+	for provider, a := range in {
 		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
 			provider = canonical
 		}
-		out.Resources[provider] = a.Resources
+		out[provider] = a.Resources
 	}
-	return out, nil
+	return out
 }

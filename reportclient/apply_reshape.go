@@ -163,12 +163,8 @@ func reshapeBody(r *Reshape) wire.Reshape {
 		body.Inventories[p.UUID] = wire.Inventories{Generation: p.Generation, Inventories: toWire(p.After)}
 	}
 	for _, c := range r.Consumers {
-		allocations := make(map[string]wire.ProviderAllocation, len(c.After.Resources))
-		for provider, amounts := range c.After.Resources {
-			allocations[provider] = wire.ProviderAllocation{Resources: amounts}
-		}
 		body.Allocations[c.UUID] = wire.ConsumerAllocations{
-			Allocations: allocations, ProjectID: c.After.ProjectID, UserID: c.After.UserID, ConsumerGeneration: c.After.Generation,
+			Allocations: allocationsToWire(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
 		}
 	}
 	return body

@@ -81,7 +81,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 		if err != nil {
 			return signs{}, fmt.Errorf("looking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
 		}
-		found.note(sameResources(now.Resources, consumer.After.Resources), sameResources(now.Resources, consumer.Before.Resources))
+		found.note(now.Resources.Equal(consumer.After), now.Resources.Equal(consumer.Before))
 	}
 	return found, nil
 }

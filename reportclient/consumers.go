@@ -46,16 +46,14 @@ type Held struct {
 	Sharing     bool
 	Inventories providertree.Inventories
 	// Allocations are amounts by consumer and by class.
-	Allocations providertree.ProviderResources
+	Allocations map[string]providertree.Resources
 }
 
 // Used is how much of each class is allocated.
-func (h Held) Used() map[string]int64 {
-	used := map[string]int64{}
+func (h Held) Used() providertree.Resources {
+	used := providertree.Resources{}
 	for _, amounts := range h.Allocations {
-		for class, n := range amounts {
-			used[class] += n
-		}
+		used.Add(amounts)
 	}
 	return used
 }
@@ -122,7 +120,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	if err != nil {
 		return Held{}, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, rp.Name, err)
 	}
-	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: providertree.ProviderResources{}}
+	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
 	var allocations wire.ProviderAllocations
 	path := "/resource_providers/" + uuid
@@ -175,13 +173,7 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
 		return Consumer{}, err
 	}
-	out := Consumer{UUID: uuid, Resources: make(providertree.ProviderResources, len(in.Allocations))}
-	for provider, a := range in.Allocations {
-		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
-			provider = canonical
-		}
-		out.Resources[provider] = a.Resources
-	}
+	out := Consumer{UUID: uuid, Resources: allocationsFromWire(in.Allocations)}
 	if out.Gone() {
 		return out, nil
 	}
@@ -202,12 +194,8 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 //
 // Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds elsewhere does not fit there any more.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
-	rest := map[string]wire.ProviderAllocation{}
-	for provider, amounts := range consumer.Resources {
-		if !slices.Contains(ours, provider) {
-			rest[provider] = wire.ProviderAllocation{Resources: amounts}
-		}
-	}
+	rest := maps.Clone(consumer.Resources)
+	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
 	switch {
 	case len(rest) == len(consumer.Resources):
 		return false, nil
@@ -226,16 +214,12 @@ func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error
 	if consumer.Generation != nil || consumer.Gone() {
 		return fmt.Errorf("consumer %s: allocations are created only where there are none, and not without content", consumer.UUID)
 	}
-	all := map[string]wire.ProviderAllocation{}
-	for provider, amounts := range consumer.Resources {
-		all[provider] = wire.ProviderAllocation{Resources: amounts}
-	}
-	return c.putAllocations(ctx, consumer, all)
+	return c.putAllocations(ctx, consumer, consumer.Resources)
 }
 
-func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all map[string]wire.ProviderAllocation) error {
+func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all providertree.ProviderResources) error {
 	err := c.transport.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer.UUID), wire.ConsumerAllocations{
-		Allocations: all, ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
+		Allocations: allocationsToWire(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
 	}, noContent{})
 	var refused *RequestError
 	if errors.As(err, &refused) && errors.Is(refused.Kind, ErrConflict) && refused.Code == string(wire.CodeUndefined) {

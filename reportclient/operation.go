@@ -173,19 +173,10 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 		Provider    string                   `json:"name,omitempty"`
 		Parent      string                   `json:"parent,omitempty"`
 		Symbol      string                   `json:"symbol,omitempty"`
-		Inventories map[string]inventoryJSON `json:"inventories,omitempty"`
+		Inventories providertree.Inventories `json:"inventories,omitempty"`
 		Traits      []string                 `json:"traits,omitempty"`
 		Aggregates  []string                 `json:"aggregates,omitempty"`
 		Reshape     *Reshape                 `json:"reshape,omitempty"`
 		Text        string                   `json:"text"`
-	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, inventoriesJSON(o.Inventories), o.Traits, o.Aggregates, o.Reshape, o.String()})
-}
-
-type inventoryJSON struct {
-	Total           int64   `json:"total"`
-	Reserved        int64   `json:"reserved"`
-	MinUnit         int64   `json:"min_unit"`
-	MaxUnit         int64   `json:"max_unit"`
-	StepSize        int64   `json:"step_size"`
-	AllocationRatio float64 `json:"allocation_ratio"`
+	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, o.Inventories, o.Traits, o.Aggregates, o.Reshape, o.String()})
 }

@@ -93,11 +93,11 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	if after == nil {
 		return nil
 	}
-	out := &Reshape{Consumers: changedConsumers(before, after)}
+	out := &Reshape{Providers: []ReshapedProvider{}, Consumers: changedConsumers(before, after)}
 	fresh := freshProviders(known, desired)
 	var all []ReshapedProvider
 	add := func(was, is providertree.Provider) {
-		p := ReshapedProvider{UUID: is.UUID, Name: is.Name, Generation: providertree.NoGeneration, After: is.Inventories}
+		p := ReshapedProvider{UUID: is.UUID, Name: is.Name, Generation: providertree.NoGeneration, Before: providertree.Inventories{}, After: is.Inventories}
 		if !fresh[is.UUID] {
 			p.Generation, p.Before = was.Generation, was.Inventories
 		}
@@ -109,7 +109,7 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	}
 	for _, gone := range slices.Backward(changes.Removed) {
 		if gone.Generation != providertree.NoGeneration {
-			add(gone, providertree.Provider{UUID: gone.UUID, Name: gone.Name})
+			add(gone, providertree.Provider{UUID: gone.UUID, Name: gone.Name, Inventories: providertree.Inventories{}})
 		}
 	}
 	touched, moving := movedAllocations(out.Consumers)
@@ -155,8 +155,8 @@ func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
 		}
 	}
 	for _, c := range r.Consumers {
-		note(c.Before.Resources)
-		note(c.After.Resources)
+		note(c.Before)
+		note(c.After)
 	}
 	return out
 }
@@ -174,18 +174,19 @@ func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider 
 
 // changedConsumers are those that shall hold something else than they do, by uuid.
 func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer {
-	var out []ReshapedConsumer
+	out := []ReshapedConsumer{}
 	for _, uuid := range slices.Sorted(maps.Keys(after)) {
 		was, known := before[uuid]
 		is := after[uuid]
-		c := ReshapedConsumer{UUID: uuid, Before: was.Clone(), After: is.Clone()}
-		c.Before.Resources, c.After.Resources = held(was.Resources), held(is.Resources)
+		owner := is.Clone()
 		if known { // who it is is not the driver's to say
-			c.After.Generation, c.After.ProjectID, c.After.UserID = was.Clone().Generation, was.ProjectID, was.UserID
+			owner = was.Clone()
 		}
-		// Sent at 1.37, where a consumer keeps the type that it has.
-		c.Before.ConsumerType, c.After.ConsumerType = "", ""
-		if !sameResources(c.Before.Resources, c.After.Resources) {
+		c := ReshapedConsumer{
+			UUID: uuid, Generation: owner.Generation, ProjectID: owner.ProjectID, UserID: owner.UserID,
+			Before: held(was.Resources), After: held(is.Resources),
+		} // sent at 1.37, where a consumer keeps the type that it has
+		if !c.Before.Equal(c.After) {
 			out = append(out, c)
 		}
 	}
@@ -197,20 +198,12 @@ func held(resources providertree.ProviderResources) providertree.ProviderResourc
 	out := make(providertree.ProviderResources, len(resources))
 	for provider, amounts := range resources {
 		for class, amount := range amounts {
-			if amount == 0 {
-				continue
+			if amount != 0 {
+				out.Add(provider, class, amount)
 			}
-			if out[provider] == nil {
-				out[provider] = make(map[string]int64, len(amounts))
-			}
-			out[provider][class] = amount
 		}
 	}
 	return out
-}
-
-func sameResources(a, b providertree.ProviderResources) bool {
-	return maps.EqualFunc(a, b, maps.Equal[map[string]int64, map[string]int64])
 }
 
 // classes is a set of resource classes.
@@ -231,8 +224,8 @@ func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, mo
 		}
 	}
 	for _, c := range consumers {
-		note(c.Before.Resources, c.After.Resources)
-		note(c.After.Resources, c.Before.Resources)
+		note(c.Before, c.After)
+		note(c.After, c.Before)
 	}
 	return touched, moving
 }
@@ -241,7 +234,7 @@ func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, mo
 func postedAgain(consumers []ReshapedConsumer) map[string]classes {
 	out := map[string]classes{}
 	for _, c := range consumers {
-		for provider, amounts := range c.After.Resources {
+		for provider, amounts := range c.After {
 			for class := range amounts {
 				if out[provider] == nil {
 					out[provider] = classes{}

@@ -3,7 +3,6 @@
 package reportclient
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,33 +14,40 @@ import (
 // Reshape is one POST /reshaper with what was there before: providers get the inventories in After, all of them, and
 // consumers the allocations, in one transaction. It holds only what moves; everything else of the tree is not mentioned.
 //
-// It can be written as JSON and read back, so that a journal can keep it.
+// Its JSON, in Placement's own words, is what journals keep and `plan --output json` prints.
 type Reshape struct {
 	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that go last.
-	Providers []ReshapedProvider
+	Providers []ReshapedProvider `json:"resource_providers"`
 	// Consumers are those whose allocations differ, by uuid.
-	Consumers []ReshapedConsumer
+	Consumers []ReshapedConsumer `json:"consumers"`
 	// Names are the names, by uuid, of the other providers on which these consumers hold something, for people. Those that are not
-	// of the node's tree, such as another host's, have none.
-	Names map[string]string
+	// of the node's tree, such as another host's, have none. Former versions did not write them.
+	Names map[string]string `json:"names,omitempty"`
 }
 
 // ReshapedProvider is one provider of a [Reshape].
 type ReshapedProvider struct {
-	UUID, Name string
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
 	// Generation is sent with the request. In a plan it is the one that was read; Apply fills in the one that holds when
 	// the request is made, and tells that to the [ReshapeLog].
-	Generation int64
+	Generation int64 `json:"resource_provider_generation"`
 	// Before and After are all inventories of the provider; none in Before for one that is created by the same plan, none
 	// in After for one that is deleted by it.
-	Before, After providertree.Inventories
+	Before providertree.Inventories `json:"before"`
+	After  providertree.Inventories `json:"after"`
 }
 
-// ReshapedConsumer is one consumer of a [Reshape]. Before and After are all that it holds, on whichever providers, also
-// those of other hosts. Its owner and generation are those that were read, whatever a driver made of them.
+// ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were read, whatever a driver made
+// of them; nobody may have written to it since.
 type ReshapedConsumer struct {
-	UUID          string
-	Before, After providertree.ConsumerAllocations
+	UUID       string `json:"uuid"`
+	Generation *int64 `json:"consumer_generation"`
+	ProjectID  string `json:"project_id"`
+	UserID     string `json:"user_id"`
+	// Before and After are all that it holds, on whichever providers, also those of other hosts.
+	Before providertree.ProviderResources `json:"before"`
+	After  providertree.ProviderResources `json:"after"`
 }
 
 // touched are the providers whose generation moves with the allocations: those of which some consumer holds something
@@ -49,9 +55,9 @@ type ReshapedConsumer struct {
 func (r *Reshape) touched() map[string]bool {
 	out := map[string]bool{}
 	for _, c := range r.Consumers {
-		held := c.After.Resources
+		held := c.After
 		if len(held) == 0 {
-			held = c.Before.Resources
+			held = c.Before
 		}
 		for provider := range held {
 			out[provider] = true
@@ -97,10 +103,10 @@ func (r *Reshape) Inverse() *Reshape {
 		})
 	}
 	for _, c := range r.Consumers {
-		inverse := ReshapedConsumer{UUID: c.UUID, Before: c.After.Clone(), After: c.Before.Clone()}
-		if c.After.Generation != nil { // every write of a consumer's allocations raises it by one
-			next := *c.After.Generation + 1
-			inverse.Before.Generation, inverse.After.Generation = &next, &next
+		inverse := ReshapedConsumer{UUID: c.UUID, ProjectID: c.ProjectID, UserID: c.UserID, Before: c.After.Clone(), After: c.Before.Clone()}
+		if c.Generation != nil { // every write of a consumer's allocations raises it by one
+			next := *c.Generation + 1
+			inverse.Generation = &next
 		}
 		out.Consumers = append(out.Consumers, inverse)
 	}
@@ -132,92 +138,4 @@ func (r *Reshape) String() string {
 		noun = "consumer"
 	}
 	return fmt.Sprintf("reshape %s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
-}
-
-// reshapeJSON is the form of a Reshape in journals and in `plan --output json`: Placement's own words.
-type reshapeJSON struct {
-	Providers []reshapedProviderJSON `json:"resource_providers"`
-	Consumers []reshapedConsumerJSON `json:"consumers"`
-	// Names were not written by former versions, which skip them when they read.
-	Names map[string]string `json:"names,omitempty"`
-}
-
-type reshapedProviderJSON struct {
-	UUID       string                   `json:"uuid"`
-	Name       string                   `json:"name"`
-	Generation int64                    `json:"resource_provider_generation"`
-	Before     map[string]inventoryJSON `json:"before"`
-	After      map[string]inventoryJSON `json:"after"`
-}
-
-type reshapedConsumerJSON struct {
-	UUID       string                         `json:"uuid"`
-	Generation *int64                         `json:"consumer_generation"`
-	ProjectID  string                         `json:"project_id"`
-	UserID     string                         `json:"user_id"`
-	Before     providertree.ProviderResources `json:"before"`
-	After      providertree.ProviderResources `json:"after"`
-}
-
-// MarshalJSON writes the reshape.
-func (r Reshape) MarshalJSON() ([]byte, error) {
-	out := reshapeJSON{
-		Providers: make([]reshapedProviderJSON, 0, len(r.Providers)), Consumers: make([]reshapedConsumerJSON, 0, len(r.Consumers)), Names: r.Names,
-	}
-	for _, p := range r.Providers {
-		out.Providers = append(out.Providers, reshapedProviderJSON{
-			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: inventoriesJSON(p.Before), After: inventoriesJSON(p.After),
-		})
-	}
-	for _, c := range r.Consumers {
-		out.Consumers = append(out.Consumers, reshapedConsumerJSON{
-			UUID: c.UUID, Generation: c.After.Generation, ProjectID: c.After.ProjectID, UserID: c.After.UserID,
-			Before: resourcesJSON(c.Before.Resources), After: resourcesJSON(c.After.Resources),
-		})
-	}
-	return json.Marshal(out)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (r *Reshape) UnmarshalJSON(b []byte) error {
-	var in reshapeJSON
-	if err := json.Unmarshal(b, &in); err != nil {
-		return fmt.Errorf("reading a reshape: %w", err)
-	}
-	*r = Reshape{Names: in.Names}
-	for _, p := range in.Providers {
-		r.Providers = append(r.Providers, ReshapedProvider{
-			UUID: p.UUID, Name: p.Name, Generation: p.Generation, Before: fromInventoriesJSON(p.Before), After: fromInventoriesJSON(p.After),
-		})
-	}
-	for _, c := range in.Consumers {
-		owner := providertree.ConsumerAllocations{Generation: c.Generation, ProjectID: c.ProjectID, UserID: c.UserID}
-		before, after := owner, owner
-		before.Resources, after.Resources = c.Before, c.After
-		r.Consumers = append(r.Consumers, ReshapedConsumer{UUID: c.UUID, Before: before, After: after})
-	}
-	return nil
-}
-
-func inventoriesJSON(v providertree.Inventories) map[string]inventoryJSON {
-	out := make(map[string]inventoryJSON, len(v))
-	for class, inv := range v {
-		out[class] = inventoryJSON(inv.Normalize())
-	}
-	return out
-}
-
-func fromInventoriesJSON(v map[string]inventoryJSON) providertree.Inventories {
-	out := make(providertree.Inventories, len(v))
-	for class, inv := range v {
-		out[class] = providertree.Inventory(inv)
-	}
-	return out
-}
-
-func resourcesJSON(r providertree.ProviderResources) providertree.ProviderResources {
-	if r == nil {
-		return providertree.ProviderResources{}
-	}
-	return r
 }

@@ -317,7 +317,7 @@ func onlyWhatMoves(plan reportclient.Plan, known *providertree.Tree, before prov
 			}
 		}
 		for _, c := range op.Reshape.Consumers {
-			if cmp.Equal(before[c.UUID].Resources, c.After.Resources) {
+			if before[c.UUID].Resources.Equal(c.After) {
 				return fmt.Errorf("the allocations of %s stay, and it is in the reshape", c.UUID)
 			}
 		}

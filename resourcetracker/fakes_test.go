@@ -268,7 +268,7 @@ func (p *fakePlacement) reshape(r *reportclient.Reshape) error {
 		}
 	}
 	for _, c := range r.Consumers {
-		p.allocations[c.UUID] = c.After.Clone()
+		p.allocations[c.UUID] = providertree.ConsumerAllocations{Resources: c.After.Clone(), Generation: c.Generation, ProjectID: c.ProjectID, UserID: c.UserID}
 	}
 	if p.lost {
 		end(reportclient.ReshapeUnknown)

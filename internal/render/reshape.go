@@ -208,10 +208,10 @@ func (p *printer) table(rows [][]string) {
 }
 
 // beside has a row for each thing that there was before or is after, with how much of it.
-func beside(before, after map[string]int64) [][]string {
+func beside(before, after providertree.Resources) [][]string {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
-	amount := func(amounts map[string]int64, what string) string {
+	amount := func(amounts providertree.Resources, what string) string {
 		if n, there := amounts[what]; there {
 			return strconv.FormatInt(n, 10)
 		}
@@ -225,8 +225,8 @@ func beside(before, after map[string]int64) [][]string {
 }
 
 // totals are what a provider has of each class.
-func totals(v providertree.Inventories) map[string]int64 {
-	out := make(map[string]int64, len(v))
+func totals(v providertree.Inventories) providertree.Resources {
+	out := make(providertree.Resources, len(v))
 	for class, inventory := range v {
 		out[class] = inventory.Total
 	}
@@ -253,9 +253,9 @@ func providerNames(r *reportclient.Reshape) map[string]string {
 }
 
 // places are what a consumer holds where. A provider whose name is not known is called by its uuid.
-func places(c providertree.ConsumerAllocations, names map[string]string) map[string]int64 {
+func places(held providertree.ProviderResources, names map[string]string) map[string]int64 {
 	out := map[string]int64{}
-	for provider, amounts := range c.Resources {
+	for provider, amounts := range held {
 		name := names[provider]
 		if name == "" {
 			name = provider

@@ -81,8 +81,8 @@ func entries() []journal.Entry {
 	inv := func(class string, total int64) providertree.Inventories {
 		return providertree.Inventories{class: {Total: total}}
 	}
-	holds := func(provider string) providertree.ConsumerAllocations {
-		return providertree.ConsumerAllocations{Resources: providertree.ProviderResources{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}}
+	holds := func(provider string) providertree.ProviderResources {
+		return providertree.ProviderResources{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}
 	}
 	r := &reportclient.Reshape{
 		Names: map[string]string{uuid(91): "nfs"},

@@ -28,10 +28,8 @@ const (
 
 func sample() *reportclient.Reshape {
 	generation := int64(3)
-	holds := func(provider string) providertree.ConsumerAllocations {
-		return providertree.ConsumerAllocations{
-			Resources: providertree.ProviderResources{provider: {"VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &generation,
-		}
+	holds := func(provider string) providertree.ProviderResources {
+		return providertree.ProviderResources{provider: {"VGPU": 2}}
 	}
 	inv := providertree.Inventory{Total: 4, AllocationRatio: 1.5}.Normalize()
 	return &reportclient.Reshape{
@@ -39,7 +37,9 @@ func sample() *reportclient.Reshape {
 			{UUID: root, Name: "cn1", Generation: 7, Before: providertree.Inventories{"VGPU": inv}, After: providertree.Inventories{}},
 			{UUID: other, Name: "cn1_gpu", Generation: 0, Before: providertree.Inventories{}, After: providertree.Inventories{"VGPU": inv}},
 		},
-		Consumers: []reportclient.ReshapedConsumer{{UUID: guest, Before: holds(root), After: holds(other)}},
+		Consumers: []reportclient.ReshapedConsumer{{
+			UUID: guest, Generation: &generation, ProjectID: "p", UserID: "u", Before: holds(root), After: holds(other),
+		}},
 	}
 }
 

@@ -284,7 +284,7 @@ type fileSnapshot struct {
 	UUID        string                   `json:"uuid"`
 	Name        string                   `json:"name"`
 	Parent      string                   `json:"parent_provider_uuid,omitempty"`
-	Inventories map[string]fileInventory `json:"inventories,omitempty"`
+	Inventories providertree.Inventories `json:"inventories,omitempty"`
 	Traits      []string                 `json:"traits,omitempty"`
 	Aggregates  []string                 `json:"aggregates,omitempty"`
 }
@@ -297,10 +297,7 @@ const adoptedSuffix = ".adopted"
 func (a *Adopted) encode() ([]byte, error) {
 	f := fileAdopted{Version: adoptedVersion, Root: a.Root, Changed: a.Changed}
 	for _, p := range a.Providers {
-		fp := fileSnapshot{UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Traits: p.Traits, Aggregates: p.Aggregates}
-		for class, inv := range p.Inventories {
-			put(&fp.Inventories, class, fileInventory(inv.Normalize()))
-		}
+		fp := fileSnapshot{UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Inventories: p.Inventories, Traits: p.Traits, Aggregates: p.Aggregates}
 		f.Providers = append(f.Providers, fp)
 	}
 	content, err := json.MarshalIndent(f, "", "  ")
@@ -322,13 +319,8 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	a := &Adopted{Root: f.Root, Changed: f.Changed}
 	for _, fp := range f.Providers {
 		p := providertree.Provider{
-			UUID: fp.UUID, Name: fp.Name, ParentUUID: fp.Parent, Generation: providertree.NoGeneration, Traits: fp.Traits, Aggregates: fp.Aggregates,
-		}
-		for class, inv := range fp.Inventories {
-			if p.Inventories == nil {
-				p.Inventories = providertree.Inventories{}
-			}
-			p.Inventories[class] = providertree.Inventory(inv)
+			UUID: fp.UUID, Name: fp.Name, ParentUUID: fp.Parent, Generation: providertree.NoGeneration,
+			Inventories: fp.Inventories, Traits: fp.Traits, Aggregates: fp.Aggregates,
 		}
 		a.Providers = append(a.Providers, p)
 	}

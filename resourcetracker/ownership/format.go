@@ -65,16 +65,8 @@ type (
 	}
 	fileStock struct {
 		Owner Owner `json:"owner"`
-		fileInventory
-		Held *fileInventory `json:"held,omitempty"`
-	}
-	fileInventory struct {
-		Total           int64   `json:"total"`
-		Reserved        int64   `json:"reserved"`
-		MinUnit         int64   `json:"min_unit"`
-		MaxUnit         int64   `json:"max_unit"`
-		StepSize        int64   `json:"step_size"`
-		AllocationRatio float64 `json:"allocation_ratio"`
+		providertree.Inventory
+		Held *providertree.Inventory `json:"held,omitempty"`
 	}
 )
 
@@ -84,9 +76,9 @@ func encode(r *Record) ([]byte, error) {
 	for uuid, p := range r.Providers {
 		fp := fileProvider{Name: p.Name, Parent: p.Parent, Owner: p.Owner, Traits: p.Traits, Aggregates: p.Aggregates}
 		for class, stock := range p.Inventories {
-			fs := fileStock{Owner: stock.Owner, fileInventory: fileInventory(stock.Inventory.Normalize())}
+			fs := fileStock{Owner: stock.Owner, Inventory: stock.Inventory.Normalize()}
 			if stock.Held != nil {
-				held := fileInventory(stock.Held.Normalize())
+				held := stock.Held.Normalize()
 				fs.Held = &held
 			}
 			put(&fp.Inventories, class, fs)
@@ -125,7 +117,7 @@ func decode(content []byte) (*Record, error) {
 	for uuid, fp := range f.Providers {
 		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
 		for class, s := range fp.Inventories {
-			put(&p.Inventories, class, Stock{Owner: s.Owner, Inventory: providertree.Inventory(s.fileInventory), Held: (*providertree.Inventory)(s.Held)})
+			put(&p.Inventories, class, Stock{Owner: s.Owner, Inventory: s.Inventory, Held: s.Held})
 		}
 		r.Providers[uuid] = p
 	}

@@ -287,10 +287,12 @@ func (p *parser) inventory(n *yaml.Node, path string) providertree.Inventory {
 		p.problemf(n, path, "write total: and a whole number", "total is missing")
 	}
 	inv = inv.Normalize()
-	if at["reserved"] != nil && at["total"] != nil && inv.Reserved > inv.Total {
-		p.problemf(at["reserved"], path+".reserved", fmt.Sprintf("write at most %d", inv.Total), "%d is more than total (%d)", inv.Reserved, inv.Total)
+	for _, v := range inv.Check() {
+		if n := at[v.Field]; n != nil && v.Field != "min_unit" { // without one it was reported above, or is a default
+			p.problemf(n, path+"."+v.Field, v.Hint, "%s", v.Problem)
+		}
 	}
-	if at["min_unit"] != nil && (inv.MinUnit > inv.MaxUnit || at["total"] != nil && inv.MinUnit > inv.Capacity()) {
+	if at["min_unit"] != nil && (inv.MinUnit > inv.MaxUnit || at["total"] != nil && inv.MinUnit > inv.Capacity()) { // Nova takes it
 		p.warn(at["min_unit"], path+".min_unit", "lower it", fmt.Sprintf("no allocation is possible: %d is more than max_unit or than there is", inv.MinUnit))
 	}
 	return inv
@@ -315,7 +317,7 @@ var notSymbol = regexp.MustCompile(`[^A-Z0-9_]+`)
 func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 	err := providertree.ValidateClass(name) // traits have the same form
 	switch {
-	case err != nil || name == "CUSTOM_":
+	case err != nil:
 		write := strings.Trim(notSymbol.ReplaceAllString(strings.ToUpper(name), "_"), "_")
 		remedy := "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"
 		if write = strings.TrimPrefix(write, "CUSTOM_"); write != "" && write != "CUSTOM" && len(write) <= 80 {

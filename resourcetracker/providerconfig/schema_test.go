@@ -132,7 +132,7 @@ func TestSchemaRules(t *testing.T) {
 		{"+total 2^31", inventory("total: 2147483648"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "2147483648" is out of bounds`), none},
 		{"+total beyond 64 bits", inventory("total: 99999999999999999999"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "99999999999999999999" is out of bounds`), none},
 		{"+reserved negative", inventory("total: 1, reserved: -1"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: "-1" is out of bounds`), none},
-		{"+reserved above total", inventory("total: 1, reserved: 2"), at("6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: 2 is more than total (1)"), none},
+		{"+reserved above total", inventory("total: 1, reserved: 2"), at("6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: reserved is 2, more than the total 1, which Placement refuses"), none},
 		{"+min_unit 0", inventory("total: 1, min_unit: 0"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: "0" is out of bounds`), none},
 		{"+min_unit above max_unit", inventory("total: 4, min_unit: 2, max_unit: 1"), none, at("6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: no allocation is possible: 2 is more than max_unit or than there is")},
 		{"allocation_ratio type number, integer", inventory("total: 1, allocation_ratio: 16"), none, none},

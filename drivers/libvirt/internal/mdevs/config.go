@@ -140,7 +140,7 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 	if c.MdevClass != "" {
 		mt.class = c.MdevClass
 	}
-	if err := providertree.ValidateClass(mt.class); err != nil || mt.class != defaultClass && (!strings.HasPrefix(mt.class, "CUSTOM_") || mt.class == "CUSTOM_") {
+	if err := providertree.ValidateClass(mt.class); err != nil || mt.class != defaultClass && !providertree.IsCustom(mt.class) {
 		return nil, wrong(keyOf(name)+".mdev_class", "%.60q is neither VGPU nor a custom resource class such as CUSTOM_FAST_VGPU (A-Z, 0-9 and _)", mt.class)
 	}
 	if c.MaxInstances < 0 || c.MaxInstances > providertree.MaxUnit {
