@@ -33,7 +33,7 @@ var treeDeeds = map[string]treeDeed{
 	"generation": {"changes a generation", func(a *update) error { return a.tree.SetGeneration(a.root.UUID, max(a.root.Generation, 0)+5) }},
 	"foreign":    {"removes all other providers, whosoever they are", foreign},
 	"flicker":    {"reports another inventory each time", flicker},
-	"huge":       {"answers with more than 64 MiB", huge},
+	"huge":       {"answers with more than 16 MiB", huge},
 	"reshape":    {"needs a reshape, and fails at it over every consumer", reshape},
 	"again":      {"needs a reshape even with allocations", func(*update) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
 	"uninvited":  {"returns allocations without having been given any", uninvited},

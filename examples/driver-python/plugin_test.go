@@ -267,7 +267,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 	}
 }
 
-// TestItTakesLargeMessages: the protocol's limit is 64 MiB, gRPC's own 4 MiB.
+// TestItTakesLargeMessages: the protocol's limit is 16 MiB, gRPC's own 4 MiB.
 func TestItTakesLargeMessages(t *testing.T) {
 	r := start(t, `{}`)
 	tree := node(t)

@@ -207,10 +207,10 @@ func alive(pid int) bool {
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
 }
 
-// TestLimitIsThatOfTheProtocol: 64 MiB in both directions, not gRPC's 4 and not more.
+// TestLimitIsThatOfTheProtocol: 16 MiB in both directions, not gRPC's 4 and not more.
 func TestLimitIsThatOfTheProtocol(t *testing.T) {
 	path := fixture(t)
-	for mebibytes, want := range map[int]codes.Code{40: codes.OK, 65: codes.ResourceExhausted} {
+	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
 		runtime, err := os.MkdirTemp("/tmp", "rt")
 		if err != nil {
 			t.Fatal(err)

@@ -187,12 +187,12 @@ var loadChecks = []Check{
 	{
 		ID: "load/many-providers", Title: "takes a tree of 10,000 providers and gives it back",
 		Protects: "a node with many devices of others, such as a host full of SR-IOV functions",
-		Rule:     "A message has at most 64 MiB in both directions. Providers of others come back as they were.", See: seeCalls, run: checkManyProviders,
+		Rule:     "A message has at most 16 MiB in both directions. Providers of others come back as they were.", See: seeCalls, run: checkManyProviders,
 	},
 	{
 		ID: "load/large-message", Title: "takes messages beyond gRPC's usual 4 MiB",
 		Protects: "a tree with many traits: gRPC refuses it by default, on the server's side",
-		Rule:     "A message has at most 64 MiB in both directions: the server's limits are set so.", See: seeCalls, run: checkLargeMessage,
+		Rule:     "A message has at most 16 MiB in both directions: the server's limits are set so.", See: seeCalls, run: checkLargeMessage,
 	},
 	{
 		ID: "load/many-consumers", Title: "takes the allocations of 10,000 consumers and gives them back",

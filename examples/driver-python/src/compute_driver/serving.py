@@ -18,7 +18,7 @@ from compute_driver import handshake, log, process
 from compute_driver.driver import Driver
 from compute_driver.service import SDK, Service, capabilities
 
-MAX_MESSAGE = 64 << 20  # bytes in both directions, as the protocol has it
+MAX_MESSAGE = 16 << 20  # bytes in both directions, as the protocol has it
 THREADS = 1000  # made when they are needed: calls that wait for their turn hold one each, and so does every stream
 
 
