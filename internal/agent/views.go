@@ -134,7 +134,7 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 			out.Error = "Placement does not have this node yet"
 			break
 		}
-		var used map[string]int64
+		var used providertree.Resources
 		if out.Stale == "" && len(p.Inventories) > 0 {
 			if used, err = a.placement.Usages(ctx, uuid); err != nil {
 				out.Stale = err.Error()
@@ -145,15 +145,12 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 	return out
 }
 
-func providerView(p providertree.Provider, used map[string]int64) control.Provider {
+func providerView(p providertree.Provider, used providertree.Resources) control.Provider {
 	out := control.Provider{
 		UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates, Inventories: []control.Inventory{},
 	}
 	for class, i := range p.Inventories {
-		view := control.Inventory{
-			Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
-			AllocationRatio: i.AllocationRatio, Capacity: i.Capacity(),
-		}
+		view := control.Inventory{Class: class, Inventory: i, Capacity: i.Capacity()}
 		if view.AllocationRatio == reportclient.ZeroRatio {
 			view.AllocationRatio = 0
 		}

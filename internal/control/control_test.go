@@ -35,7 +35,7 @@ func (a fakeAgent) Status(context.Context) health.Status {
 
 func (a fakeAgent) Tree(context.Context) (control.Tree, error) {
 	return control.Tree{Nodes: []control.NodeTree{{Node: "cn1", Providers: []control.Provider{{
-		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Total: 8, Used: &used}, {Class: "DISK_GB"}},
+		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Inventory: providertree.Inventory{Total: 8}, Used: &used}, {Class: "DISK_GB"}},
 	}}}}}, a.err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -70,14 +71,9 @@ type Provider struct {
 
 // Inventory is one resource class of a provider.
 type Inventory struct {
-	Class           string  `json:"resource_class"`
-	Total           int64   `json:"total"`
-	Reserved        int64   `json:"reserved"`
-	MinUnit         int64   `json:"min_unit"`
-	MaxUnit         int64   `json:"max_unit"`
-	StepSize        int64   `json:"step_size"`
-	AllocationRatio float64 `json:"allocation_ratio"`
-	Capacity        int64   `json:"capacity"`
+	Class string `json:"resource_class"`
+	providertree.Inventory
+	Capacity int64 `json:"capacity"`
 	// Used is nil when Placement could not be asked.
 	Used *int64 `json:"used"`
 }

@@ -173,9 +173,7 @@ func (p *printer) tree(tree *providertree.Tree) {
 		for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
 			i := rp.Inventories[class]
 			none := int64(0)
-			view.Inventories = append(view.Inventories, control.Inventory{
-				Class: class, Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio, Capacity: i.Capacity(), Used: &none,
-			})
+			view.Inventories = append(view.Inventories, control.Inventory{Class: class, Inventory: i, Capacity: i.Capacity(), Used: &none})
 		}
 		children[rp.ParentUUID] = append(children[rp.ParentUUID], view)
 	}

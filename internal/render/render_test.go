@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -44,7 +45,9 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func inventory(class string, total, reserved int64, ratio float64, used int64) control.Inventory {
-	i := control.Inventory{Class: class, Total: total, Reserved: reserved, AllocationRatio: ratio, Capacity: int64(float64(total-reserved) * ratio)}
+	i := control.Inventory{
+		Class: class, Inventory: providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: ratio}, Capacity: int64(float64(total-reserved) * ratio),
+	}
 	if used >= 0 {
 		i.Used = &used
 	}
