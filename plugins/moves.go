@@ -74,18 +74,8 @@ func (m Move) apply(allocations providertree.Allocations) string {
 	case there > providertree.MaxUnit-m.Amount:
 		return fmt.Sprintf("%d are to be moved to %s, where %d are allocated already: more than Placement can store", m.Amount, m.To, there)
 	}
-	if held == m.Amount {
-		delete(consumer.Resources[m.From.Provider], m.From.Class)
-		if len(consumer.Resources[m.From.Provider]) == 0 {
-			delete(consumer.Resources, m.From.Provider)
-		}
-	} else {
-		consumer.Resources[m.From.Provider][m.From.Class] = held - m.Amount
-	}
-	if consumer.Resources[m.To.Provider] == nil {
-		consumer.Resources[m.To.Provider] = map[string]int64{}
-	}
-	consumer.Resources[m.To.Provider][m.To.Class] = there + m.Amount
+	consumer.Resources.Add(m.From.Provider, m.From.Class, -m.Amount)
+	consumer.Resources.Add(m.To.Provider, m.To.Class, m.Amount)
 	return ""
 }
 

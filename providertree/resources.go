@@ -62,9 +62,20 @@ func (p ProviderResources) Equal(o ProviderResources) bool {
 // Providers returns the uuids of the providers, sorted.
 func (p ProviderResources) Providers() []string { return sortedKeys(p) }
 
-// Add adds an amount of a class on a provider.
+// Add adds an amount of a class on a provider; a negative one is taken away. What becomes 0 is left
+// out, and a provider with nothing too: Placement refuses both.
 func (p ProviderResources) Add(provider, class string, amount int64) {
-	p.AddAll(provider, Resources{class: amount})
+	sum := plus(p[provider][class], amount)
+	switch {
+	case sum != 0 && p[provider] == nil:
+		p[provider] = Resources{class: sum}
+	case sum != 0:
+		p[provider][class] = sum
+	default:
+		if delete(p[provider], class); len(p[provider]) == 0 {
+			delete(p, provider)
+		}
+	}
 }
 
 // AddAll adds amounts on a provider.

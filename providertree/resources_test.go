@@ -78,7 +78,10 @@ func TestProviderResourcesAreValues(t *testing.T) {
 		t.Errorf("%v, %v", one, other)
 	}
 	other.Add("p", "VCPU", 1)
-	if one.Equal(other) || one["p"]["VCPU"] != 1 {
+	other.Add("r", "VGPU", 1)
+	other.Add("r", "VGPU", -1)
+	other.Add("q", "MEMORY_MB", 0)
+	if one.Equal(other) || one["p"]["VCPU"] != 1 || len(other) != 2 {
 		t.Errorf("a clone shares with its original: %v", one)
 	}
 	if diff := cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()); diff != "" {

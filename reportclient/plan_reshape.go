@@ -198,9 +198,7 @@ func held(resources providertree.ProviderResources) providertree.ProviderResourc
 	out := make(providertree.ProviderResources, len(resources))
 	for provider, amounts := range resources {
 		for class, amount := range amounts {
-			if amount != 0 {
-				out.Add(provider, class, amount)
-			}
+			out.Add(provider, class, amount)
 		}
 	}
 	return out

@@ -5,7 +5,6 @@ package resourcetracker
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -112,7 +111,7 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 func preview(r draft, plan reportclient.Plan) *Preview {
 	out := &Preview{Providers: []ProviderPreview{}, Consumers: len(r.before), Renames: r.renames}
 	for consumer, before := range r.before {
-		if !maps.EqualFunc(before.Resources, r.after[consumer].Resources, maps.Equal) {
+		if !before.Resources.Equal(r.after[consumer].Resources) {
 			out.Moved++
 		}
 	}

@@ -34,10 +34,7 @@ func allocate(tree, own *providertree.Tree, root string) providertree.Allocation
 			p, _ := tree.Provider(id)
 			for _, class := range sortedKeys(p.Inventories) {
 				if n, ok := share(p.Inventories[class], i, plenty[class]); ok {
-					if c.Resources[id] == nil {
-						c.Resources[id] = map[string]int64{}
-					}
-					c.Resources[id][class] = n
+					c.Resources.Add(id, class, n)
 				}
 			}
 		}

@@ -125,10 +125,7 @@ func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 			if n > inv.MaxUnit || n > inv.Capacity() {
 				continue
 			}
-			if out[id] == nil {
-				out[id] = map[string]int64{}
-			}
-			out[id][class] = n
+			out.Add(id, class, n)
 			break
 		}
 	}

@@ -131,10 +131,7 @@ func (f *filled) consumer(i int64, provider, class string, amount int64) {
 		}
 		f.given[id] = c
 	}
-	if c.Resources[provider] == nil {
-		c.Resources[provider] = map[string]int64{}
-	}
-	c.Resources[provider][class] += amount
+	c.Resources.Add(provider, class, amount)
 }
 
 func checkSpread(ctx context.Context, b *bench) error {
