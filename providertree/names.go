@@ -109,7 +109,7 @@ func ValidateProviderName(name string) error {
 //
 // Cost: no allocation for one that is canonical.
 func CanonicalUUID(s string) (string, error) {
-	if isCanonicalUUID(s) {
+	if IsCanonicalUUID(s) {
 		return s, nil
 	}
 	digits := strings.Trim(strings.ReplaceAll(strings.ReplaceAll(s, "urn:", ""), "uuid:", ""), "{}")
@@ -126,7 +126,8 @@ func IsUUID(s string) bool {
 	return err == nil
 }
 
-func isCanonicalUUID(s string) bool {
+// IsCanonicalUUID reports whether a uuid is in the form that [CanonicalUUID] returns.
+func IsCanonicalUUID(s string) bool {
 	if len(s) != 36 {
 		return false
 	}

@@ -183,7 +183,7 @@ func (r *reporter) inventory(class string, found Violations) {
 }
 
 func (r *reporter) aggregates(list []string) []string {
-	if !slices.ContainsFunc(list, func(s string) bool { return !isCanonicalUUID(s) }) {
+	if !slices.ContainsFunc(list, func(s string) bool { return !IsCanonicalUUID(s) }) {
 		return set(list)
 	}
 	out := make([]string, 0, len(list))

@@ -117,7 +117,7 @@ func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
 	if known, loaded := s.nodes[root]; loaded {
 		return known, nil
 	}
-	if canonical, err := providertree.CanonicalUUID(root); err != nil || canonical != root {
+	if !providertree.IsCanonicalUUID(root) {
 		return nil, fmt.Errorf("the guests of node %q: its uuid is none", root)
 	}
 	content, err := os.ReadFile(s.path(root))

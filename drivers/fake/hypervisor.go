@@ -88,7 +88,7 @@ func (h *hypervisor) list() ([]machine, error) {
 func (h *hypervisor) find(uuid string) (machine, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid { // it would not do as a file's name
+	if !providertree.IsCanonicalUUID(uuid) { // it would not do as a file's name
 		return machine{}, false, nil //nolint:nilerr // there is none of that uuid
 	}
 	if h.dir == "" {

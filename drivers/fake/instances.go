@@ -124,7 +124,7 @@ func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 
 // refusal says why a machine cannot be made here, "" if it can.
 func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) string {
-	if uuid, err := providertree.CanonicalUUID(spec.UUID); err != nil || uuid != spec.UUID { // it becomes the name of a file
+	if !providertree.IsCanonicalUUID(spec.UUID) { // it becomes the name of a file
 		return "its uuid is not one in lower case with hyphens"
 	}
 	if c.isForeign(spec.UUID) {

@@ -100,7 +100,7 @@ func (r *Record) validate() error {
 		uuids = append(uuids, r.Renaming.Root)
 	}
 	for _, id := range uuids {
-		if canonical, err := providertree.CanonicalUUID(id); err != nil || canonical != id {
+		if !providertree.IsCanonicalUUID(id) {
 			return fmt.Errorf("%.80q is no uuid in its usual form", id)
 		}
 	}

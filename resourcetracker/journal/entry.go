@@ -95,8 +95,7 @@ func parseName(name string) (id int64, root string, open, ok bool) {
 	}
 	number, root, found := strings.Cut(rest, "-")
 	id, err := strconv.ParseInt(number, 10, 64)
-	canonical, uuidErr := providertree.CanonicalUUID(root)
-	if !found || err != nil || id < 1 || uuidErr != nil || canonical != root {
+	if !found || err != nil || id < 1 || !providertree.IsCanonicalUUID(root) {
 		return 0, "", false, false
 	}
 	return id, root, open, true

@@ -185,7 +185,7 @@ func (p Provider) problems(uuid string) (errs []error) {
 }
 
 func checkUUID(s string) error {
-	if canonical, err := providertree.CanonicalUUID(s); err != nil || canonical != s {
+	if !providertree.IsCanonicalUUID(s) {
 		return fmt.Errorf("%q is not a uuid in canonical form", clip(s))
 	}
 	return nil

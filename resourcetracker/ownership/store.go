@@ -99,7 +99,7 @@ func (s *Store) load(root string) (*Record, error) {
 
 // checkRoot keeps names that are no uuid from becoming paths.
 func checkRoot(root string) error {
-	if canonical, err := providertree.CanonicalUUID(root); err != nil || canonical != root {
+	if !providertree.IsCanonicalUUID(root) {
 		return fmt.Errorf("%q is not the uuid of a node in canonical form", clip(root))
 	}
 	return nil

@@ -66,7 +66,7 @@ var (
 // Cost: O(processors + devices), some hundred allocations; see BenchmarkWrite.
 func Write(s Spec) ([]byte, error) {
 	uuid := s.Instance.UUID
-	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid {
+	if !providertree.IsCanonicalUUID(uuid) {
 		return nil, fmt.Errorf("write a domain: %.60q is not a uuid in lower case with hyphens", uuid)
 	}
 	if err := s.check(); err != nil {
@@ -176,7 +176,7 @@ func (s Spec) check() error {
 		}
 	}
 	for _, m := range d.Mdevs {
-		if uuid, err := providertree.CanonicalUUID(m.UUID); err != nil || uuid != m.UUID || !word.MatchString(m.API) || !isPlain(m.Parent+m.Type) {
+		if !providertree.IsCanonicalUUID(m.UUID) || !word.MatchString(m.API) || !isPlain(m.Parent+m.Type) {
 			return fmt.Errorf("%.60q, by %.30q, is no mediated device", m.UUID, m.API)
 		}
 	}

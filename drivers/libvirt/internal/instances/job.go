@@ -38,7 +38,7 @@ type job struct {
 }
 
 func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
-	if canonical, err := providertree.CanonicalUUID(uuid); err != nil || canonical != uuid {
+	if !providertree.IsCanonicalUUID(uuid) {
 		return nil, &plugins.InstanceFault{Reason: "its uuid is not one in lower case with hyphens"}
 	}
 	s, err := m.ready(ctx, node)

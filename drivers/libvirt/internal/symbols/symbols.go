@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const custom = "CUSTOM_"
+const custom = providertree.CustomPrefix
 
 //go:embed data/resource_classes.txt
 var classesText string
