@@ -93,13 +93,12 @@ func (c *comparison) wrong(p *node, field, problem, hint string) {
 // place checks where a provider is, what it is called, and its generation. was is nil for a new one.
 func (c *comparison) place(was, is *node) {
 	c.generation(was, is)
-	switch {
-	case was == nil:
+	if was == nil {
 		c.added(is)
-	default:
-		c.renamed(was, is)
-		c.moved(was, is)
+		return
 	}
+	c.renamed(was, is)
+	c.moved(was, is)
 }
 
 // generation checks that Placement's came back. A wrong one would make the agent overwrite what

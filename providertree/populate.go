@@ -72,7 +72,7 @@ func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations
 			r.invalid("uuid", fmt.Sprintf("its uuid is also that of %q; each is given once", clip(other)), hintUUID)
 		}
 		if other, twice := names[p.Name]; twice && p.Name != "" {
-			r.invalid("name", "its name is also that of "+quoted(other, 64)+"; each is given once", "")
+			r.invalid("name", "its name is also that of "+quoted(other)+"; each is given once", "")
 		}
 		uuids[p.UUID], names[p.Name], coming[p.UUID] = p.Name, p.UUID, true
 		if found = append(found, r.found...); len(found) >= maxViolations {

@@ -110,15 +110,15 @@ func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 			wrong("resource provider %q is not a uuid", clip(provider))
 		}
 		if out[uuid] != nil && err == nil {
-			wrong("resource provider %s is there twice, in another notation: use uuids as they came", quoted(provider, 64))
+			wrong("resource provider %s is there twice, in another notation: use uuids as they came", quoted(provider))
 		}
 		amounts := make(Resources, len(p[provider]))
 		for _, class := range p[provider].Classes() {
 			n := p[provider][class]
 			if err := ValidateClass(class); err != nil {
-				wrong("on %s: %v", quoted(provider, 64), err)
+				wrong("on %s: %v", quoted(provider), err)
 			} else if n < 1 || n > MaxUnit {
-				wrong("%d of %s on %s, must be between 1 and %d; leave out what nothing is held of", n, class, quoted(provider, 64), int64(MaxUnit))
+				wrong("%d of %s on %s, must be between 1 and %d; leave out what nothing is held of", n, class, quoted(provider), int64(MaxUnit))
 			}
 			amounts[class] = n
 		}

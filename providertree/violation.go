@@ -31,9 +31,9 @@ func (v Violation) Error() string {
 	var b strings.Builder
 	switch {
 	case v.Consumer != "":
-		fmt.Fprintf(&b, "allocations of consumer %s: ", quoted(v.Consumer, 64))
+		fmt.Fprintf(&b, "allocations of consumer %s: ", quoted(v.Consumer))
 	case v.Name != "" || v.UUID != "":
-		fmt.Fprintf(&b, "resource provider %q (%s): ", clip(v.Name), quoted(v.UUID, 64))
+		fmt.Fprintf(&b, "resource provider %q (%s): ", clip(v.Name), quoted(v.UUID))
 	}
 	b.WriteString(v.Problem)
 	if v.Hint != "" {
@@ -109,7 +109,8 @@ func (v Violations) In(fields ...string) Violations {
 }
 
 // quoted makes a uuid, which may be anything, printable.
-func quoted(s string, most int) string {
+func quoted(s string) string {
+	const most = 64
 	if len(s) > most {
 		s = s[:most] + "..."
 	}

@@ -273,17 +273,6 @@ func merge(a, b providertree.Inventory) providertree.Inventory {
 	return a
 }
 
-// names lists providers of the subtree of the node by name, without the root.
-func namesBelow(tree *providertree.Tree, root string) map[string]string {
-	out := map[string]string{}
-	for _, id := range tree.Subtree(root) {
-		if p, _ := tree.Provider(id); id != root {
-			out[p.Name] = p.UUID
-		}
-	}
-	return out
-}
-
 func quoted(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
