@@ -148,11 +148,8 @@ func check(p *provider, key, parent string, names, uuids map[string]string) erro
 		uuids[uuid], p.UUID = key, uuid
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
-		err := providertree.ValidateClass(class)
-		if err == nil {
-			err = providertree.Inventory(p.Inventories[class]).Check().Err()
-		}
-		if err != nil {
+		inv := providertree.Inventories{class: providertree.Inventory(p.Inventories[class])}
+		if err := inv.Validate(); err != nil {
 			return wrong(".inventories."+class, "%v", err)
 		}
 	}

@@ -34,6 +34,11 @@ func (e *oversized) Error() string {
 		e.size, wire.MaxMessage, wire.MaxMessage>>20)
 }
 
+// GRPCStatus is what gRPC itself says of it.
+func (e *oversized) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, e.Error())
+}
+
 // explainOversized tells a request that is too large for us from one that the plugin refuses: gRPC has one code for both.
 func explainOversized(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, request, reply, conn, opts...)
