@@ -270,7 +270,7 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 	if err != nil || !last.Equal(tree) {
 		t.Errorf("there is something left to do after the last step: %v", err)
 	}
-	if diff := cmp.Diff(map[string]int64{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()); diff != "" {
+	if diff := cmp.Diff(providertree.Resources{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()); diff != "" {
 		t.Error(diff)
 	}
 	gpu, _ := tree.ProviderByName("cn1_gpu_0")

@@ -261,7 +261,7 @@ func TestThereAndBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		for consumer, c := range nested.Allocations {
-			if diff := gocmp.Diff(map[string]int64{"DISK_GB": 1}, c.Resources[root]); diff != "" {
+			if diff := gocmp.Diff(providertree.Resources{"DISK_GB": 1}, c.Resources[root]); diff != "" {
 				t.Fatalf("%s has something left on the root: %s", consumer, diff)
 			}
 		}
