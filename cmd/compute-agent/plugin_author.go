@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/render"
@@ -87,11 +88,11 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 			continue
 		}
 		if said == "" {
-			report, _, err := drivertest.Describe(ctx, opts)
+			d, _, err := host.Describe(ctx, process(opts), zerolog.Nop())
 			if err != nil {
 				return ctx.Err()
 			}
-			said = report.Name
+			said = d.Name
 		}
 		if name != said {
 			return &exitError{exitConfig, fmt.Errorf("the driver's configuration %s is that of another driver: it has the table [drivers.%s], and %s is the driver %q",
@@ -99,6 +100,18 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 		}
 	}
 	return nil
+}
+
+// process is how the plugin of the options is started.
+func process(o drivertest.Options) host.Spec {
+	return host.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config}
+}
+
+// pluginLog prints what a plugin logs for its author.
+type pluginLog struct{ w io.Writer }
+
+func (l pluginLog) Write(line []byte) (int, error) {
+	return len(line), render.PluginLog(l.w, line)
 }
 
 // newPluginRun makes passes over a tree in memory.
@@ -118,11 +131,11 @@ func newPluginRun() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Log = func(line []byte) { _ = render.PluginLog(cmd.ErrOrStderr(), line) } // there is no better place to say that it cannot be said
+			log := zerolog.New(pluginLog{cmd.ErrOrStderr()})
 			n, failed, warned := 0, false, []string(nil)
-			err = drivertest.Rehearse(cmd.Context(), o, watch, interval, func(pass drivertest.Pass) error {
+			err = host.Rehearse(cmd.Context(), process(o), log, watch, interval, func(pass host.Pass) error {
 				n++
-				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node drivertest.NodePass) bool { return node.Problem != "" })
+				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node host.NodePass) bool { return node.Problem != "" })
 				if err := render.PluginPass(cmd.OutOrStdout(), pass, n); err != nil {
 					return err
 				}
@@ -157,7 +170,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, schema, err := drivertest.Describe(cmd.Context(), o)
+			d, schema, err := host.Describe(cmd.Context(), process(o), zerolog.Nop())
 			if err != nil {
 				return err
 			}
@@ -166,13 +179,15 @@ func newPluginInfo() *cobra.Command {
 				return err
 			}
 			if !opts.json() {
-				return render.PluginInfo(cmd.OutOrStdout(), report, sum, schema)
+				return render.PluginInfo(cmd.OutOrStdout(), d, sum, schema)
 			}
-			view := map[string]any{
-				"path": report.Path, "name": report.Name, "version": report.Version, "sdk": report.SDK, "capabilities": report.Capabilities, "sha256": sum,
-			}
+			view := struct {
+				host.Description
+				SHA256 string          `json:"sha256"`
+				Schema json.RawMessage `json:"config_schema,omitempty"`
+			}{Description: d, SHA256: sum}
 			if json.Valid(schema) {
-				view["config_schema"] = json.RawMessage(schema)
+				view.Schema = schema
 			}
 			return printJSON(cmd.OutOrStdout(), view)
 		},

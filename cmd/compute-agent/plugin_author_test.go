@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real process.
@@ -38,7 +39,7 @@ func TestPluginScripts(t *testing.T) {
 // TestJUnitIsWhatCIReads: well-formed XML whatever a plugin says, with counts that agree with the cases, and seconds with a point.
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
-	report := drivertest.Report{Name: hostile, Results: []drivertest.Result{
+	report := drivertest.Report{Description: host.Description{Name: hostile}, Results: []drivertest.Result{
 		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},
 		{Check: drivertest.Check{ID: "tree/root", Rule: hostile}, Outcome: drivertest.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
 		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.DoesNotApply, Why: hostile},

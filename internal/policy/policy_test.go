@@ -298,3 +298,32 @@ func TestDependenciesAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestShippedBinariesAreFreeOfTestCode: none of our packages in a binary that ships imports a
+// testing package. Package testing alone is linked all the same: hashicorp/go-plugin imports it.
+func TestShippedBinariesAreFreeOfTestCode(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "-tags", "libvirt_dlopen", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
+		"./cmd/compute-agent", "./cmd/compute-driver-fake", "./cmd/compute-driver-libvirt")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	ours := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if !strings.HasPrefix(fields[0], module) {
+			continue
+		}
+		ours++
+		for _, imported := range fields[1:] {
+			if within(imported, "testing") || imported == "net/http/httptest" || imported == module+"internal/testproc" {
+				t.Errorf("%s imports %s", fields[0], imported)
+			}
+		}
+	}
+	if ours == 0 {
+		t.Error("no package of ours is listed")
+	}
+}

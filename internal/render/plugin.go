@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-func (p *printer) pluginHead(r drivertest.Report) {
+func (p *printer) pluginHead(r host.Description) {
 	name := r.Name
 	if name == "" {
 		name = "(it does not say who it is)"
@@ -35,7 +35,7 @@ func untabbed(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
 // PluginInfo prints who a plugin is and what may be configured.
-func PluginInfo(w io.Writer, r drivertest.Report, sha256 string, schema []byte) error {
+func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) error {
 	p := &printer{w: w}
 	p.pluginHead(r)
 	p.line("  sha256  %s", sha256)
@@ -93,7 +93,7 @@ func wrapText(text string, width int) []string {
 }
 
 // PluginPass prints what one pass of a rehearsal changed, and the tree after the first one.
-func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
+func PluginPass(w io.Writer, pass host.Pass, n int) error {
 	p := &printer{w: w}
 	p.line("pass %d", n)
 	if pass.Health != "" {
@@ -105,8 +105,8 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	if pass.Watch != "" {
 		p.line("  changes are not noticed by themselves: %s", oneLine(pass.Watch))
 	}
-	for _, name := range pass.Gone {
-		p.line("  node %s: the driver does not name it any more; in Placement it stays as it is (compute-agent node remove)", name)
+	for _, name := range pass.Removed {
+		p.line("  node %s: the driver does not list it any more; in Placement it stays as it is (compute-agent node remove)", name)
 	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
@@ -134,8 +134,9 @@ func PluginPass(w io.Writer, pass drivertest.Pass, n int) error {
 	return p.err
 }
 
-// PluginLog prints one line of a driver's log, which comes as JSON, for its author: level, message, fields, and below them the stack of a
-// panic. What is below the level info is left out, as an agent leaves it out.
+// PluginLog prints one line of a driver's log, which comes as JSON, for its author: level, message,
+// fields, and below them the stack of a panic. What is below the level info is left out, as an
+// agent leaves it out, and what the host logs.
 func PluginLog(w io.Writer, line []byte) error {
 	p := &printer{w: w}
 	fields := map[string]any{}
@@ -147,6 +148,8 @@ func PluginLog(w io.Writer, line []byte) error {
 	stack, _ := fields["stack"].(string)
 	switch {
 	case level == "trace" || level == "debug":
+		return nil
+	case fields["pid"] == nil && fields["output"] == nil && fields["dropped"] == nil: // of the host
 		return nil
 	case fields["output"] == "raw":
 		level = "output"

@@ -36,7 +36,7 @@ func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTes
 }
 
 // Begin prints who the plugin is.
-func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r) }
+func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r.Description) }
 
 // Result prints what became of a check.
 func (t *PluginTest) Result(r drivertest.Result) {

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -32,7 +33,7 @@ func TestPluginTest(t *testing.T) {
 		return drivertest.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
 	report := drivertest.Report{
-		Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"},
+		Description: host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
 		Results: []drivertest.Result{
 			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
 			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
@@ -47,7 +48,7 @@ func TestPluginTest(t *testing.T) {
 	golden(t, "plugin-test.txt", b.Bytes())
 
 	b.Reset()
-	if err := tested(&b, drivertest.Report{Path: "./x"}, 80); err != nil {
+	if err := tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "plugin-test-silent.txt", b.Bytes())
@@ -64,7 +65,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
 	report := drivertest.Report{
-		Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0",
+		Description: host.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
 		Results: []drivertest.Result{
 			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: drivertest.Passed},
 			{Check: check("load/large"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
@@ -87,7 +88,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := drivertest.Report{
-		Path: "./x", Name: "mine", Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
+		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
 		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
 	}
 	if err := tested(&b, report, 0, "the trait X is not known\x1b"); err != nil {
@@ -107,7 +108,7 @@ func TestPluginChecks(t *testing.T) {
 }
 
 func TestPluginInfo(t *testing.T) {
-	report := drivertest.Report{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
+	report := host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
 	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
 	var b bytes.Buffer
 	for _, s := range []string{schema, "", "[1]"} {
@@ -131,12 +132,12 @@ func TestPluginPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	for i, pass := range []drivertest.Pass{
-		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 is there that was not"}}}},
-		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
-		{Nodes: []drivertest.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
-		{Nodes: []drivertest.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Gone: []string{"cn2"}},
+	for i, pass := range []host.Pass{
+		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 added"}}}},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
+		{Nodes: []host.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
 		if err := render.PluginPass(&b, pass, i+1); err != nil {
 			t.Fatal(err)
@@ -151,6 +152,7 @@ func TestPluginLog(t *testing.T) {
 	for _, line := range []string{
 		`{"level":"info","driver":"examined","pid":7,"call":"Configure","nodes":2,"time":"2026-01-01T00:00:00Z","message":"configured"}`,
 		`{"level":"debug","pid":7,"message":"not for an author who did not ask"}`,
+		`{"level":"warn","message":"of the host, not of the driver"}`,
 		`{"level":"warn","pid":7,"output":"raw","message":"hello \u001b[31mred"}`,
 		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1\n","message":"the driver\npanicked"}`,
 		`no JSON`,

@@ -15,9 +15,6 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// hostName is what the plugin is told that its host is called.
-const hostName = "drivertest-host"
-
 // bench is where a plugin is examined: the means to start its process, one that is used by all checks that do not spoil it, and what
 // was found out once for all.
 type bench struct {

@@ -84,7 +84,7 @@ func (p *proc) schema(ctx context.Context) ([]byte, error) {
 
 func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
 	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
-		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: hostName, StateDir: stateDir}})
+		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: host.RehearsalHost, StateDir: stateDir}})
 	})
 	if err == nil {
 		p.shape = reply.GetShapeVersion()
@@ -92,12 +92,7 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 	return err
 }
 
-func (p *proc) health(ctx context.Context) (string, error) {
-	reply, err := p.healthReply(ctx)
-	return reply.GetProblem(), err
-}
-
-func (p *proc) healthReply(ctx context.Context) (*driverv1.HealthResponse, error) {
+func (p *proc) health(ctx context.Context) (*driverv1.HealthResponse, error) {
 	return ask(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
 		return p.Plugin().Health(ctx, &driverv1.HealthRequest{})
 	})

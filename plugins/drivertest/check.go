@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // Check is one thing that a driver must do.
@@ -55,12 +57,8 @@ type Result struct {
 
 // Report is what became of all checks of a plugin.
 type Report struct {
-	Path         string   `json:"path"`
-	Name         string   `json:"name"`
-	Version      string   `json:"version"`
-	SDK          string   `json:"sdk"`
-	Capabilities []string `json:"capabilities"`
-	Results      []Result `json:"results"`
+	host.Description
+	Results []Result `json:"results"`
 	// Ended says why the suite ended before its end, "" if it did not, and NotRun which checks did
 	// not run for that reason.
 	Ended  string   `json:"ended,omitempty"`

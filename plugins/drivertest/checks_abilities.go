@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -166,7 +167,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 		if err := several(fmt.Sprintf("ReshapeStep from shape %d (%s)", from, r.source), wrong); err != nil {
 			return err
 		}
-		tree, given = asStored(after), back
+		tree, given = host.Stored(after), back
 	}
 	sent := sentUpdate(tree, base.node, given) + ", after all steps"
 	reply, err := p.update(ctx, tree, base.node, given)
@@ -338,7 +339,7 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 		return err
 	}
 	const name = "drivertest-nobody"
-	tree, err := bareTree(uuid.NewString(), name)
+	tree, err := host.BareTree(uuid.NewString(), name)
 	if err != nil {
 		return err
 	}

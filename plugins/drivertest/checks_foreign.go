@@ -105,7 +105,7 @@ func foreignCheck(which func(*baseline, stranger) []string) func(context.Context
 				wrong = append(wrong, fmt.Sprintf("%s (%s) is gone", was.Name, id))
 				continue
 			}
-			wrong = append(wrong, changes(providertree.Change{Before: was, After: is})...)
+			wrong = append(wrong, providertree.Change{Before: was, After: is}.Lines()...)
 		}
 		return several(sentStranger(base, s), wrong)
 	}

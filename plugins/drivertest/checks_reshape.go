@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -299,7 +300,7 @@ func foreignAllocations(base *baseline, r *reshaped) []string {
 	if !ok {
 		return []string{other.Name + " is gone"}
 	}
-	out := changes(providertree.Change{Before: other, After: is})
+	out := providertree.Change{Before: other, After: is}.Lines()
 	for _, id := range sortedKeys(r.given) {
 		c, ok := r.allocations[id]
 		if n := c.Resources[other.UUID][strangeClass]; ok && n != 5 {
@@ -345,7 +346,7 @@ func checkSettled(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := asStored(r.after)
+	tree := host.Stored(r.after)
 	after, err := p.tree(ctx, tree, base.node)
 	if err != nil {
 		return err
@@ -358,7 +359,7 @@ func checkReshapeIdempotent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := asStored(r.after)
+	tree := host.Stored(r.after)
 	sent := sentUpdate(tree, base.node, r.allocations) + ": the result of the reshape"
 	reply, err := p.update(ctx, tree, base.node, r.allocations)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -128,7 +129,7 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, n := range nodes[:min(len(nodes), 10)] {
-		tree, err := bareTree(rootOf(n), n.Name)
+		tree, err := host.BareTree(rootOf(n), n.Name)
 		if err != nil {
 			return notApplicable("the node %q cannot be: %v; see nodes/names and nodes/uuids", n.Name, err)
 		}
@@ -293,7 +294,7 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 		if err := several(fmt.Sprintf("%s: its own answer (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
 			return err
 		}
-		tree = asStored(after)
+		tree = host.Stored(after)
 	}
 	return nil
 }
@@ -344,7 +345,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 		return err
 	}
 	const name = "drivertest-nobody"
-	tree, err := bareTree(uuid.NewString(), name)
+	tree, err := host.BareTree(uuid.NewString(), name)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (b *bench) warned(ctx context.Context) (before, after []*driverv1.Warning, 
 	if err != nil {
 		return nil, nil, err
 	}
-	reply, err := p.healthReply(ctx)
+	reply, err := p.health(ctx)
 	if err != nil {
 		return nil, nil, found("Health before Configure", "%s", said(err))
 	}
@@ -50,7 +50,7 @@ func (b *bench) warned(ctx context.Context) (before, after []*driverv1.Warning, 
 	if _, p, err = b.base(ctx); err != nil {
 		return nil, nil, err
 	}
-	if reply, err = p.healthReply(ctx); err != nil {
+	if reply, err = p.health(ctx); err != nil {
 		return nil, nil, found(sentHealth, "%s", said(err))
 	}
 	return before, reply.GetWarnings(), nil
@@ -105,7 +105,7 @@ func checkWarningsSteady(ctx context.Context, b *bench) error {
 	had := warningNames(first)
 	var changes []string
 	for range 3 { // one may begin or end just now, but not every time
-		reply, err := p.healthReply(ctx)
+		reply, err := p.health(ctx)
 		if err != nil {
 			return found(sentHealth, "%s", said(err))
 		}

@@ -118,7 +118,7 @@ func (b *bench) askFormer(ctx context.Context) error {
 		}
 		return err
 	}
-	f.tree = asStored(tree)
+	f.tree = host.Stored(tree)
 	b.former = f
 	return nil
 }
@@ -191,7 +191,7 @@ func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providert
 	if err != nil {
 		return nil, "", true, err
 	}
-	return asStored(tree), "the tree that it makes with the former configuration", true, nil
+	return host.Stored(tree), "the tree that it makes with the former configuration", true, nil
 }
 
 // likeNew compares what came of a former tree with the tree of a new node, by names: uuids may be
@@ -206,7 +206,7 @@ func likeNew(base *baseline, after *providertree.Tree) []string {
 			continue
 		}
 		is.UUID, is.ParentUUID = want.UUID, want.ParentUUID
-		out = append(out, changes(providertree.Change{Before: want, After: is})...)
+		out = append(out, providertree.Change{Before: want, After: is}.Lines()...)
 	}
 	return out
 }
@@ -235,7 +235,7 @@ func movedLikeNew(base *baseline, r *reshaped) []string {
 		if _, before := r.before.ProviderByName(want.Name); before || len(touched) == 0 {
 			is.Traits, is.Aggregates = want.Traits, want.Aggregates
 		}
-		out = append(out, changes(providertree.Change{Before: want, After: is})...)
+		out = append(out, providertree.Change{Before: want, After: is}.Lines()...)
 	}
 	return out
 }

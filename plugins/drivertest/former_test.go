@@ -70,7 +70,7 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 		t.Errorf("needed: %s %s", r.Outcome, r.Why)
 	}
 	opts.Former = json.RawMessage(strings.Replace(shaped("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
-	if r := outcomes(t, opts, "^reshape/")["reshape/complete"]; r.Outcome != Failed || !strings.Contains(r.Came, "cn1: has the trait HW_CPU_X86_AVX now") {
+	if r := outcomes(t, opts, "^reshape/")["reshape/complete"]; r.Outcome != Failed || !strings.Contains(r.Came, "cn1: trait HW_CPU_X86_AVX added") {
 		t.Errorf("a trait of the former release is left behind: %s\n%s", r.Outcome, r.Explain())
 	}
 }

@@ -81,7 +81,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	}
 	b.log.begin("start/handshake")
 	_, _ = b.shared(ctx) // why there is none is what the checks say
-	report := Report{Path: opts.Path, Results: []Result{}, Capabilities: []string{}}
+	report := Report{Description: host.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)

@@ -12,13 +12,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
-
-// agentIdentity is the uuid of a node that the driver leaves to the agent.
-const agentIdentity = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11"
 
 // baseline is what the driver says on an empty slate, which most checks start from.
 type baseline struct {
@@ -50,7 +48,7 @@ func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 		return nil, notApplicable("the driver names no node; see nodes/some")
 	}
 	base := &baseline{nodes: nodes, node: nodes[0].Name, root: rootOf(nodes[0])}
-	if base.bare, err = bareTree(base.root, base.node); err != nil {
+	if base.bare, err = host.BareTree(base.root, base.node); err != nil {
 		return nil, notApplicable("the driver's first node cannot be: %v; see nodes/names and nodes/uuids", err)
 	}
 	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
@@ -59,7 +57,7 @@ func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 	if base.own, err = wire.ToTree(base.reply.GetTree()); err != nil {
 		return base, notApplicable("the tree that the driver makes cannot be used; see tree/well-formed")
 	}
-	base.stored = asStored(base.own)
+	base.stored = host.Stored(base.own)
 	return base, nil
 }
 
@@ -68,106 +66,12 @@ func rootOf(n plugins.Node) string {
 	if id, err := providertree.CanonicalUUID(n.UUID); err == nil {
 		return id
 	}
-	return agentIdentity
-}
-
-// bareTree is what Placement has of a node that nobody reported inventory of yet.
-func bareTree(root, node string) (*providertree.Tree, error) {
-	tree := &providertree.Tree{}
-	if err := tree.AddRoot(root, node); err != nil {
-		return nil, err
-	}
-	return tree, tree.SetGeneration(root, 3)
-}
-
-// asStored gives providers that are new a generation.
-func asStored(tree *providertree.Tree) *providertree.Tree {
-	out := tree.Clone()
-	for p := range tree.All() {
-		if p.Generation == providertree.NoGeneration {
-			_ = out.SetGeneration(p.UUID, 1) // exists, and has none
-		}
-	}
-	return out
+	return host.RehearsalNode
 }
 
 // differences are two trees compared, a line each.
 func differences(before, after *providertree.Tree) []string {
-	var out []string
-	diff := providertree.Diff(before, after)
-	for _, p := range diff.Added {
-		line := fmt.Sprintf("%s (%s) is there that was not", p.Name, p.UUID)
-		for _, class := range sortedKeys(p.Inventories) {
-			line += fmt.Sprintf(", with %d %s", p.Inventories[class].Total, class)
-		}
-		out = append(out, line)
-	}
-	for _, p := range diff.Removed {
-		out = append(out, fmt.Sprintf("%s (%s) is gone", p.Name, p.UUID))
-	}
-	for _, c := range diff.Changed {
-		out = append(out, changes(c)...)
-	}
-	return out
-}
-
-func changes(c providertree.Change) []string {
-	var out []string
-	note := func(format string, args ...any) {
-		out = append(out, c.Before.Name+": "+fmt.Sprintf(format, args...))
-	}
-	if c.Renamed() {
-		note("is called %s now", c.After.Name)
-	}
-	if c.Moved() {
-		note("is below %q now, was below %q", c.After.ParentUUID, c.Before.ParentUUID)
-	}
-	for _, class := range classesOf(c.Before.Inventories, c.After.Inventories) {
-		was, had := c.Before.Inventories[class]
-		is, has := c.After.Inventories[class]
-		switch {
-		case !had:
-			note("has %s now (%s)", class, inventoryWords(is))
-		case !has:
-			note("lost its %s (%s)", class, inventoryWords(was))
-		case !was.Equal(is):
-			note("%s is %s, was %s", class, inventoryWords(is), inventoryWords(was))
-		}
-	}
-	for _, list := range []struct {
-		what    string
-		was, is []string
-	}{{"trait", c.Before.Traits, c.After.Traits}, {"aggregate", c.Before.Aggregates, c.After.Aggregates}} {
-		for _, x := range list.is {
-			if !slices.Contains(list.was, x) {
-				note("has the %s %s now", list.what, x)
-			}
-		}
-		for _, x := range list.was {
-			if !slices.Contains(list.is, x) {
-				note("lost the %s %s", list.what, x)
-			}
-		}
-	}
-	return out
-}
-
-func classesOf(sets ...providertree.Inventories) []string {
-	var out []string
-	for _, s := range sets {
-		for class := range s {
-			if !slices.Contains(out, class) {
-				out = append(out, class)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-func inventoryWords(i providertree.Inventory) string {
-	i = i.Normalize()
-	return fmt.Sprintf("total %d, reserved %d, min_unit %d, max_unit %d, step_size %d, ratio %v", i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio)
+	return providertree.Diff(before, after).Lines()
 }
 
 // stranger is what somebody else wrote into a node's tree and beside it.
@@ -203,7 +107,7 @@ func (base *baseline) withStranger(tree *providertree.Tree) (stranger, error) {
 	e.inventory(s.sharing, "DISK_GB", 1_000_000)
 	e.traits(s.sharing, providertree.TraitSharesViaAggregate)
 	e.aggregates(s.sharing, s.aggregate)
-	s.tree = asStored(s.tree)
+	s.tree = host.Stored(s.tree)
 	return s, e.err
 }
 
