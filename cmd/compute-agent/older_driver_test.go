@@ -85,7 +85,7 @@ func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	s.agent()()
 	before := s.counted()
 	// A release that knows nothing of GPUs at all: it does not see that its tree was reshaped.
-	s.release("misbehave = \"ignore\"")
+	s.release("faults.reshape = \"ignore\"")
 	client, stop := s.drive()
 	defer stop()
 	view, err := client.Status(t.Context())

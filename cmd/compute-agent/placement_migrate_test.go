@@ -265,7 +265,7 @@ func TestMigrateRefuses(t *testing.T) {
 		check(t, lock.Close())
 
 		// A reshape that does not pass the checks.
-		s.configure("vgpu-children", `misbehave = "invent"`)
+		s.configure("vgpu-children", `faults.reshape = "invent"`)
 		code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
 		if code != exitProtect || !strings.Contains(stdout, "would be invented") || !strings.Contains(stdout, "nothing has moved") {
 			t.Errorf("%d\n%s", code, stdout)

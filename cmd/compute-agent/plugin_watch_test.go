@@ -139,9 +139,9 @@ func TestPluginRunWatch(t *testing.T) {
 
 // TestPluginRunWatchBreaks: an author whose Watch fails is told, and passes go on.
 func TestPluginRunWatchBreaks(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
-	config := filepath.Join(t.TempDir(), "chaos.toml")
-	if err := os.WriteFile(config, []byte("watch = \"error\"\n"), 0o644); err != nil {
+	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
+	config := filepath.Join(t.TempDir(), "fake.toml")
+	if err := os.WriteFile(config, []byte("faults.watch = \"error\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
@@ -155,24 +155,24 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 
 // TestPluginRunSaysWhatBroke: the author of a driver that panics has its stack, and of one that ends is told how it did.
 func TestPluginRunSaysWhatBroke(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
+	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
 	agent, err := exec.LookPath("compute-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deed, want := range map[string][]string{
-		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  the driver panicked", "drivers/chaos/deeds.go:"},
+	for fault, want := range map[string][]string{
+		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  the driver panicked", "drivers/fake/faults_process.go:"},
 		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
 		"print": {"log: output "},
 	} {
-		config := filepath.Join(t.TempDir(), "chaos.toml")
-		if err := os.WriteFile(config, []byte("update = \""+deed+"\"\n"), 0o644); err != nil {
+		config := filepath.Join(t.TempDir(), "fake.toml")
+		if err := os.WriteFile(config, []byte("faults.update = \""+fault+"\"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		said, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).CombinedOutput() // what it says is what matters
+		output, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).CombinedOutput() // what it says is what matters
 		for _, text := range want {
-			if !strings.Contains(string(said), text) {
-				t.Errorf("%s: it does not say %q:\n%s", deed, text, said)
+			if !strings.Contains(string(output), text) {
+				t.Errorf("%s: it does not say %q:\n%s", fault, text, output)
 			}
 		}
 	}
@@ -180,9 +180,9 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 
 // TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says how far it came.
 func TestPluginTestInterrupted(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-chaos", "compute-driver-chaos")
-	config := filepath.Join(t.TempDir(), "chaos.toml")
-	if err := os.WriteFile(config, []byte("update = \"hang\"\n"), 0o644); err != nil {
+	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
+	config := filepath.Join(t.TempDir(), "fake.toml")
+	if err := os.WriteFile(config, []byte("faults.update = \"hang\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	d := develop(t, "plugin", "test", plugin, "--config", config)

@@ -237,7 +237,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 func TestRefusedReshape(t *testing.T) {
 	s := newSite(t)
 	s.settle()
-	s.configure("vgpu-children", `misbehave = "lose"`)
+	s.configure("vgpu-children", `faults.reshape = "lose"`)
 	s.want("plan-refused.txt", exitProtect, "plan", "--reshape")
 	code, stdout, _ := s.run("plan", "--reshape", "-o", "json")
 	var view control.PlanView
@@ -266,7 +266,7 @@ func TestRefusedReshape(t *testing.T) {
 func TestHeldReshape(t *testing.T) {
 	s := newSite(t)
 	s.settle()
-	s.configure("vgpu-children", `misbehave = "lose"`, "[reshape]\non_failure = \"hold\"")
+	s.configure("vgpu-children", `faults.reshape = "lose"`, "[reshape]\non_failure = \"hold\"")
 	stop := s.agent()
 	defer stop()
 	code, stdout, _ := s.run("status")

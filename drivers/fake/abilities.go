@@ -103,7 +103,7 @@ func (c *config) checkAbilities() error {
 }
 
 // Warnings are those that are configured, and play on with the scenario.
-func (d *Driver) Warnings() []plugins.Warning {
+func (d *driver) Warnings() []plugins.Warning {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.follow()
@@ -115,7 +115,7 @@ func (d *Driver) Warnings() []plugins.Warning {
 }
 
 // Capabilities are those that are configured, of every node.
-func (d *Driver) Capabilities(string) map[string]bool {
+func (d *driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cfg.Capabilities
@@ -123,7 +123,7 @@ func (d *Driver) Capabilities(string) map[string]bool {
 
 // Guests lists those that are configured, and the instances. If neither key is there it cannot be told which there are: that is not the same
 // as none.
-func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	cfg, _, err := d.current()
 	switch {
 	case err != nil:
@@ -178,7 +178,7 @@ func (d *Driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 }
 
 // NodeDeleted is true of the nodes that are configured to be gone.
-func (d *Driver) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
+func (d *driver) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
 	cfg, _, err := d.current()
 	if err != nil {
 		return false, err

@@ -42,8 +42,8 @@ type config struct {
 	DeletedNodes []string `json:"deleted_nodes" toml:"deleted_nodes"`
 	// Instances lets the driver make guests itself; nil: it cannot.
 	Instances *management `json:"instances" toml:"instances"`
-	// Misbehave is what is wrong with a reshape, see misbehaviours; "" is nothing.
-	Misbehave string `json:"misbehave" toml:"misbehave"`
+	// Faults are what the driver does wrong on purpose.
+	Faults faults `json:"faults" toml:"faults"`
 	// NotReady makes the driver answer that it cannot tell yet, with this reason.
 	NotReady string `json:"not_ready" toml:"not_ready"`
 	// Health is a problem to report; the driver works on regardless.
@@ -117,6 +117,9 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 		return config{}, err
 	}
 	if err := cfg.checkAbilities(); err != nil {
+		return config{}, err
+	}
+	if err := cfg.Faults.check(); err != nil {
 		return config{}, err
 	}
 	return cfg, nil

@@ -20,7 +20,6 @@
 //	shape = "vgpu-children"                      # flat, vgpu-children, numa: each from any other
 //	class_renames = { CUSTOM_SLICE = "VGPU" }    # what is found under the former name gets the new one
 //	guests = { "6c6a..." = "gpu_1" }             # what a real driver knows: where a guest's device is
-//	misbehave = "lose"                           # a reshape that the agent must refuse
 //
 // Those shapes have names and no order. With shape_version they have numbers, and the driver plays one of its own releases, which takes
 // a tree from any earlier shape to its own step by step:
@@ -43,6 +42,17 @@
 //
 // A reshape knows where their shares are, since it is the driver that put them on a GPU and a NUMA cell.
 //
+// It has faults on demand, in any call: it hangs, crashes, starts processes that outlive it, writes
+// garbage, leaks, makes wrong trees and wrong reshapes. They show that the agent and its other
+// drivers do not suffer. Without the key there are none:
+//
+//	[drivers.fake]
+//	args = ["--start=noise,sleep=3s"]       # before the handshake
+//	[drivers.fake.config.faults]
+//	update = "storm crash"                  # in UpdateProviderTree, in this order
+//	health = "hang"                         # other calls likewise; see compute-driver-fake --info
+//	reshape = "lose"                        # a reshape that the agent must refuse
+//
 // All of this can be in a file that is followed while the driver runs, with what is to happen in the course of time:
 //
 //	scenario = "/etc/compute-agent/scenario.toml"
@@ -55,8 +65,11 @@
 //	after = "60s"
 //	shape = "vgpu-children"
 //
-// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, shape.go and reshape.go for how it
-// is reshaped, versions.go for how that is done in steps, instances.go for how guests are made so that it can be interrupted anywhere
-// (hypervisor.go is what stands for the machine, devices.go which part of it a guest has), scenario.go for changes without a
-// call, and abilities.go for the rest.
+// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, shape.go
+// and reshape.go for how it is reshaped, versions.go for how that is done in steps, instances.go
+// for how guests are made so that it can be interrupted anywhere (hypervisor.go is what stands for
+// the machine, devices.go which part of it a guest has), scenario.go for changes without a call,
+// and abilities.go for the rest. faulty.go puts the faults around all of that: faults_process.go
+// has those of any call, faults_answers.go those of answers, faults_reshape.go those of a reshape,
+// start.go those before the handshake.
 package fake

@@ -17,9 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Driver is the fake driver. It keeps its configuration, and the one before: what was configured until now and is no more
-// must go from the trees, where it cannot be told from what others wrote.
-type Driver struct {
+// driver is the fake driver without faults. It keeps its configuration, and the one before: what
+// was configured until now and is no more must go from the trees, where it cannot be told from what
+// others wrote.
+type driver struct {
 	mu      sync.Mutex
 	cfg     config
 	former  []provider           // nodes of earlier configurations
@@ -29,34 +30,16 @@ type Driver struct {
 	hyper   *hypervisor
 }
 
-// The optional abilities that it has.
-var (
-	_ plugins.Driver             = (*Driver)(nil)
-	_ plugins.CapabilityReporter = (*Driver)(nil)
-	_ plugins.GuestLister        = (*Driver)(nil)
-	_ plugins.HealthChecker      = (*Driver)(nil)
-	_ plugins.InstanceManager    = (*Driver)(nil)
-	_ plugins.InstanceWatcher    = (*Driver)(nil)
-	_ plugins.NodeChecker        = (*Driver)(nil)
-	_ plugins.Renamer            = (*Driver)(nil)
-	_ plugins.Shaper             = (*Driver)(nil)
-	_ plugins.Warner             = (*Driver)(nil)
-	_ plugins.Watcher            = (*Driver)(nil)
-)
-
-// New returns a driver that is to be configured.
-func New() *Driver { return &Driver{changed: make(chan struct{}), hyper: newHypervisor("")} }
-
 // Info is who the driver is.
-func (d *Driver) Info() plugins.Info {
+func (d *driver) Info() plugins.Info {
 	return plugins.Info{Name: "fake", Version: plugins.BuildVersion()}
 }
 
 // ConfigSchema describes its configuration.
-func (d *Driver) ConfigSchema() []byte { return schema }
+func (d *driver) ConfigSchema() []byte { return withFaults(schema) }
 
 // Configure checks everything first and changes something only then, so that a mistake leaves the former configuration.
-func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
+func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parse(raw, host)
 	if err != nil {
 		return err
@@ -88,7 +71,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 }
 
 // apply puts a configuration in force.
-func (d *Driver) apply(cfg config) {
+func (d *driver) apply(cfg config) {
 	if !reflect.DeepEqual(d.cfg.Nodes, cfg.Nodes) {
 		d.former = append(d.former, d.cfg.Nodes...)
 	}
@@ -98,7 +81,7 @@ func (d *Driver) apply(cfg config) {
 }
 
 // AvailableNodes lists the configured nodes.
-func (d *Driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
+func (d *driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	cfg, _, err := d.current()
 	if err != nil {
 		return nil, err
@@ -114,7 +97,7 @@ func (d *Driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 //
 // Inventory that is to be elsewhere than it is may be in use, and without a hypervisor there are no guests to ask: moving it is always
 // a reshape.
-func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, former, err := d.current()
 	if err != nil {
 		return nil, err
@@ -127,16 +110,16 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		if n.Name != node {
 			continue
 		}
-		if cfg.Misbehave == ignore {
+		if cfg.Faults.Reshape == ignore {
 			return allocations, put(tree, root.UUID, n, node, map[string]bool{})
 		}
 		relocations, err := cfg.relocations(tree, root.UUID, n)
 		switch {
 		case err != nil:
 			return nil, err
-		case cfg.Misbehave == repeat && allocations == nil:
+		case cfg.Faults.Reshape == repeat && allocations == nil:
 			return nil, &plugins.ReshapeNeeded{Reason: "it is configured to ask for one at every pass"}
-		case len(relocations) > 0 && (allocations == nil || cfg.Misbehave == again):
+		case len(relocations) > 0 && (allocations == nil || cfg.Faults.Reshape == again):
 			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 		}
 		if allocations != nil {
@@ -265,20 +248,20 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 }
 
 // ClassRenames are those that are configured, or of those the ones of the last step.
-func (d *Driver) ClassRenames() map[string]string {
+func (d *driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.renames
 }
 
-func (d *Driver) declare(renames plugins.ClassRenames) {
+func (d *driver) declare(renames plugins.ClassRenames) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.renames = renames
 }
 
 // Health reports the configured problem, or what is wrong with the scenario.
-func (d *Driver) Health(context.Context) error {
+func (d *driver) Health(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.follow()
@@ -292,7 +275,7 @@ func (d *Driver) Health(context.Context) error {
 }
 
 // Watch tells when the configuration or the scenario changed: nothing else can happen to nodes that do not exist.
-func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
+func (d *driver) Watch(ctx context.Context, changed func(node string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for next := d.change(); ; {
@@ -309,27 +292,27 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 }
 
 // change is closed when the configuration changes.
-func (d *Driver) change() <-chan struct{} {
+func (d *driver) change() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.changed
 }
 
 // follow takes in what the scenario says now. Cost: one stat of its file, if there is a scenario.
-func (d *Driver) follow() {
+func (d *driver) follow() {
 	if d.played != nil && d.played.follow() {
 		d.apply(d.played.now())
 	}
 }
 
-func (d *Driver) hypervisor() *hypervisor {
+func (d *driver) hypervisor() *hypervisor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.hyper
 }
 
 // machines are all that there are, by uuid.
-func (d *Driver) machines() (map[string]machine, error) {
+func (d *driver) machines() (map[string]machine, error) {
 	list, err := d.hypervisor().list()
 	out := make(map[string]machine, len(list))
 	for _, m := range list {
@@ -338,7 +321,7 @@ func (d *Driver) machines() (map[string]machine, error) {
 	return out, err
 }
 
-func (d *Driver) current() (cfg config, former []provider, err error) {
+func (d *driver) current() (cfg config, former []provider, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.follow()

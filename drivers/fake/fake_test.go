@@ -238,6 +238,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 				Items object `json:"items"`
 			} `json:"guest_list"`
 			Instances object `json:"instances"`
+			Faults    object `json:"faults"`
 		} `json:"properties"`
 	}
 	if err := errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)); err != nil {
@@ -251,6 +252,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		"config":    {config{}, s.Properties, nil},
 		"guest":     {guest{}, lists.Properties.GuestList.Items.Properties, nil},
 		"instances": {management{}, lists.Properties.Instances.Properties, nil},
+		"faults":    {faults{}, lists.Properties.Faults.Properties, nil},
 		"provider":  {provider{}, s.Defs["provider"].Properties, []string{"uuid"}}, // of nodes only
 		"inventory": {inventory{}, s.Defs["inventory"].Properties, nil},
 	} {

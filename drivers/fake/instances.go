@@ -29,7 +29,7 @@ type management struct {
 const pollInterval = time.Second
 
 // manager is what is needed to do something about instances of a node.
-func (d *Driver) manager(node string) (config, *hypervisor, error) {
+func (d *driver) manager(node string) (config, *hypervisor, error) {
 	cfg, _, err := d.current()
 	switch {
 	case err != nil:
@@ -64,7 +64,7 @@ func (c config) node(name string) provider {
 }
 
 // Instances lists the machines of a node.
-func (d *Driver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
+func (d *driver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (d *Driver) Instances(_ context.Context, node string) ([]plugins.Instance, 
 
 // Spawn makes a machine in two steps, as on a real hypervisor there are many: defined, then started. It can be interrupted between them;
 // the next Spawn finds what there is and goes on from that.
-func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -179,7 +179,7 @@ func waitWhile(ctx context.Context, name string) error {
 }
 
 // Destroy removes a machine, complete or not.
-func (d *Driver) Destroy(_ context.Context, node, uuid string) error {
+func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (d *Driver) Destroy(_ context.Context, node, uuid string) error {
 }
 
 // SetPower switches a machine on or off. None of them takes long to shut down, so hard makes no difference.
-func (d *Driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
+func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
 	_, h, err := d.manager(node)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -218,7 +218,7 @@ func (d *Driver) SetPower(_ context.Context, node, uuid string, to plugins.Power
 
 // WatchInstances compares what machines there are with what there were, whenever something changes by way of this process, and every
 // second: anybody may edit or remove their files, as people switch off real machines.
-func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	h := d.hypervisor()
@@ -249,7 +249,7 @@ func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 }
 
 // crash does what is configured; what cannot be done now is for the next time.
-func (d *Driver) crash(h *hypervisor) {
+func (d *driver) crash(h *hypervisor) {
 	if cfg, _, err := d.current(); err == nil && cfg.Instances != nil {
 		_ = h.fail(cfg.Instances.Crash)
 	}

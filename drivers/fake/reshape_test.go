@@ -233,9 +233,9 @@ func TestWhatDoesNotFitFails(t *testing.T) {
 	}
 }
 
-func TestMisbehaviours(t *testing.T) {
+func TestFaultsOfAReshape(t *testing.T) {
 	before := map[string]providertree.ProviderResources{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}
-	for _, how := range misbehaviours[1:] {
+	for _, how := range reshapeFaults[1:] {
 		if how == ignore || how == repeat { // what is wrong with these is when they ask, see the next test
 			continue
 		}
@@ -245,7 +245,7 @@ func TestMisbehaviours(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := reshape(t, configured(t, shaped("vgpu-children", `"misbehave":"`+how+`",`)), tree, consumers(before))
+			got, err := reshape(t, configured(t, shaped("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree, consumers(before))
 			var failed *plugins.ReshapeFailed
 			switch {
 			case how == again:
@@ -263,7 +263,7 @@ func TestMisbehaviours(t *testing.T) {
 			}
 		})
 	}
-	sane := reported(t, shaped("flat", `"misbehave":"lose",`)) // only a reshape is spoiled
+	sane := reported(t, shaped("flat", `"faults":{"reshape":"lose"},`)) // only a reshape is spoiled
 	if diff := cmp.Diff(outline(reported(t, shaped("flat", ""))), outline(sane)); diff != "" {
 		t.Error(diff)
 	}
@@ -274,13 +274,13 @@ func TestMisbehaviours(t *testing.T) {
 func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 	children := reported(t, shaped("vgpu-children", ""))
 	tree := children.Clone()
-	if _, err := configured(t, shaped("flat", `"misbehave":"ignore",`)).UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil {
+	if _, err := configured(t, shaped("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, there := tree.Inventory(rootUUID, "VGPU"); !there || tree.Len() != children.Len() {
 		t.Errorf("VGPU is on the root: %t, with %d of %d providers", there, tree.Len(), children.Len())
 	}
-	driver := configured(t, shaped("vgpu-children", `"misbehave":"repeat",`))
+	driver := configured(t, shaped("vgpu-children", `"faults":{"reshape":"repeat"},`))
 	for range 2 {
 		if _, err := driver.UpdateProviderTree(t.Context(), children.Clone(), "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 			t.Errorf("without allocations: %v", err)
@@ -294,7 +294,6 @@ func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 func TestMistakesAboutShapesAreNamedByTheirKey(t *testing.T) {
 	for raw, key := range map[string]string{
 		`{"shape":"round"}`:                     "shape",
-		`{"misbehave":"sometimes"}`:             "misbehave",
 		`{"gpus":-1}`:                           "gpus",
 		`{"numa_cells":1001}`:                   "numa_cells",
 		`{"class_renames":{"A":"A"}}`:           "class_renames",

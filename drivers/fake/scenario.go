@@ -181,6 +181,9 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 		if _, nested := tables["scenario"]; nested {
 			err = &plugins.ConfigError{Key: "scenario", Problem: "a scenario cannot refer to another one"}
 		}
+		if err == nil && cfg.Faults.Configure != "" {
+			err = &plugins.ConfigError{Key: "faults.configure", Problem: "a scenario is not part of Configure: put it in the configuration"}
+		}
 		if config := (*plugins.ConfigError)(nil); errors.As(err, &config) {
 			return nil, fmt.Errorf("%d: %s: %s", where.lineIn(sources, config.Key), config.Key, config.Problem)
 		}

@@ -57,9 +57,6 @@ func (c *config) checkReshape() error {
 	if !ok {
 		return wrong("shape", "%q: must be one of %s", c.Shape, strings.Join(slices.Sorted(maps.Keys(shapes)), ", "))
 	}
-	if !slices.Contains(misbehaviours, c.Misbehave) {
-		return wrong("misbehave", "%q: must be one of %s", c.Misbehave, strings.Join(misbehaviours[1:], ", "))
-	}
 	const most = 1000
 	for key, n := range map[string]*int{"gpus": &c.GPUs, "numa_cells": &c.NUMACells} {
 		if *n < 0 || *n > most {

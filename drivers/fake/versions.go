@@ -125,14 +125,14 @@ func (p provider) called(names map[string]string) provider {
 }
 
 // ShapeVersion is the one that is configured.
-func (d *Driver) ShapeVersion() int {
+func (d *driver) ShapeVersion() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cfg.ShapeVersion
 }
 
 // Reshape makes one step.
-func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, _, err := d.current()
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 	switch {
 	case err != nil || len(relocations) == 0:
 		return allocations, err
-	case c.Misbehave == again:
+	case c.Faults.Reshape == again:
 		return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 	}
 	moving := map[string]bool{}

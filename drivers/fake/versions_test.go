@@ -187,8 +187,8 @@ func TestStepsThatCannotBe(t *testing.T) {
 		raw, node string
 		from      int
 	}{
-		{release(2, ""), "cn1", 2}, {release(2, ""), "cn2", 1}, {release(2, `"not_ready":"asleep",`), "cn1", 1}, {release(2, `"misbehave":"again",`), "cn1", 1},
-		{release(2, `"misbehave":"fail",`), "cn1", 1},
+		{release(2, ""), "cn1", 2}, {release(2, ""), "cn2", 1}, {release(2, `"not_ready":"asleep",`), "cn1", 1}, {release(2, `"faults":{"reshape":"again"},`), "cn1", 1},
+		{release(2, `"faults":{"reshape":"fail"},`), "cn1", 1},
 	} {
 		tree := reported(t, release(1, ""))
 		if _, err := configured(t, c.raw).Reshape(ctx, tree, c.node, c.from, inUse()); err == nil {

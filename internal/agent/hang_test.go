@@ -11,9 +11,16 @@ import (
 	"testing"
 )
 
-// chaos is the table of the driver that misbehaves as it is told to. Its node is cn1, with the host's identity.
-func (h *house) chaos(keys, config string) string {
-	return fmt.Sprintf("[drivers.chaos]\npath = %q\n%s\n[drivers.chaos.config]\n%s\n", filepath.Join(h.dir, "compute-driver-chaos"), keys, config)
+// chaos is the table of a fake driver with faults. Its node is cn1, with the host's identity.
+func (h *house) chaos(keys, faults string) string {
+	return fmt.Sprintf(`[drivers.chaos]
+path = %q
+%s
+[drivers.chaos.config]
+nodes = [{name = "cn1", inventories = {VCPU = {total = 8}}}]
+[drivers.chaos.config.faults]
+%s
+`, filepath.Join(h.dir, "compute-driver-chaos"), keys, faults)
 }
 
 // has tells whether a line with all parts was logged after a mark.

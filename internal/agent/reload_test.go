@@ -27,19 +27,24 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// fakeDriver is the executable of the fake driver, built once; that of the chaos driver is beside it.
+// fakeDriver is the executable of the fake driver, built once; a copy for a second driver is beside
+// it.
 var fakeDriver = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "compute-driver-fake")
-	cmd := exec.Command("go", "build", "-o", dir, "../../cmd/compute-driver-fake", "../../cmd/compute-driver-chaos")
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/compute-driver-fake")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the drivers: %w\n%s", err, out)
+		return "", fmt.Errorf("building the driver: %w\n%s", err, out)
 	}
-	return path, nil
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(filepath.Join(dir, "compute-driver-chaos"), content, 0o755)
 })
 
 func TestMain(m *testing.M) {

@@ -50,7 +50,7 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 	h := newHouse(t)
 	h.used()
 	hold := "[reshape]\non_failure = \"hold\"\n"
-	h.configure(h.gpus(`misbehave = "invent"`), hold)
+	h.configure(h.gpus(`faults.reshape = "invent"`), hold)
 	h.start()
 	<-h.ready
 	h.await(0, "the node is held", `"offenders"`, "would be invented")
@@ -69,11 +69,11 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 func TestHoldIsTakenOverByAReload(t *testing.T) {
 	h := newHouse(t)
 	h.used()
-	h.configure(h.gpus(`misbehave = "invent"`), "[reshape]\non_failure = \"hold\"\n")
+	h.configure(h.gpus(`faults.reshape = "invent"`), "[reshape]\non_failure = \"hold\"\n")
 	h.start()
 	<-h.ready
 	h.await(0, "the node is held")
-	h.configure(h.gpus(`misbehave = "invent"`))
+	h.configure(h.gpus(`faults.reshape = "invent"`))
 	h.reload <- syscall.SIGHUP
 	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "would be invented") {
 		t.Errorf("%v", err)

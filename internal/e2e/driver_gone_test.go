@@ -60,7 +60,7 @@ func TestDriverGone(t *testing.T) {
 	}
 }
 
-// goneWorld is a host with a driver that is told how to fail, of node cn1, and one that works, of cn2.
+// goneWorld is a host with a driver that has faults, of node cn1, and one that works, of cn2.
 type goneWorld struct {
 	*world
 	agent  *process
@@ -68,7 +68,7 @@ type goneWorld struct {
 	writes int64 // so far
 }
 
-// orders writes the configuration: what the chaos driver does in its next passes.
+// orders writes the configuration: the faults of the driver in its next passes.
 func (g *goneWorld) orders(update string) {
 	g.t.Helper()
 	check(g.t, os.WriteFile(g.config, []byte(fmt.Sprintf(`
@@ -90,16 +90,18 @@ crash_limit = 1000
 [log]
 format = "json"
 [drivers.chaos]
+path = %q
 unavailable_grace = "1s"
 timeouts = {nodes = "300ms", update = "300ms", health = "300ms", configure = "2s", stop = "300ms"}
 restart = {health_interval = "500ms"}
 [drivers.chaos.config]
-update = %q
+nodes = [{name = "cn1", inventories = {VCPU = {total = 8}}}]
+faults = {update = %q}
 [drivers.fake]
 unavailable_grace = "1s"
 [drivers.fake.config]
 nodes = [{name = "cn2", uuid = "22222222-0000-4000-8000-000000000002", inventories = {VCPU = {total = 8}}}]
-`, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries.Dir(), update)), 0o600))
+`, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries.Dir(), filepath.Join(binaries.Dir(), "compute-driver-fake"), update)), 0o600))
 }
 
 // goes has the driver fail, and checks what becomes of its node by so many writes.

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
-var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-chaos", "cmd/compute-driver-libvirt")
+var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-libvirt")
 
 func TestMain(m *testing.M) {
 	sim.Main()

@@ -218,8 +218,8 @@ func TestMisbehavingDrivers(t *testing.T) {
 		w.claim(busy("VGPU"))
 		before := w.look()
 		for _, tc := range []struct {
-			misbehave string
-			says      []string // in the line that says why the agent ends
+			fault string
+			says  []string // in the line that says why the agent ends
 		}{
 			{"again", []string{"says again that it needs a reshape"}},
 			{"fail", []string{guest, large, migration}},
@@ -229,9 +229,9 @@ func TestMisbehavingDrivers(t *testing.T) {
 			{"forget", []string{guest, large, leaving, migration, "would be lost"}},
 			{"crowd", []string{"VGPU", "capacity is 4"}},
 		} {
-			t.Run(kind+"/"+tc.misbehave, func(t *testing.T) {
+			t.Run(kind+"/"+tc.fault, func(t *testing.T) {
 				defer w.within(t)()
-				w.write(machine("vgpu-children", `misbehave = "`+tc.misbehave+`"`), "")
+				w.write(machine("vgpu-children", `faults.reshape = "`+tc.fault+`"`), "")
 				agent := w.run()
 				if code := agent.exit(); code != 3 {
 					t.Errorf("exit code %d, want 3", code)
@@ -264,7 +264,7 @@ func TestHold(t *testing.T) {
 	before := w.look()
 
 	const hold = "[reshape]\non_failure = \"hold\""
-	w.write(machine("vgpu-children", `misbehave = "lose"`), hold)
+	w.write(machine("vgpu-children", `faults.reshape = "lose"`), hold)
 	agent := w.run()
 	agent.await(0, `"level":"error"`, "eshape")
 	if st := w.status(); st.State != "degraded" || !strings.Contains(st.Summary, "eshape") {

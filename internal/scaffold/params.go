@@ -49,7 +49,7 @@ var (
 )
 
 // shipped are the drivers that come with compute-agent.
-var shipped = []string{"chaos", "fake", "libvirt"}
+var shipped = []string{"fake", "libvirt"}
 
 // complete returns the parameters with everything filled in, or all that is wrong with them.
 func (p Params) complete() (Params, error) {

@@ -17,9 +17,9 @@ type (
 	guestsIs = *driverv1.GuestsResponse
 )
 
-// misbehaving is the configuration of a reshape that goes wrong in a way that the fake driver knows.
-func misbehaving(how string) string {
-	return `{` + machine + `, "shape": "numa", "misbehave": "` + how + `"}`
+// withFault is the configuration of the fake driver with a fault of its reshape.
+func withFault(how string) string {
+	return `{` + machine + `, "shape": "numa", "faults": {"reshape": "` + how + `"}}`
 }
 
 // moves changes the answers of reshapes.
@@ -60,7 +60,7 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return reply, err
 	})},
-	"asks for allocations for ever": {check: "reshape/done", config: misbehaving("again")},
+	"asks for allocations for ever": {check: "reshape/done", config: withFault("again")},
 	"fails without offenders": {check: "reshape/done", config: shaped("numa"), former: shaped("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if req.(updateReq).GetAllocations() != nil {
 			return nil, wire.Failure{Kind: wire.KindReshapeFailed, Words: "no"}.Err()
@@ -85,10 +85,10 @@ var _ = broken(map[string]brokenPlugin{
 			swapGPUs(r)
 		}
 	})},
-	"forgets consumers":   {check: "reshape/consumers", config: misbehaving("forget")},
-	"loses a unit":        {check: "reshape/conserves", config: misbehaving("lose")},
-	"invents a unit":      {check: "reshape/conserves", config: misbehaving("invent")},
-	"swaps consumers":     {check: "reshape/conserves", config: misbehaving("swap")},
+	"forgets consumers":   {check: "reshape/consumers", config: withFault("forget")},
+	"loses a unit":        {check: "reshape/conserves", config: withFault("lose")},
+	"invents a unit":      {check: "reshape/conserves", config: withFault("invent")},
+	"swaps consumers":     {check: "reshape/conserves", config: withFault("swap")},
 	"disowns consumers":   {check: "reshape/owners", breakage: after("UpdateProviderTree", noProjects)},
 	"moves no allocation": {check: "reshape/housed", breakage: moves(func(req updateReq, r updated) { r.Allocations = req.GetAllocations() })},
 	"reports large steps": {check: "reshape/capacity", breakage: moves(func(_ updateReq, r updated) {
@@ -105,7 +105,7 @@ var _ = broken(map[string]brokenPlugin{
 			}
 		}
 	})},
-	"crowds one child": {check: "reshape/spread", config: misbehaving("crowd")},
+	"crowds one child": {check: "reshape/spread", config: withFault("crowd")},
 	"moves what is not its own": {check: "reshape/foreign", breakage: moves(func(_ updateReq, r updated) {
 		for _, c := range r.GetAllocations().GetConsumers() {
 			for _, res := range c.GetResources() {

@@ -52,7 +52,7 @@ func TestReshapeFromFormerRelease(t *testing.T) {
 			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
 		}
 	}
-	opts.Config = json.RawMessage(misbehaving("lose"))
+	opts.Config = json.RawMessage(withFault("lose"))
 	if r := outcomes(t, opts, "^reshape/conserves$")["reshape/conserves"]; r.Outcome != Failed || !strings.Contains(r.Sent, "the tree of the former release") {
 		t.Errorf("%+v", r)
 	}

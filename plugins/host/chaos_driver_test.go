@@ -6,12 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,29 +16,21 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// chaosDriver is the path of the chaos driver that is in the repository, built once.
-var chaosDriver = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binDir, "the-chaos-driver")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/compute-agent/compute-agent/cmd/compute-driver-chaos").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
-
-// orders is a spec of the chaos driver.
-func orders(t *testing.T, start string, config map[string]string) Spec {
+// orders is a spec of the fake driver with faults.
+func orders(t *testing.T, start string, faults map[string]string) Spec {
 	t.Helper()
-	path, err := chaosDriver()
-	if err != nil {
-		t.Fatal(err)
+	if faults == nil {
+		faults = map[string]string{}
 	}
-	raw, err := json.Marshal(config)
+	raw, err := json.Marshal(map[string]any{
+		"nodes":     []any{map[string]any{"name": "cn1", "inventories": map[string]any{"VCPU": map[string]int{"total": 8}}}},
+		"instances": struct{}{}, "faults": faults,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec := Spec{
-		Name: "chaos", Path: path, Config: raw,
+		Name: "chaos", Path: fakePath, Config: raw,
 		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond,
 			Handshake: patience / 2, Info: patience / 2}, // on a busy machine
 		Restart: Restart{
@@ -147,7 +136,7 @@ func TestStartsThatGoWrong(t *testing.T) {
 		"hang":                             "did not complete the handshake",
 		"raw-stdout":                       "is this a driver for compute-agent?",
 		"handshake=1|2|unix|/nowhere|grpc": `version "2"`,
-		"dance":                            "nothing that can be done at the start",
+		"dance":                            "there is no such fault",
 		"noise,garbage,long-line":          "",
 		"sleep=200ms,runaway":              "",
 	} {

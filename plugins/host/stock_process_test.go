@@ -178,10 +178,6 @@ func nothingOutlivesTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chaos, err := chaosDriver()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		path, args string
 		processes  int  // besides the agent
@@ -189,9 +185,9 @@ func nothingOutlivesTheAgent(t *testing.T) {
 	}{
 		"without the SDK":               {path: plain, processes: 1},
 		"without the SDK, stopped":      {path: plain, processes: 1, stopped: true},
-		"with the SDK":                  {path: chaos, processes: 1},
-		"with the SDK and its children": {path: chaos, args: "--start=grandchild,grandchild", processes: 3},
-		"with the SDK, all stopped":     {path: chaos, args: "--start=grandchild", processes: 2, stopped: true},
+		"with the SDK":                  {path: fakePath, processes: 1},
+		"with the SDK and its children": {path: fakePath, args: "--start=grandchild,grandchild", processes: 3},
+		"with the SDK, all stopped":     {path: fakePath, args: "--start=grandchild", processes: 2, stopped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

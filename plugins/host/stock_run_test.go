@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
@@ -272,6 +273,7 @@ func oursMain() {
 	h.fail(json.Unmarshal([]byte(os.Getenv(oursKey)), &plugin))
 	spec.Name, spec.Path, spec.Config = "plugin", plugin.Path, []byte(plugin.Config)
 	spec.Args = strings.Fields(plugin.Args)
+	spec.HostInfo = plugins.HostInfo{Name: "cn1"}
 	spec.Env = map[string]string{markKey: os.Getenv(markKey)}
 	host, err := New(Options{RuntimeDir: os.Getenv("TMPDIR"), Logger: zerolog.New(os.Stderr)})
 	h.fail(err)

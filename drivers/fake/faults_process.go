@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package chaos
+package fake
 
 import (
 	"bytes"
@@ -28,61 +28,61 @@ const (
 	leaked = 200
 )
 
-// deed is something that a driver should not do.
-type deed struct {
-	says string
-	do   func(ctx context.Context, cfg config) error
+// fault is something that a driver must not do.
+type fault struct {
+	text string
+	do   func(ctx context.Context, f faults) error
 }
 
-// deeds are those that can be done in any call.
-var deeds = map[string]deed{
-	"hang": {"never returns, whatever becomes of the call", func(context.Context, config) error { select {} }},
+// callFaults are those that any call can have.
+var callFaults = map[string]fault{
+	"hang": {"never returns, even if the call is cancelled", func(context.Context, faults) error { select {} }},
 	"late": {"returns when the deadline has passed, with success", late},
 	"wait": {"returns when there is a file of the configured name", wait},
-	"error": {"fails in words", func(context.Context, config) error {
+	"error": {"returns an error", func(context.Context, faults) error {
 		return errors.New("something is wrong, and this is all that is said")
 	}},
 	"refuse":    {"answers that the configuration is wrong", refuse},
-	"not-ready": {"answers that it cannot tell yet", func(context.Context, config) error { return &plugins.NotReady{Reason: "it sleeps"} }},
-	"panic":     {"panics in the call, which the SDK catches", func(context.Context, config) error { panic("a defect of the driver") }},
-	"panic-elsewhere": {"panics in a goroutine of its own, which nobody catches", func(context.Context, config) error {
+	"not-ready": {"answers that the driver is not ready", func(context.Context, faults) error { return &plugins.NotReady{Reason: "it sleeps"} }},
+	"panic":     {"panics in the call, which the SDK catches", func(context.Context, faults) error { panic("a defect of the driver") }},
+	"panic-elsewhere": {"panics in another goroutine, which ends the process", func(context.Context, faults) error {
 		go panic("a defect of the driver, elsewhere")
 		select {}
 	}},
-	"crash":       {"ends the process with status 7", func(context.Context, config) error { os.Exit(7); return nil }},
-	"exit":        {"ends the process with status 0", func(context.Context, config) error { os.Exit(0); return nil }},
+	"crash":       {"ends the process with status 7", func(context.Context, faults) error { os.Exit(7); return nil }},
+	"exit":        {"ends the process with status 0", func(context.Context, faults) error { os.Exit(0); return nil }},
 	"abort":       {"ends the process by a signal", abort},
 	"stop":        {"stops the process, as a debugger does", stop},
-	"grandchild":  {"starts a process that does not end, and keeps the driver's output open", func(context.Context, config) error { return spawn(false) }},
-	"runaway":     {"starts one that also leaves the driver's process group", func(context.Context, config) error { return spawn(true) }},
+	"grandchild":  {"starts a process that does not end, and keeps the driver's output open", func(context.Context, faults) error { return startProcess(false) }},
+	"runaway":     {"starts one that also leaves the driver's process group", func(context.Context, faults) error { return startProcess(true) }},
 	"print":       {"prints on standard output and standard error", printing},
-	"raw-stdout":  {"writes garbage where the handshake was written", func(context.Context, config) error { return writeRaw(garbageOnStdout) }},
-	"garbage":     {"writes what is no text, and what only looks like a log line, on standard error", func(context.Context, config) error { return garbage() }},
-	"long-line":   {"writes a line of 8 MiB on standard error", func(context.Context, config) error { return longLog() }},
+	"raw-stdout":  {"writes garbage where the handshake was written", func(context.Context, faults) error { return writeRaw(garbageOnStdout) }},
+	"garbage":     {"writes lines on standard error that are not text, or look like log lines", func(context.Context, faults) error { return garbage() }},
+	"long-line":   {"writes a line of 8 MiB on standard error", func(context.Context, faults) error { return longLog() }},
 	"storm":       {"writes 20,000 lines on standard error; in watch and events, sends as many events", storm},
-	"leak":        {"opens 200 descriptors and forgets them", leak},
-	"tidy-socket": {"removes its socket, as those do who tidy up directories", tidySocket},
+	"leak":        {"opens 200 file descriptors and never closes them", leak},
+	"tidy-socket": {"removes its socket, as programs do that clean up directories", tidySocket},
 }
 
-// do does deeds in their order, up to the first that fails.
-func do(ctx context.Context, names string, cfg config) error {
+// happen has the named faults happen in their order, up to the first that returns an error.
+func (f faults) happen(ctx context.Context, names string) error {
 	for _, name := range strings.Fields(names) {
-		if err := deeds[name].do(ctx, cfg); err != nil {
+		if err := callFaults[name].do(ctx, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func late(ctx context.Context, _ config) error {
+func late(ctx context.Context, _ faults) error {
 	<-ctx.Done()
 	return nil
 }
 
-func wait(ctx context.Context, cfg config) error {
+func wait(ctx context.Context, f faults) error {
 	plain(ctx, "waiting")
 	for {
-		if _, err := os.Stat(cfg.File); err == nil {
+		if _, err := os.Stat(f.File); err == nil {
 			return nil
 		}
 		select {
@@ -98,11 +98,11 @@ func plain(ctx context.Context, words string) {
 	log.Info().Msg(words)
 }
 
-func refuse(context.Context, config) error {
-	return &plugins.ConfigError{Key: "configure", Problem: "this is refused"}
+func refuse(context.Context, faults) error {
+	return &plugins.ConfigError{Key: "faults", Problem: "this is refused"}
 }
 
-func abort(context.Context, config) error {
+func abort(context.Context, faults) error {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGABRT); err != nil {
 		return err
 	}
@@ -110,14 +110,14 @@ func abort(context.Context, config) error {
 }
 
 // stop signals its own thread: it is stopped when that returns, with all others, and not some time later.
-func stop(context.Context, config) error {
+func stop(context.Context, faults) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGSTOP)
 }
 
-// spawn starts a process that sleeps, and says which in the log.
-func spawn(leaves bool) error {
+// startProcess starts a process that sleeps, and logs which.
+func startProcess(leaves bool) error {
 	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{
 		Files: []*os.File{nil, os.Stderr, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: leaves},
 	})
@@ -128,7 +128,7 @@ func spawn(leaves bool) error {
 	return err
 }
 
-func printing(context.Context, config) error {
+func printing(context.Context, faults) error {
 	fmt.Println("printed on standard output")
 	_, err := fmt.Fprintln(os.Stderr, "printed on standard error")
 	return err
@@ -159,7 +159,7 @@ func longLog() error {
 	return err
 }
 
-func storm(context.Context, config) error {
+func storm(context.Context, faults) error {
 	var all bytes.Buffer
 	for i := range stormLines {
 		fmt.Fprintf(&all, "line %d of a storm\n", i)
@@ -168,7 +168,7 @@ func storm(context.Context, config) error {
 	return err
 }
 
-func leak(context.Context, config) error {
+func leak(context.Context, faults) error {
 	for range leaked {
 		if _, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0); err != nil {
 			return fmt.Errorf("no more to leak: %w", err)
@@ -177,7 +177,7 @@ func leak(context.Context, config) error {
 	return nil
 }
 
-// garbageOnStdout is no line that anybody expects.
+// garbageOnStdout is no handshake.
 const garbageOnStdout = "garbage on standard output\n\x00\xff\n"
 
 // writeRaw writes to the true standard output, behind the back of the SDK, which keeps it to itself: it is the first pipe that
@@ -202,7 +202,7 @@ func writeRaw(words string) error {
 }
 
 // tidySocket removes the socket that the agent connects to.
-func tidySocket(context.Context, config) error {
+func tidySocket(context.Context, faults) error {
 	dir := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package chaos
+package fake
 
 import (
 	"errors"
@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// Start does what the argument --start=DEED,... orders, before the handshake. It returns when the driver is to be served.
+// Start has the faults of the argument --start=FAULT,... happen, before the handshake. It returns
+// when the driver is to be served.
 //
-//	exit            ends with status 3, after a word about why
+//	exit            ends with status 3 and a reason on standard error
 //	crash           panics
 //	hang            never gets as far as a handshake
 //	sleep=DURATION  is slow
 //	noise           prints, on both outputs
 //	raw-stdout      writes garbage where the handshake goes
 //	garbage, long-line, grandchild, runaway: as in any call
-//	handshake=LINE  writes this as its handshake, and nothing else ever
+//	handshake=LINE  writes this as its handshake, and never serves
 //
 // Errors: anything else.
 func Start(args []string) error {
@@ -29,7 +30,7 @@ func Start(args []string) error {
 		}
 		names, ok := strings.CutPrefix(arg, "--start=")
 		if !ok {
-			return fmt.Errorf("argument %q: must be --start=DEED,... or --info", arg)
+			return fmt.Errorf("argument %q: must be --start=FAULT,... or --info", arg)
 		}
 		for name := range strings.SplitSeq(names, ",") {
 			if err := atStart(name); err != nil {
@@ -66,14 +67,14 @@ func atStart(name string) error {
 	case "long-line":
 		return longLog()
 	case "grandchild", "runaway":
-		return spawn(name == "runaway")
+		return startProcess(name == "runaway")
 	case "handshake":
 		if err := writeRaw(value + "\n"); err != nil {
 			return err
 		}
 		forever()
 	default:
-		return errors.New("is nothing that can be done at the start")
+		return errors.New("there is no such fault")
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The ways in which a driver's reshape can be wrong. The agent must refuse each, naming the offenders, and write nothing.
+// The faults of a reshape. The agent must refuse each with all violations, and write nothing.
 const (
 	// again: it answers that it needs a reshape though it was given what it needs for one.
 	again = "again"
@@ -30,9 +30,9 @@ const (
 	repeat = "repeat"
 )
 
-var misbehaviours = []string{"", again, fail, lose, invent, swap, forget, crowd, ignore, repeat}
+var reshapeFaults = []string{"", again, fail, lose, invent, swap, forget, crowd, ignore, repeat}
 
-// spoil does to the result of a reshape what is configured.
+// spoil applies the configured fault to the result of a reshape.
 func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
 	add := func(consumer string, at plugins.Place, n int64) {
 		if amounts := after[consumer].Resources[at.Provider]; amounts != nil {
@@ -46,7 +46,7 @@ func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (prov
 	}
 	failed := &plugins.ReshapeFailed{Reason: "it is configured to fail"}
 	for i, m := range moves {
-		switch c.Misbehave {
+		switch c.Faults.Reshape {
 		case fail:
 			failed.Offenders = append(failed.Offenders, plugins.Offender{Consumer: m.Consumer, Provider: m.From.Provider, Class: m.From.Class, Problem: "is to fail"})
 		case lose:
@@ -71,7 +71,7 @@ func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (prov
 			add(m.Consumer, plugins.Place{Provider: to.Provider, Class: m.To.Class}, m.Amount)
 		}
 	}
-	if c.Misbehave == fail {
+	if c.Faults.Reshape == fail {
 		return nil, failed
 	}
 	return after, nil

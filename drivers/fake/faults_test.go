@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package chaos
+package fake
 
 import (
 	"context"
@@ -23,15 +23,13 @@ const (
 	consumer = "99999999-2222-3333-4444-555555555555"
 )
 
-func configured(t *testing.T, config string) *Driver {
+// faulty is a driver of one node with these faults, as JSON.
+func faulty(t *testing.T, faults string) *Driver {
 	t.Helper()
-	d := New()
-	if err := d.Configure(context.Background(), json.RawMessage(config), plugins.HostInfo{}); err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return configured(t, `{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{},"faults":`+faults+`}`)
 }
 
+// node is a tree of the node with a child that is not the driver's.
 func node(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
@@ -41,16 +39,16 @@ func node(t *testing.T) *providertree.Tree {
 	return tree
 }
 
-func held() providertree.Allocations {
+func given() providertree.Allocations {
 	return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}
 }
 
-func TestWithoutOrdersItBehaves(t *testing.T) {
-	d, tree := configured(t, `{}`), node(t)
+func TestWithoutFaults(t *testing.T) {
+	d, tree := faulty(t, `{}`), node(t)
 	for range 2 {
-		given := held()
-		after, err := d.UpdateProviderTree(context.Background(), tree, "cn1", given)
-		if diff := cmp.Diff(given, after); err != nil || diff != "" {
+		allocations := given()
+		after, err := d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
+		if diff := cmp.Diff(allocations, after); err != nil || diff != "" {
 			t.Error(err, diff)
 		}
 	}
@@ -64,9 +62,9 @@ func TestWithoutOrdersItBehaves(t *testing.T) {
 	}
 }
 
-func TestTreeDeeds(t *testing.T) {
-	update := func(deeds string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, *Driver, error) {
-		d, tree := configured(t, `{"update":"`+deeds+`"}`), node(t)
+func TestFaultsOfTheTree(t *testing.T) {
+	update := func(faults string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, *Driver, error) {
+		d, tree := faulty(t, `{"update":"`+faults+`"}`), node(t)
 		after, err := d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
 		return tree, after, d, err
 	}
@@ -76,29 +74,29 @@ func TestTreeDeeds(t *testing.T) {
 	if tree, _, _, err := update("foreign generation", nil); err != nil || tree.Exists(child) || !tree.Exists(root) {
 		t.Errorf("foreign: %v %v", err, tree)
 	}
-	if _, after, _, err := update("lose", held()); err != nil || len(after) != 0 {
+	if _, after, _, err := update("lose", given()); err != nil || len(after) != 0 {
 		t.Errorf("lose: %v %v", err, after)
 	}
-	if _, after, _, err := update("invent", held()); err != nil || after[consumer].Resources[root]["VCPU"] != 3 {
+	if _, after, _, err := update("invent", given()); err != nil || after[consumer].Resources[root]["VCPU"] != 3 {
 		t.Errorf("invent: %v %v", err, after)
 	}
 	if _, after, _, err := update("uninvited", nil); err != nil || after == nil {
 		t.Errorf("uninvited: %v %v", err, after)
 	}
-	if _, _, d, err := update("rename", held()); err != nil || len(d.ClassRenames()) != 1 {
+	if _, _, d, err := update("rename", given()); err != nil || len(d.ClassRenames()) != 1 {
 		t.Errorf("rename: %v %v", err, d.ClassRenames())
 	}
 	if _, _, _, err := update("reshape", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Errorf("reshape: %v", err)
 	}
 	var failed *plugins.ReshapeFailed
-	if _, _, _, err := update("reshape", held()); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
+	if _, _, _, err := update("reshape", given()); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
 		t.Errorf("reshape: %v", err)
 	}
-	if _, _, _, err := update("again", held()); !errors.Is(err, plugins.ErrReshapeNeeded) {
+	if _, _, _, err := update("again", given()); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Errorf("again: %v", err)
 	}
-	d, tree, totals := configured(t, `{"update":"flicker"}`), node(t), map[int64]bool{}
+	d, tree, totals := faulty(t, `{"update":"flicker"}`), node(t), map[int64]bool{}
 	for range 2 {
 		if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", nil); err != nil {
 			t.Fatal(err)
@@ -111,33 +109,35 @@ func TestTreeDeeds(t *testing.T) {
 	}
 }
 
-func TestDeedsThatReturn(t *testing.T) {
+func TestFaultsOfAnyCall(t *testing.T) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	for deeds, want := range map[string]string{
+	for names, want := range map[string]string{
 		"late": "", "late error panic": "something is wrong", "not-ready": "it sleeps", "refuse": "this is refused",
 	} {
-		d := configured(t, `{"health":"`+deeds+`","file":"/nonexistent"}`)
+		d := faulty(t, `{"health":"`+names+`","file":"/nonexistent"}`)
 		if err := d.Health(gone); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v", deeds, err)
+			t.Errorf("%s: %v", names, err)
 		}
 	}
-	if err := configured(t, `{"health":"wait","file":"/nonexistent"}`).Health(gone); !errors.Is(err, context.Canceled) {
+	if err := faulty(t, `{"health":"wait","file":"/nonexistent"}`).Health(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: %v", err)
 	}
 }
 
-func TestOrdersThatCannotBe(t *testing.T) {
-	for config, key := range map[string]string{
-		`{"update":"hang dance"}`: "update", `{"health":"no-root"}`: "health", `{"updat":""}`: "updat", `{"nodes":"wait"}`: "file",
+func TestInvalidFaults(t *testing.T) {
+	for faults, key := range map[string]string{
+		`{"update":"hang dance"}`: "update", `{"health":"no-root"}`: "health", `{"nodes":"wait"}`: "file", `{"reshape":"sometimes"}`: "reshape",
+		`{"updat":""}`: "updat",
 	} {
-		d := configured(t, `{"health":"error"}`)
+		d := faulty(t, `{"health":"error"}`)
 		var wrong *plugins.ConfigError
-		if err := d.Configure(context.Background(), json.RawMessage(config), plugins.HostInfo{}); !errors.As(err, &wrong) || wrong.Key != key {
-			t.Errorf("%s: %v", config, err)
+		err := d.Configure(context.Background(), json.RawMessage(`{"faults":`+faults+`}`), plugins.HostInfo{Name: "cn1"})
+		if !errors.As(err, &wrong) || wrong.Key != "faults."+key {
+			t.Errorf("%s: %v", faults, err)
 		}
 		if d.Health(context.Background()) == nil {
-			t.Errorf("%s: the former configuration is forgotten", config)
+			t.Errorf("%s: the former configuration is forgotten", faults)
 		}
 	}
 	for _, arg := range []string{"dance", "--start=dance", "--start=noise,sleep=long"} {
@@ -150,36 +150,46 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestSchemaNamesEveryDeed: it is where somebody finds out what there is.
-func TestSchemaNamesEveryDeed(t *testing.T) {
+// TestSchemaNamesEveryFault: it is where an author finds out which faults there are.
+func TestSchemaNamesEveryFault(t *testing.T) {
 	var schema struct {
-		Properties map[string]struct{ Description string }
+		Properties struct {
+			Faults struct {
+				Properties map[string]struct{ Description string }
+			}
+		}
 	}
 	if err := json.Unmarshal(New().ConfigSchema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	for key := range (config{}).deedsOf() {
-		for _, name := range deedsIn(key) {
-			if !strings.Contains(schema.Properties[key].Description, " "+name+": ") {
+	described := schema.Properties.Faults.Properties
+	for key := range (faults{}).calls() {
+		for _, name := range faultsIn(key) {
+			if !strings.Contains(described[key].Description, " "+name+": ") {
 				t.Errorf("%s: %s is missing", key, name)
 			}
 		}
 	}
-	seen := map[string]int{garbled: 1}
-	for _, names := range []iter.Seq[string]{maps.Keys(deeds), maps.Keys(treeDeeds), maps.Keys(listDeeds), maps.Keys(answerDeeds)} {
+	for _, name := range reshapeFaults[1:] {
+		if !strings.Contains(described["reshape"].Description, name) {
+			t.Errorf("reshape: %s is missing", name)
+		}
+	}
+	seen := map[string]int{invalidEvents: 1}
+	for _, names := range []iter.Seq[string]{maps.Keys(callFaults), maps.Keys(treeFaults), maps.Keys(listFaults), maps.Keys(instanceFaults)} {
 		for name := range names {
 			if seen[name]++; seen[name] > 1 {
-				t.Errorf("%s is two deeds", name)
+				t.Errorf("%s is two faults", name)
 			}
 		}
 	}
 }
 
-func TestInstanceDeeds(t *testing.T) {
+func TestFaultsOfInstances(t *testing.T) {
 	ctx, spec := context.Background(), plugins.InstanceSpec{UUID: consumer, Name: "web"}
 	web := plugins.Instance{UUID: consumer, Name: "web", Power: plugins.PowerRunning, HypervisorName: "fake-99999999"}
 	spawned := func(config string) (*Driver, plugins.Instance, error) {
-		d := configured(t, config)
+		d := faulty(t, config)
 		made, err := d.Spawn(ctx, "cn1", spec, node(t))
 		return d, made, err
 	}
@@ -195,11 +205,11 @@ func TestInstanceDeeds(t *testing.T) {
 			t.Errorf("%s: %v %v", config, made, err)
 		}
 	}
-	for deed, want := range map[string]int{"twice": 2, "nameless": 2, "strange-power": 2, "essay": 2, "crowd": 100_001} {
-		d, _, err := spawned(`{"list":"` + deed + `"}`)
+	for name, want := range map[string]int{"twice": 2, "nameless": 2, "strange-power": 2, "essay": 2, "crowd": 100_001} {
+		d, _, err := spawned(`{"list":"` + name + `"}`)
 		list, failed := d.Instances(ctx, "cn1")
 		if err != nil || failed != nil || len(list) != want {
-			t.Errorf("%s: %d instances, %v, %v", deed, len(list), err, failed)
+			t.Errorf("%s: %d instances, %v, %v", name, len(list), err, failed)
 		}
 	}
 	if d, _, err = spawned(`{"spawn":"error","destroy":"refuse","power":"unheard"}`); err == nil {
@@ -216,10 +226,10 @@ func TestInstanceDeeds(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	for deeds, want := range map[string]int{"": 0, "garbled": 4, "storm": stormLines} {
-		told := 0
-		if err := configured(t, `{"events":"`+deeds+`"}`).WatchInstances(gone, func(string, string) { told++ }); err != nil || told != want {
-			t.Errorf("%q: told %d times, %v", deeds, told, err)
+	for names, want := range map[string]int{"": 0, "garbled": 4, "storm": stormLines} {
+		events := 0
+		if err := faulty(t, `{"events":"`+names+`"}`).WatchInstances(gone, func(string, string) { events++ }); err != nil || events != want {
+			t.Errorf("%q: %d events, %v", names, events, err)
 		}
 	}
 }

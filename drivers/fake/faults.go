@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// faults is the key faults: what the driver does wrong on purpose. Without the key it does nothing
+// wrong. The value for a call is the names of faults, separated by spaces, which happen in that
+// order.
+type faults struct {
+	Configure string `json:"configure" toml:"configure"`
+	Nodes     string `json:"nodes" toml:"nodes"`
+	Update    string `json:"update" toml:"update"`
+	Health    string `json:"health" toml:"health"`
+	Watch     string `json:"watch" toml:"watch"`
+	Shutdown  string `json:"shutdown" toml:"shutdown"`
+	// Those of calls about instances.
+	List    string `json:"list" toml:"list"`
+	Spawn   string `json:"spawn" toml:"spawn"`
+	Destroy string `json:"destroy" toml:"destroy"`
+	Power   string `json:"power" toml:"power"`
+	Events  string `json:"events" toml:"events"`
+	// Reshape is what is wrong with a reshape, one of reshapeFaults.
+	Reshape string `json:"reshape" toml:"reshape"`
+	// File is what the fault wait waits for.
+	File string `json:"file" toml:"file"`
+}
+
+// calls are the faults by the key of the call.
+func (f faults) calls() map[string]string {
+	return map[string]string{
+		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health, "watch": f.Watch, "shutdown": f.Shutdown,
+		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events,
+	}
+}
+
+// check checks that each fault exists.
+//
+// Errors: [*plugins.ConfigError].
+func (f faults) check() error {
+	wrong := func(key, format string, args ...any) error {
+		return &plugins.ConfigError{Key: "faults." + key, Problem: fmt.Sprintf(format, args...)}
+	}
+	for key, names := range f.calls() {
+		for _, name := range strings.Fields(names) {
+			if known := faultsIn(key); !slices.Contains(known, name) {
+				return wrong(key, "%q: must be some of %s", name, strings.Join(known, ", "))
+			}
+			if name == "wait" && f.File == "" {
+				return wrong("file", "must be the path of the file that wait waits for")
+			}
+		}
+	}
+	if !slices.Contains(reshapeFaults, f.Reshape) {
+		return wrong("reshape", "%q: must be one of %s", f.Reshape, strings.Join(reshapeFaults[1:], ", "))
+	}
+	return nil
+}
+
+// faultsIn are the names of the faults that a call can have, sorted.
+func faultsIn(call string) []string {
+	names := slices.Collect(maps.Keys(callFaults))
+	switch call {
+	case "update":
+		names = slices.AppendSeq(names, maps.Keys(treeFaults))
+	case "list":
+		names = slices.AppendSeq(names, maps.Keys(listFaults))
+	case "spawn", "power":
+		names = slices.AppendSeq(names, maps.Keys(instanceFaults))
+	case "events":
+		names = append(names, invalidEvents)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// description says what a fault does.
+func description(name string) string {
+	for _, text := range []string{callFaults[name].text, treeFaults[name].text, listFaults[name].text, instanceFaults[name].text} {
+		if text != "" {
+			return text
+		}
+	}
+	return "sends events about instances that cannot exist"
+}
+
+// withFaults adds the key faults, with a description of each fault, to the schema of the
+// configuration.
+func withFaults(schema []byte) []byte {
+	properties := map[string]any{
+		"file": map[string]any{"type": "string", "description": "Path of the file that the fault wait waits for."},
+		"reshape": map[string]any{"enum": reshapeFaults, "description": "What is wrong with a reshape: again: it needs another one. fail: it fails over " +
+			"all that it moves. lose, invent: a unit of each move is missing, or one too many. swap: consumers get what was moved for others. forget: " +
+			"consumers are missing. crowd: everything is moved to one place. ignore: the tree is edited without a reshape, as by a release that knows " +
+			"no other. repeat: it needs one at every pass."},
+	}
+	for call := range (faults{}).calls() {
+		text := "Faults in this call, separated by spaces."
+		for _, name := range faultsIn(call) {
+			text += fmt.Sprintf(" %s: %s.", name, description(name))
+		}
+		properties[call] = map[string]any{"type": "string", "description": text}
+	}
+	var all map[string]any
+	err := json.Unmarshal(schema, &all)
+	if err == nil {
+		all["properties"].(map[string]any)["faults"] = map[string]any{
+			"description": "What the driver does wrong on purpose, by call. For tests of an agent: never on a host with guests.",
+			"type":        "object", "additionalProperties": false, "properties": properties,
+		}
+		schema, err = json.MarshalIndent(all, "", "  ")
+	}
+	if err != nil { // the schema is embedded
+		panic(err)
+	}
+	return schema
+}

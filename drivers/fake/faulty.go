@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Driver is the fake driver, with the faults that its configuration asks for around every call.
+type Driver struct {
+	*driver
+
+	mu      sync.Mutex
+	updates int               // how many there were: what the fault flicker follows
+	renames map[string]string // of the fault rename in the last one
+}
+
+// The optional abilities that it has.
+var (
+	_ plugins.Driver             = (*Driver)(nil)
+	_ plugins.CapabilityReporter = (*Driver)(nil)
+	_ plugins.GuestLister        = (*Driver)(nil)
+	_ plugins.HealthChecker      = (*Driver)(nil)
+	_ plugins.InstanceManager    = (*Driver)(nil)
+	_ plugins.InstanceWatcher    = (*Driver)(nil)
+	_ plugins.NodeChecker        = (*Driver)(nil)
+	_ plugins.Renamer            = (*Driver)(nil)
+	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.Shutdowner         = (*Driver)(nil)
+	_ plugins.Warner             = (*Driver)(nil)
+	_ plugins.Watcher            = (*Driver)(nil)
+)
+
+// New returns a driver that is to be configured.
+func New() *Driver {
+	return &Driver{driver: &driver{changed: make(chan struct{}), hyper: newHypervisor("")}}
+}
+
+// Configure has its faults before the configuration is in force.
+func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
+	cfg, err := parse(raw, host)
+	if err != nil {
+		return err
+	}
+	if cfg.Faults != (faults{}) {
+		log := plugins.Logger(ctx)
+		log.Warn().Msg("Faults are configured: the driver fails on purpose.")
+	}
+	if err := cfg.Faults.happen(ctx, cfg.Faults.Configure); err != nil {
+		return err
+	}
+	return d.driver.Configure(ctx, raw, host)
+}
+
+// AvailableNodes has its faults first.
+func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	f := d.faults()
+	if err := f.happen(ctx, f.Nodes); err != nil {
+		return nil, err
+	}
+	return d.driver.AvailableNodes(ctx)
+}
+
+// UpdateProviderTree has the faults that any call can have first, and spoils its answer with the
+// others.
+func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+	f := d.faults()
+	var spoils []treeFault
+	for _, name := range strings.Fields(f.Update) {
+		if spoil, ok := treeFaults[name]; ok {
+			spoils = append(spoils, spoil)
+		} else if err := f.happen(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	after, err := d.driver.UpdateProviderTree(ctx, tree, node, allocations)
+	if err != nil {
+		return nil, err
+	}
+	root, _ := tree.ProviderByName(node)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.updates++
+	u := &treeUpdate{tree: tree, root: root, allocations: after.Clone(), given: allocations != nil, nth: d.updates}
+	for _, spoil := range spoils {
+		if err := spoil.do(u); err != nil {
+			return nil, err
+		}
+	}
+	d.renames = u.renames
+	return u.allocations, nil
+}
+
+// ClassRenames are those of the fault rename, or else of the last reshape.
+func (d *Driver) ClassRenames() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.renames != nil {
+		return d.renames
+	}
+	return d.driver.ClassRenames()
+}
+
+// Health has its faults first.
+func (d *Driver) Health(ctx context.Context) error {
+	f := d.faults()
+	if err := f.happen(ctx, f.Health); err != nil {
+		return err
+	}
+	return d.driver.Health(ctx)
+}
+
+// Watch has its faults when it begins.
+func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
+	f := d.faults()
+	for _, name := range strings.Fields(f.Watch) {
+		if name == "storm" {
+			for range stormLines {
+				changed("")
+			}
+		} else if err := f.happen(ctx, name); err != nil {
+			return err
+		}
+	}
+	return d.driver.Watch(ctx, changed)
+}
+
+// Shutdown does nothing but its faults.
+func (d *Driver) Shutdown(ctx context.Context) error {
+	f := d.faults()
+	return f.happen(ctx, f.Shutdown)
+}
+
+// Instances has its faults after the list is made, which some of them replace.
+func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+	f := d.faults()
+	list, err := d.driver.Instances(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Fields(f.List) {
+		if spoil, ok := listFaults[name]; ok {
+			list = spoil.do(list)
+		} else if err := f.happen(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// Spawn has its faults after the instance is made: it exists whatever they do.
+func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	made, err := d.driver.Spawn(ctx, node, spec, tree)
+	if err != nil {
+		return made, err
+	}
+	f := d.faults()
+	return f.answer(ctx, made, f.Spawn)
+}
+
+// Destroy has its faults before the instance is removed.
+func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
+	f := d.faults()
+	if err := f.happen(ctx, f.Destroy); err != nil {
+		return err
+	}
+	return d.driver.Destroy(ctx, node, uuid)
+}
+
+// SetPower has its faults after the power state is set.
+func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	is, err := d.driver.SetPower(ctx, node, uuid, to, hard)
+	if err != nil {
+		return is, err
+	}
+	f := d.faults()
+	return f.answer(ctx, is, f.Power)
+}
+
+// answer has faults after a call about one instance, some of which spoil the answer.
+func (f faults) answer(ctx context.Context, answer plugins.Instance, names string) (plugins.Instance, error) {
+	for _, name := range strings.Fields(names) {
+		if spoil, ok := instanceFaults[name]; ok {
+			spoil.do(&answer)
+		} else if err := f.happen(ctx, name); err != nil {
+			return answer, err
+		}
+	}
+	return answer, nil
+}
+
+// WatchInstances has its faults when it begins.
+func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	f := d.faults()
+	for _, name := range strings.Fields(f.Events) {
+		switch name {
+		case "storm":
+			for i := range stormLines {
+				changed("", fmt.Sprintf("00000000-dead-4bad-8bad-%012d", i))
+			}
+		case invalidEvents:
+			for _, uuid := range []string{notAUUID, "\xff\xfe", strings.Repeat("u", 1<<20), inventedUUID + "\n"} {
+				changed("no such node\x00", uuid)
+			}
+		default:
+			if err := f.happen(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return d.driver.WatchInstances(ctx, changed)
+}
+
+// faults are those that are configured now.
+func (d *driver) faults() faults {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.follow()
+	return d.cfg.Faults
+}
