@@ -71,10 +71,10 @@ func (e *DownError) Unwrap() error { return e.Err }
 
 // verdict is what an error of asking says about the cell.
 type verdict struct {
-	state  State
-	silent bool // it says nothing about the cell: the caller's own error, or the caller went away
-	down   error
-	remedy string
+	state   State
+	ignored bool // it says nothing about the cell: the caller's own error, or the caller went away
+	down    error
+	remedy  string
 }
 
 // judge decides about an error.
@@ -96,14 +96,14 @@ func judge(err error) verdict {
 			remedy: "compare the credentials of the compute API for cells (token or client certificate) with what the cell takes",
 		}
 	default:
-		return verdict{state: Failed, silent: true}
+		return verdict{state: Failed, ignored: true}
 	}
 }
 
 func judgeFailure(failure *cellclient.Failure, err error) verdict {
 	switch failure.Kind {
 	case cellclient.Cancelled:
-		return verdict{state: Failed, silent: true}
+		return verdict{state: Failed, ignored: true}
 	case cellclient.TimedOut:
 		return verdict{state: TimedOut, down: err, remedy: "see whether the cell's process hangs or its machine is overloaded or unreachable; it is used again as soon as it answers"}
 	case cellclient.Refused:

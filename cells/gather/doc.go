@@ -5,15 +5,18 @@
 //
 //	ask ──▶ cell A ─── answer
 //	   ├──▶ cell B ─── no connection, a broken answer: down, found out at once
-//	   └──▶ cell C ··· silence: down after Timeout. For FastFail nobody else waits for it; [Gatherer.Run] goes on asking, and it is up the moment it answers
+//	   └──▶ cell C ··· no answer: down after Timeout. For FastFail its circuit breaker is open:
+//	                   no request waits for it. [Gatherer.Run] asks until it answers; then it is up
 //
-// Requests to many cells take turns, so that 64 cells are asked at the same time for each processor: if all are made at once when there is too little CPU time for them, no answer is read
-// before many are, and cells that are well are late and look down. A turn is over when all cells have answered, or none has for a moment: who waits for a
-// cell that hangs is in nobody's way, and when that cell has answered or its time is over, goes before those that begin. One cell is asked without a turn.
+// A semaphore limits how many cells requests to several ask at the same time (64 for each
+// processor): if all are asked at once when there is too little CPU time for them, no answer is
+// read before many are, and cells that are up time out. A request releases it when no cell has
+// answered for a moment, so that a cell that hangs holds up no other request. One cell is asked
+// without it.
 //
-// What a request waits for its turn, and what else was done since it came in ([Gatherer.Came]), comes off the time that the cells have for it, if it
-// is not more than a quarter of that; as a goroutine's wait for a processor does. So it has its answer after Timeout. If it is more it does not, but no
-// cell that is slow and well is missed.
+// What passes between the arrival of a request ([Gatherer.Came]) and the asking of its cells comes
+// off the time that they have for it, if it is not more than a quarter of that. So the request has
+// its answer after Timeout. If it is more it does not, but no cell that is slow and up times out.
 //
 // A refusal (*wire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
 // let the compute API in.

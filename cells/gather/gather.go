@@ -17,9 +17,9 @@ func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(c
 	return inOrder(Begin[T](ctx, g, len(cells)), cells, ask)
 }
 
-// AtOnce is All without a turn: for what is small and has to be known also when there is much to do.
+// AtOnce is All without the semaphore: for what is small and must be known under load, too.
 func AtOnce[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
-	return inOrder(begin[T](ctx, g, len(cells), &turn{}, 0), cells, ask)
+	return inOrder(begin[T](ctx, g, len(cells)), cells, ask)
 }
 
 func inOrder[T any](r *Request[T], cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
@@ -44,7 +44,7 @@ func (r *Request[T]) each(cells []apidb.Cell, ask func(context.Context, *cellcli
 // Each asks all cells at once, as All does, and gives each answer to use when it is there: what takes time is done while other cells are waited for, and
 // takes none of theirs. Use is called by the caller's goroutine, for one answer after the other.
 func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T])) {
-	answers := make(chan Answer[T], len(cells)) // with room for all of them: use may be slow
+	answers := make(chan Answer[T], len(cells)) // with capacity for all of them: use may be slow
 	var panics any
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -68,7 +68,7 @@ func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(
 	}
 }
 
-// One asks one cell. It does not wait for its turn: it is soon over, or nobody's burden.
+// One asks one cell.
 func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
 	a := askOne(ctx, g, g.options.Timeout, g.options.Now(), cell, ask)
 	return a.Value, a.Err

@@ -250,7 +250,7 @@ func TestErrorsThatAreNotTheCells(t *testing.T) {
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = gather.One(ctx, g, c.cells[0], services)
-		if !errors.Is(err, gather.ErrDown) || g.States()[0].Hanging {
+		if !errors.Is(err, gather.ErrDown) || g.States()[0].CircuitOpen {
 			t.Errorf("a caller with less time than a cell may take: %v, %+v", err, g.States()[0])
 		}
 		if c.log.Len() != 0 {
@@ -328,7 +328,7 @@ func TestFastFail(t *testing.T) {
 			}
 			check(t, 2, c.asked(0))
 			s := g.States()[0]
-			check(t, []uint64{0, 2, 0, 3}, []uint64{s.Answered, s.TimedOut, s.Failed, s.Spared})
+			check(t, []uint64{0, 2, 0, 3}, []uint64{s.Answered, s.TimedOut, s.Failed, s.NotSent})
 		})
 	})
 	t.Run("is off at 0", func(t *testing.T) {
@@ -430,7 +430,7 @@ func TestFastFail(t *testing.T) {
 			c.set(0, up)
 			_, err := one(t, c, g)
 			<-done
-			if s := g.States()[0]; err != nil || s.Hanging || s.State != gather.OK {
+			if s := g.States()[0]; err != nil || s.CircuitOpen || s.State != gather.OK {
 				t.Errorf("%v, %+v", err, s)
 			}
 		})
@@ -456,7 +456,7 @@ func TestFastFail(t *testing.T) {
 			c.set(0, refused)
 			time.Sleep(timeout + time.Second)
 			s := g.States()[0]
-			if s.Hanging || s.State != gather.Failed {
+			if s.CircuitOpen || s.State != gather.Failed {
 				t.Errorf("%+v", s)
 			}
 		})

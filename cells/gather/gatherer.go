@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -37,8 +39,11 @@ type Options struct {
 // Gatherer asks cells and remembers how they are. It is safe for concurrent use.
 type Gatherer struct {
 	options Options
-	hangs   chan struct{} // somebody found a cell that hangs
-	turns   *turns        // of requests to many cells
+	hangs   chan struct{} // a request found a cell that hangs
+	// asked limits how many cells are asked at the same time by requests to several: at most
+	// mostAsked.
+	asked     *semaphore.Weighted
+	mostAsked int64
 
 	mu    sync.Mutex
 	known map[string]*member // by uuid
@@ -69,10 +74,11 @@ type CellState struct {
 	LastAnswer time.Time
 	// Cause is why it is down.
 	Cause string
-	// Hanging says that requests do not wait for it now.
-	Hanging bool
-	// Answered, TimedOut, Failed count requests by how they ended, and Spared those that were not sent because the cell was hanging.
-	Answered, TimedOut, Failed, Spared uint64
+	// CircuitOpen says that requests are not sent to it now: it timed out.
+	CircuitOpen bool
+	// Answered, TimedOut, Failed count requests by how they ended, and NotSent those that met an
+	// open circuit.
+	Answered, TimedOut, Failed, NotSent uint64
 }
 
 // New makes a gatherer.
@@ -83,7 +89,8 @@ func New(o Options) *Gatherer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Gatherer{options: o, hangs: make(chan struct{}, 1), turns: newTurns(), known: map[string]*member{}}
+	most := int64(askedPerProcessor * runtime.GOMAXPROCS(0))
+	return &Gatherer{options: o, hangs: make(chan struct{}, 1), asked: semaphore.NewWeighted(most), mostAsked: most, known: map[string]*member{}}
 }
 
 // States are the cells that were asked lately, by name.
@@ -94,7 +101,7 @@ func (g *Gatherer) States() []CellState {
 	states := make([]CellState, 0, len(g.known))
 	for _, m := range g.known {
 		s := m.state
-		s.Cell, s.Hanging = m.cell, m.avoided(now)
+		s.Cell, s.CircuitOpen = m.cell, m.circuitOpen(now)
 		states = append(states, s)
 	}
 	slices.SortFunc(states, func(a, b CellState) int {
@@ -103,23 +110,24 @@ func (g *Gatherer) States() []CellState {
 	return states
 }
 
-// avoided reports whether requests are not to be sent.
-func (m *member) avoided(now time.Time) bool { return m.hangs && (m.probed || now.Before(m.until)) }
+// circuitOpen reports whether requests must not be sent.
+func (m *member) circuitOpen(now time.Time) bool { return m.hangs && (m.probed || now.Before(m.until)) }
 
-// errSpared says that a request was not sent because the cell hangs.
-var errSpared = errors.New("not asked, because it did not answer before")
+// errCircuitOpen says that a request was not sent because the cell timed out before.
+var errCircuitOpen = errors.New("not asked (circuit breaker open)")
 
-// enter gives what is known of a cell that is about to be asked. The error is [errSpared], with why, for one that hangs.
+// enter gives what is known of a cell that is about to be asked. The error is [errCircuitOpen],
+// with why, for one that timed out.
 func (g *Gatherer) enter(cell apidb.Cell) (*member, error) {
 	now := g.options.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.member(cell, now)
-	if !m.avoided(now) {
+	if !m.circuitOpen(now) {
 		return m, nil
 	}
-	m.state.Spared++
-	return m, fmt.Errorf("%w, since %s: %s", errSpared, m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
+	m.state.NotSent++
+	return m, fmt.Errorf("%w, since %s: %s", errCircuitOpen, m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
 }
 
 // clientOf makes the client of a cell, or gives the one there is.
@@ -188,7 +196,7 @@ func (g *Gatherer) CloseIdle() {
 // note remembers what came of asking a cell since start. Full says that the cell had all the time it may have.
 func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
 	v := judge(err)
-	if v.silent || v.state == TimedOut && !full {
+	if v.ignored || v.state == TimedOut && !full {
 		return v
 	}
 	now := g.options.Now()
@@ -220,14 +228,14 @@ func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdic
 			before = m.moved
 		}
 		if g.known[m.cell.UUID] == m {
-			g.tell(m.cell, before, now, v)
+			g.log(m.cell, before, now, v)
 		}
 	}
 	return v
 }
 
-// tell logs that a cell went down or came back.
-func (g *Gatherer) tell(cell apidb.Cell, before CellState, now time.Time, v verdict) {
+// log logs that a cell went down or came back.
+func (g *Gatherer) log(cell apidb.Cell, before CellState, now time.Time, v verdict) {
 	entry := func(e *zerolog.Event) *zerolog.Event {
 		return e.Str("cell", cell.Name).Str("cell_uuid", cell.UUID).Str("url", cell.URL)
 	}
@@ -241,10 +249,10 @@ func (g *Gatherer) tell(cell apidb.Cell, before CellState, now time.Time, v verd
 	}
 }
 
-// wake tells Run that a cell hangs.
+// wake makes Run ask a cell that hangs.
 func (g *Gatherer) wake() {
 	select {
 	case g.hangs <- struct{}{}:
-	default: // It is told already.
+	default: // It is about to.
 	}
 }

@@ -10,12 +10,18 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// silence is how long no cell answers until [Request.Next] says so: in a list of cells that are well there is none as long as that. After pause the
-// request's turn is another's: its cells may be far away, and processors are not to wait for them.
+// idle is how long no cell answers until [Request.Next] says so: in a list of cells that are up
+// none is idle as long as that. After pause other requests may ask cells: the remaining ones may be
+// far away, and processors must not wait for them.
 const (
-	pause   = 25 * time.Millisecond
-	silence = 100 * time.Millisecond
+	pause = 25 * time.Millisecond
+	idle  = 100 * time.Millisecond
 )
+
+// askedPerProcessor is how many cells are asked at the same time, for each processor, by requests
+// to several cells: answers to more of them would only arrive later, and cells that are up would
+// time out.
+const askedPerProcessor = 64
 
 // Request asks cells at once and gives their answers as they come. It belongs to one goroutine.
 type Request[T any] struct {
@@ -23,12 +29,12 @@ type Request[T any] struct {
 	cancel context.CancelFunc
 	g      *Gatherer
 	has    time.Duration // a cell for an answer
-	turn   *turn
+	held   int64         // of the gatherer's semaphore
 
-	replies chan reply[T] // with room for all that are asked
+	replies chan reply[T] // with capacity for all that are asked
 	asked   int           // that have not answered
-	quiet   *time.Timer   // since the last answer: pause, and then silence
-	paused  bool
+	pause   *time.Timer   // since the last answer
+	idle    *time.Timer
 }
 
 type reply[T any] struct {
@@ -45,7 +51,7 @@ func (g *Gatherer) Came(ctx context.Context) context.Context {
 }
 
 // passed is what comes off the time of the cells: nothing, if it is more than a quarter of it. Then the request is late anyway, and cells that are slow but
-// well are not to be missed for it.
+// up must not time out for it.
 func (g *Gatherer) passed(since time.Time) time.Duration {
 	if passed := g.options.Now().Sub(since); passed > 0 && passed <= g.options.Timeout/4 {
 		return passed
@@ -53,31 +59,39 @@ func (g *Gatherer) passed(since time.Time) time.Duration {
 	return 0
 }
 
-// Begin begins a request to so many cells at most, each of which has Timeout for an answer, and may be asked again when it has answered. It waits for
-// the request's turn, at most for half of that; one to a single cell needs none. What passed since [Gatherer.Came], or while it waited for the turn, comes
-// off the time of the cells, unless that is more than a quarter of it. Whoever begins a request ends it.
+// Begin begins a request to so many cells at most, each of which has Timeout for an answer, and may
+// be asked again when it has answered. A request to several cells first acquires the gatherer's
+// semaphore, or waits for a quarter of Timeout. What passed since [Gatherer.Came] comes off the
+// time of the cells, unless it is more than a quarter of it. Whoever begins a request ends it.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	since, ok := ctx.Value(came{}).(time.Time)
 	if !ok {
 		since = g.options.Now()
 	}
-	t := &turn{}
+	held := int64(0)
 	if cells > 1 {
-		t = g.wait(ctx, cells)
+		waiting, cancel := context.WithTimeout(ctx, g.options.Timeout/4)
+		defer cancel()
+		if n := min(int64(cells), g.mostAsked); g.asked.Acquire(waiting, n) == nil {
+			held = n
+		}
 	}
-	return begin[T](ctx, g, cells, t, g.passed(since))
+	r := begin[T](ctx, g, cells)
+	r.held, r.has = held, r.has-g.passed(since)
+	return r
 }
 
-func begin[T any](ctx context.Context, g *Gatherer, cells int, t *turn, waited time.Duration) *Request[T] {
+func begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	ctx, cancel := context.WithCancel(ctx)
-	return &Request[T]{ctx: ctx, cancel: cancel, g: g, has: g.options.Timeout - waited, turn: t, replies: make(chan reply[T], cells), quiet: time.NewTimer(pause)}
+	return &Request[T]{
+		ctx: ctx, cancel: cancel, g: g, has: g.options.Timeout, replies: make(chan reply[T], cells),
+		pause: time.NewTimer(pause), idle: time.NewTimer(idle),
+	}
 }
 
 // Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
 func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) {
-	if r.asked++; r.turn.state == finishing {
-		r.turn.becomes(without)
-	}
+	r.asked++
 	start := r.g.options.Now()
 	go func() {
 		one := reply[T]{i: i, panics: "gather: what asks a cell ended its goroutine"}
@@ -95,44 +109,41 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 // Asked is how many answers are still to come.
 func (r *Request[T]) Asked() int { return r.asked }
 
-// Next waits for an answer. It is not ok when none came for a while: those that are still to come may take all the time that there is. It comes back
-// once for each silence. When the last answer is there after a pause, other requests begin after this one's End, or a moment: everybody who waited for the
-// same cell goes on at the same moment, and late by what is done in between.
+// Next waits for an answer. It is not ok when none came for a while: those that are still to come
+// may take all the time that there is. It returns once for each such idle time.
 func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
-	one, ok := r.reply()
-	if !ok {
-		return 0, answer, false
-	}
-	r.asked--
-	if one.panics != nil {
-		panic(one.panics)
-	}
-	r.paused = false
-	r.quiet.Reset(pause)
-	if r.asked == 0 && r.turn.state == without {
-		r.turn.becomes(finishing)
-	}
-	return one.i, one.answer, true
-}
-
-func (r *Request[T]) reply() (one reply[T], ok bool) {
 	select {
-	case one = <-r.replies: // first of all
-		return one, true
+	case one := <-r.replies: // first of all
+		return one.i, r.took(one), true
 	default:
 	}
 	for {
 		select {
-		case one = <-r.replies:
-			return one, true
-		case <-r.quiet.C:
+		case one := <-r.replies:
+			return one.i, r.took(one), true
+		case <-r.pause.C:
+			r.release()
+		case <-r.idle.C:
+			return 0, answer, false
 		}
-		if r.paused {
-			return one, false
-		}
-		r.paused = true
-		r.quiet.Reset(silence - pause)
-		r.turn.becomes(without)
+	}
+}
+
+func (r *Request[T]) took(one reply[T]) Answer[T] {
+	r.asked--
+	if one.panics != nil {
+		panic(one.panics)
+	}
+	r.pause.Reset(pause)
+	r.idle.Reset(idle)
+	return one.answer
+}
+
+// release lets other requests ask.
+func (r *Request[T]) release() {
+	if r.held > 0 {
+		r.g.asked.Release(r.held)
+		r.held = 0
 	}
 }
 
@@ -142,6 +153,7 @@ func (r *Request[T]) End() {
 	for ; r.asked > 0; r.asked-- {
 		<-r.replies
 	}
-	r.quiet.Stop()
-	r.turn.becomes(without)
+	r.pause.Stop()
+	r.idle.Stop()
+	r.release()
 }

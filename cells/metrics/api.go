@@ -113,7 +113,7 @@ var (
 	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if nothing new is placed in the cell because an administrator said so, 0 if not.", "cell")
 	descCellSuspect  = desc(prefixAPI+"cell_database_suspect", "1 if the cell has another database than before, or an older copy of it, and nobody has accepted that yet; 0 if not. Processes of one database show the same.", "cell")
 	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
-	descCellRequests = desc(prefixAPI+"cell_requests_total", "Requests to the cell, by how they ended: answered, timed_out, failed, or spared because the cell was hanging.", "cell", "outcome")
+	descCellRequests = desc(prefixAPI+"cell_requests_total", "Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because the circuit breaker of the cell is open.", "cell", "outcome")
 )
 
 // Describe implements prometheus.Collector.
@@ -156,7 +156,7 @@ func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
 		e.count(descCellRequests, s.Answered, c.Name, "answered")
 		e.count(descCellRequests, s.TimedOut, c.Name, "timed_out")
 		e.count(descCellRequests, s.Failed, c.Name, "failed")
-		e.count(descCellRequests, s.Spared, c.Name, "spared")
+		e.count(descCellRequests, s.NotSent, c.Name, "circuit_open")
 	}
 }
 

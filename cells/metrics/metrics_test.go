@@ -77,7 +77,7 @@ func newAPISources(c *clock) *apiSources {
 	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"}, {UUID: "c2", Name: "cell2", Disabled: true}}
 	return &apiSources{clock: c, cells: cells, states: []gather.CellState{
 		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Answered: 7},
-		{Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second), Answered: 100, TimedOut: 3, Failed: 2, Spared: 40},
+		{Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second), Answered: 100, TimedOut: 3, Failed: 2, NotSent: 40},
 		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Failed: 5}, // one of that name that was removed
 	}}
 }

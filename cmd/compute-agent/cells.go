@@ -64,7 +64,6 @@ func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 }
 
 func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
-	cells.SpendMemory()
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	made, err := computeAPIConfig(ctx, cfg, log)

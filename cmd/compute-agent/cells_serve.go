@@ -50,7 +50,6 @@ func newCellsServe() *cobra.Command {
 }
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
-	cells.SpendMemory()
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()

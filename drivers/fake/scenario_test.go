@@ -155,11 +155,12 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 		node + "[[then]]\nafter = \"soon\"":                                                                                           ":4: after: ",
 		node + "[[then]]\nshape = \"numa\"":                                                                                           ":3: after: ",
 		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"":                                                                   ":6: after: ",
-		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                                                      ":5: faults.reshape: ",
-		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"":                           ":8: nodes[0].uuid: ",
+		node + "[faults]\nconfigure = \"hang\"\n[[then]]\nafter = \"2s\"\nhealth = \"ill\"":                                           ":4: faults.configure: ",
+		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                                                 ":5: faults.reshape: ",
+		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"":                      ":8: nodes[0].uuid: ",
 		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nshape_version = 9":                                                ":7: shape_version: ",
-		node + "scenario = \"/x\"":                                                                                                    ":3: scenario: a scenario cannot refer",
-		node + "x = nan":                                                                                                              ":3: ",
+		node + "scenario = \"/x\"": ":3: scenario: a scenario cannot refer",
+		node + "x = nan":           ":3: ",
 	} {
 		path := filepath.Join(t.TempDir(), "s.toml")
 		write(t, path, content)

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/compute-agent/compute-agent/cells"
 )
 
 // The measures. Those that go test takes are small, so that it is over soon; `make load-cells` gives others.
@@ -28,7 +26,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	cells.SpendMemory() // as the programs do
 	if dir := os.Getenv(serveEnv); dir != "" {
 		if err := serveCells(dir, strings.Split(os.Getenv("CELLSLOAD_CELLS"), ",")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
