@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/dbfile"
-	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // service is a server in a process of its own.
@@ -51,7 +51,7 @@ func serves(t *testing.T, before string, args ...string) *service {
 	t.Helper()
 	program, err := exec.LookPath("compute-agent")
 	check(t, err)
-	s := &service{t: t, address: freeport.Loopback(t), ended: make(chan error, 1)}
+	s := &service{t: t, address: testproc.FreeAddress(t), ended: make(chan error, 1)}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "ADDRESS", s.address)
 	}

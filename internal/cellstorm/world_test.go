@@ -16,7 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/internal/freeport"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
@@ -62,7 +61,7 @@ func newWorld(t *testing.T, p plan) *world {
 	check(t, binaries.Build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, placementAddress: freeport.Loopback(t)}
+	w := &world{dir: dir, placementAddress: testproc.FreeAddress(t)}
 	t.Cleanup(func() { w.close(t) })
 	w.placement = w.run(t, "placement", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
 	for i := range len(p.kinds) + 1 {
@@ -129,7 +128,7 @@ func (w *world) addAPI(t *testing.T, name string, p plan) {
 	if p.reclaim > 0 {
 		reclaim = fmt.Sprintf("reclaim_instance_interval = %q\n", p.reclaim)
 	}
-	a := &api{address: freeport.Loopback(t)}
+	a := &api{address: testproc.FreeAddress(t)}
 	config := w.configure(t, name, fmt.Sprintf(`[compute_api]
 listen = %q
 database = %q

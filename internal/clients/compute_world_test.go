@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -52,7 +52,7 @@ func newCloud(t *testing.T) *cloud {
 	api := launch(t, []string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
-	}, "cells", "api", "--listen", freeport.Loopback(t), "--state-dir", c.state)
+	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state)
 	c.endpoint = api.endpoint + "/v2.1"
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
 		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/freeport"
+	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
 // bootLane are boots while cell1 is killed. Project p1 has servers in cell1 and cell2, p2 has none, p3 had one in cell1 that is deleted, p5 one in
@@ -219,7 +219,7 @@ func (w *world) withoutPlacement(t *testing.T) {
 	hang := make(chan struct{})
 	w.after(func() { close(hang) })
 	for name, address := range map[string]string{
-		"stopped": "http://" + freeport.Loopback(t),
+		"stopped": "http://" + testproc.FreeAddress(t),
 		"500":     respond(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "oops", http.StatusInternalServerError) }),
 		"401":     respond(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "who?", http.StatusUnauthorized) }),
 		"rubbish": respond(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>hello</html>")) }),

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/freeport"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
@@ -79,13 +78,13 @@ func newWorld(t *testing.T, p plan) *world {
 	if p.cells == nil {
 		p.cells = []string{"cell1", "cell2"}
 	}
-	w.placementAddress = freeport.Loopback(t)
+	w.placementAddress = testproc.FreeAddress(t)
 	w.startPlacement(t)
 	for _, name := range append([]string{"cell0"}, p.cells...) {
 		s := &site{name: name, dir: filepath.Join(dir, name), config: filepath.Join(dir, name+".toml"), url: "unix://" + filepath.Join(dir, name+".sock")}
 		listen := s.url
 		if p.tls {
-			listen = freeport.Loopback(t)
+			listen = testproc.FreeAddress(t)
 			s.url = "https://" + listen
 		}
 		w.cells[name] = s
@@ -244,7 +243,7 @@ func (w *world) configureAPI(t *testing.T, name string, keys []string) string {
 	t.Helper()
 	file := filepath.Join(w.dir, name+".toml")
 	w.write(t, file, append([]string{
-		"compute_api.listen = " + quoted(freeport.Loopback(t)), "compute_api.database = " + quoted("sqlite://"+w.database()), unhurried,
+		"compute_api.listen = " + quoted(testproc.FreeAddress(t)), "compute_api.database = " + quoted("sqlite://"+w.database()), unhurried,
 		`compute_api.cell_fast_fail = "0s"`, `compute_api.discover_hosts_interval = "0s"`,
 		"quota.instances = -1", "quota.cores = -1", "quota.ram = -1",
 		"placement_client.url = " + quoted("http://"+w.placementAddress),

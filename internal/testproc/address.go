@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeport finds addresses for servers that tests start, end and start again.
-package freeport
+package testproc
 
 import (
 	"fmt"
@@ -10,9 +9,9 @@ import (
 	"testing"
 )
 
-// Loopback is an address on which nobody listens. It is none of those that the kernel gives to connections by itself: while its process is down, one of
-// them would keep it from coming back.
-func Loopback(t testing.TB) string {
+// FreeAddress is an address on which no process listens. It is not one that the kernel chooses for connections: while its process is down, such a
+// connection would keep it from coming back.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
