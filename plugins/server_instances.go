@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/turns"
+	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -21,7 +21,7 @@ type instanceServer struct {
 	driverv1.UnimplementedInstancesServer
 
 	server *server
-	turns  turns.ByKey // by uuid
+	locks  keylock.Map // by uuid
 }
 
 // manager is the driver, if it manages instances and has been configured.
@@ -129,11 +129,11 @@ func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstance
 // alone makes a call about an instance when the one before it has returned. The driver's typed errors are about that instance, whatever
 // uuid they name: mostly none.
 func (s *instanceServer) alone(ctx context.Context, uuid string, call func() error) error {
-	give, err := s.turns.Take(ctx, uuid)
+	unlock, err := s.locks.Lock(ctx, uuid)
 	if err != nil {
 		return fmt.Errorf("an earlier call about instance %s has not returned: %w", uuid, err)
 	}
-	defer give()
+	defer unlock()
 	err = call()
 	var fault *InstanceFault
 	switch {

@@ -29,7 +29,7 @@ const root = "../.."
 var mayImport = map[string][]string{
 	"providertree":         {},
 	"plugins":              {"providertree"},
-	"plugins/host":         {"plugins", "plugins/internal/processes", "plugins/internal/turns", "plugins/internal/wire", "plugins/proto/driver/v1", "providertree"},
+	"plugins/host":         {"plugins", "plugins/internal/processes", "plugins/internal/keylock", "plugins/internal/wire", "plugins/proto/driver/v1", "providertree"},
 	"drivers":              {"plugins", "providertree"},
 	"drivers/libvirt":      {"plugins", "providertree", "internal/libvirtd"},
 	"reportclient":         {"providertree", "placement/request", "placement/wire"},

@@ -35,6 +35,9 @@ var (
 	ErrIncompatible = errors.New("incompatible plugin")
 	// ErrRuntimeDir says that the runtime directory cannot hold the plugins' sockets.
 	ErrRuntimeDir = errors.New("unusable runtime directory")
+
+	errHostClosed = errors.New("the plugin host is closed")
+	errRemoved    = errors.New("it was removed")
 )
 
 // UnavailableError is [ErrUnavailable] with the state that the plugin is in and why.

@@ -52,7 +52,6 @@ type Host struct {
 	opts    Options
 	sockets string
 	lock    *os.File
-	spawn   *spawner
 	uid     int
 	dial    []grpc.DialOption // of tests, which look at what is asked of plugins
 
@@ -76,7 +75,6 @@ func New(opts Options) (*Host, error) {
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
 	}
-	h.spawn = newSpawner()
 	return h, nil
 }
 
@@ -208,7 +206,6 @@ func (h *Host) Close() error {
 	for _, s := range sessions {
 		s.Kill()
 	}
-	h.spawn.close()
 	_ = os.Remove(h.sockets)
 	return h.lock.Close()
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/turns"
+	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -22,7 +22,7 @@ var _ plugins.InstanceManager = (*Plugin)(nil)
 // instanceCalls is what a plugin keeps of the calls about its instances.
 type instanceCalls struct {
 	telling sync.Mutex  // held while Spec.InstanceChanged runs
-	turns   turns.ByKey // by uuid, whichever process is asked
+	locks   keylock.Map // by uuid, whichever process is asked
 
 	mu sync.Mutex // also of the management of every seat
 	// open has the processes that were asked about an instance and did not answer, by uuid: they may still be at it.
@@ -101,11 +101,11 @@ func (p *Plugin) manage(ctx context.Context, call, id string, ask func(*seat) er
 	if err := p.serves(); err != nil {
 		return err
 	}
-	give, err := p.managing.turns.Take(ctx, uuid)
+	unlock, err := p.managing.locks.Lock(ctx, uuid)
 	if err != nil {
 		return p.notBegun(call, uuid, err)
 	}
-	defer give()
+	defer unlock()
 	s, err := p.takeFor(ctx, call, uuid)
 	if err != nil {
 		return err

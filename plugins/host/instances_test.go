@@ -370,7 +370,7 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	if a, b := <-one, <-other; a.err != nil || b.err != nil {
 		t.Error(a.err, b.err)
 	}
-	if n := k.managing.turns.Len(); n != 0 {
+	if n := k.managing.locks.Len(); n != 0 {
 		t.Errorf("%d turns are still remembered", n)
 	}
 }

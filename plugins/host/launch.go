@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,7 +16,6 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	goplugin_runner "github.com/hashicorp/go-plugin/runner"
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
@@ -69,29 +66,29 @@ func (h *Host) verify(spec Spec) error {
 	return err
 }
 
-// connect starts the process and makes the connection. go-plugin has waits of its own in there that know no deadline;
-// killing the process ends them all.
+// connect starts the process and makes the connection. go-plugin has waits of its own in there that
+// have no deadline; killing the process ends them all.
 func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State)) (*process, error) {
-	p := &process{
-		name: spec.Name, digest: exe.digest, id: exe.id, log: log,
-		runner: newRunner(exe, append([]string{exe.path}, spec.Args...), h.spawn, log),
-	}
+	out := newOutput(log)
+	p := &process{name: spec.Name, log: log, runner: newRunner(exe, spec.Args, out)}
 	p.timeouts.Store(&spec.Timeouts)
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: dispensed{}}},
-		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         true,
-		SkipHostEnv:      true,
-		Logger:           newBridge(log),
-		SyncStdout:       newStray(log),
-		SyncStderr:       newStray(log),
-		StartTimeout:     spec.Timeouts.Handshake + time.Second, // ours comes first
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets},
-		GRPCDialOptions:  append(limits(), h.dial...),
+		HandshakeConfig:     wire.Handshake(),
+		VersionedPlugins:    map[int]goplugin.PluginSet{wire.ProtocolVersion: {}},
+		AllowedProtocols:    []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:            true,
+		SkipHostEnv:         true,
+		Logger:              hclog.New(&hclog.LoggerOptions{Level: hclog.Off}), // else it parses log lines, and panics at some
+		Stderr:              &lineWriter{output: out},
+		SyncStdout:          syncWriter{out},
+		SyncStderr:          syncWriter{out},
+		PluginLogBufferSize: maxLogLine,
+		StartTimeout:        spec.Timeouts.Handshake + time.Second, // ours comes first
+		UnixSocketConfig:    &goplugin.UnixSocketConfig{TempDir: h.sockets},
+		GRPCDialOptions:     append(limits(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
-			p.runner.env = environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...)
+			p.runner.use(cmd, environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...))
 			return p.runner, nil
 		},
 	})
@@ -99,16 +96,11 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 	var late atomic.Bool
 	watch := time.AfterFunc(spec.Timeouts.Handshake, func() { late.Store(true); p.runner.kill() })
 	unhook := context.AfterFunc(ctx, p.runner.kill)
-	protocol, err := p.client.Client()
+	err := p.dial()
 	watch.Stop()
 	unhook()
 	if err == nil && ctx.Err() == nil && !late.Load() {
-		var raw any
-		if raw, err = protocol.Dispense(wire.PluginName); err == nil {
-			conn, _ := raw.(*grpc.ClientConn)
-			p.connected(conn)
-			return p, nil
-		}
+		return p, nil
 	}
 	byItself := p.exitedByItself()
 	p.kill()
@@ -144,38 +136,4 @@ func checkHandshake(line string) error {
 		return fmt.Errorf("%w: it speaks %q, need %s", ErrIncompatible, clip(parts[4], 20), goplugin.ProtocolGRPC)
 	}
 	return nil
-}
-
-// dispensed gives out the connection as it is.
-type dispensed struct {
-	goplugin.NetRPCUnsupportedPlugin
-}
-
-// GRPCServer is for the other side.
-func (dispensed) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("this is the agent's side of the connection")
-}
-
-// GRPCClient returns the connection.
-func (dispensed) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return conn, nil
-}
-
-// stray logs what a plugin of another SDK sends over go-plugin's stream for standard output and error.
-type stray struct{ out *output }
-
-func newStray(log zerolog.Logger) *stray { return &stray{newOutput(log)} }
-
-func (s *stray) Write(p []byte) (int, error) {
-	for line := range strings.Lines(string(p)) {
-		s.out.write([]byte(clip(line, maxLogLine)), len(line) > maxLogLine)
-	}
-	return len(p), nil
-}
-
-// removeSockets removes the directory of one process' sockets. It must be below the host's own.
-func removeSockets(dir string) {
-	if dir != "" && strings.HasPrefix(filepath.Base(dir), "plugin-dir") {
-		_ = os.RemoveAll(dir)
-	}
 }

@@ -3,11 +3,9 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -40,10 +38,13 @@ type output struct {
 	windowLines int
 	windowBytes int
 	dropped     int
-	inPanic     bool // raw lines are a stack trace
+	inPanic     bool                     // raw lines are a stack trace
+	marks       map[string]chan struct{} // lines of [runner.catchUp]
 }
 
-func newOutput(log zerolog.Logger) *output { return &output{log: log} }
+func newOutput(log zerolog.Logger) *output {
+	return &output{log: log, marks: map[string]chan struct{}{}}
+}
 
 func (o *output) setPID(pid int) {
 	o.mu.Lock()
@@ -65,49 +66,61 @@ func (o *output) firstLine() string {
 	return o.handshake
 }
 
-// readHandshake passes on the first line of standard output and logs the rest.
-func (o *output) readHandshake(r io.Reader, w *io.PipeWriter) {
-	in := bufio.NewReaderSize(r, maxHandshake)
-	line, err := in.ReadSlice('\n')
+func (o *output) setHandshake(line string) {
 	o.mu.Lock()
-	o.handshake = string(bytes.TrimSpace(line))
-	o.mu.Unlock()
-	if len(line) > 0 {
-		_, _ = w.Write(append(bytes.TrimSpace(line), '\n'))
-	}
-	_ = w.Close()
-	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-		return
-	}
-	o.readLog(in)
+	defer o.mu.Unlock()
+	o.handshake = line
 }
 
-// readLog logs every line until the end.
-func (o *output) readLog(r io.Reader) {
-	in := bufio.NewReaderSize(r, maxLogLine)
-	for {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			o.write(line, true)
-			err = skipLine(in)
-		} else if len(line) > 0 {
-			o.write(line, false)
-		}
-		if err != nil { // the end, or the deadline after the process' death
-			o.flushDropped()
-			return
-		}
-	}
+// expectMark returns a line that is not logged, and a channel that is closed when it is read.
+func (o *output) expectMark() (string, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	mark, seen := rand.Text(), make(chan struct{})
+	o.marks[mark] = seen
+	return mark, seen
 }
 
-// skipLine reads on to the end of the line.
-func skipLine(in *bufio.Reader) error {
-	for {
-		_, err := in.ReadSlice('\n')
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err
+// lineWriter writes lines to the log, whichever way they come in pieces. Of a line that is too long,
+// the beginning is logged.
+type lineWriter struct {
+	output *output
+	line   []byte
+	cut    bool
+}
+
+// Write implements io.Writer.
+func (w *lineWriter) Write(p []byte) (int, error) {
+	size := len(p)
+	for len(p) > 0 {
+		part, rest, ended := bytes.Cut(p, []byte{'\n'})
+		if free := maxLogLine - len(w.line); len(part) > free {
+			part, w.cut = part[:free], true
+		}
+		w.line, p = append(w.line, part...), rest
+		if ended {
+			w.flush()
 		}
 	}
+	return size, nil
+}
+
+// flush ends a line.
+func (w *lineWriter) flush() {
+	w.output.write(w.line, w.cut)
+	w.line, w.cut = w.line[:0], false
+}
+
+// syncWriter is for go-plugin's stream of standard output and error, which plugins that are made
+// with its own server have: each message is logged at once.
+type syncWriter struct{ output *output }
+
+// Write implements io.Writer.
+func (w syncWriter) Write(p []byte) (int, error) {
+	lines := &lineWriter{output: w.output}
+	_, _ = lines.Write(p)
+	lines.flush()
+	return len(p), nil
 }
 
 func (o *output) write(line []byte, cut bool) {
@@ -117,6 +130,11 @@ func (o *output) write(line []byte, cut bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if seen, ok := o.marks[text]; ok {
+		delete(o.marks, text)
+		close(seen)
+		return
+	}
 	o.lines = append(o.lines, words(text, tailWidth))
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]

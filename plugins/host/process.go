@@ -14,7 +14,6 @@ import (
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -72,8 +71,6 @@ type identity struct {
 // process is an instance: a real one.
 type process struct {
 	name      string
-	digest    string
-	id        fileID
 	timeouts  atomic.Pointer[Timeouts]
 	shape     atomic.Int32 // version of the driver's shape, 0: none
 	log       zerolog.Logger
@@ -92,18 +89,33 @@ type process struct {
 
 var _ instance = (*process)(nil)
 
-func (p *process) connected(conn *grpc.ClientConn) {
-	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
-	if parts := strings.Split(p.handshake(), "|"); len(parts) > 3 && parts[2] == "unix" {
-		p.socket = parts[3]
+// dial has go-plugin start the process and make the connection.
+func (p *process) dial() error {
+	addr, err := p.client.Start()
+	if err != nil {
+		return err
 	}
+	protocol, err := p.client.Client()
+	if err != nil {
+		return err
+	}
+	connected, ok := protocol.(*goplugin.GRPCClient)
+	if !ok {
+		return fmt.Errorf("go-plugin made a connection of another kind: %T", protocol)
+	}
+	conn := connected.Conn
+	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
+	if addr.Network() == "unix" {
+		p.socket = addr.String()
+	}
+	return nil
 }
 
 // Identity is who the process is.
 func (p *process) Identity() identity {
 	return identity{
 		PID: p.runner.pid(), Name: p.info.GetName(), Version: words(p.info.GetVersion(), 100), SDK: words(p.info.GetSdk(), 100),
-		SHA256: p.digest, File: p.id, Capabilities: p.info.GetCapabilities(),
+		SHA256: p.runner.exe.digest, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
 
@@ -121,7 +133,7 @@ func (p *process) Exit() error {
 
 // crashOutput is the line that says why a Go program crashed, if that is how it ended.
 func (p *process) crashOutput() string {
-	for _, line := range p.runner.out.tail() {
+	for _, line := range p.runner.output.tail() {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return line
 		}
@@ -129,11 +141,11 @@ func (p *process) crashOutput() string {
 	return ""
 }
 
-func (p *process) handshake() string { return p.runner.out.firstLine() }
+func (p *process) handshake() string { return p.runner.output.firstLine() }
 
 // exitedByItself returns how the process ended if it did so before anybody killed it.
 func (p *process) exitedByItself() error {
-	if !p.runner.started() {
+	if p.runner.pid() == 0 {
 		return nil
 	}
 	select {
@@ -145,7 +157,7 @@ func (p *process) exitedByItself() error {
 }
 
 func (p *process) startError(err error) error {
-	return &StartError{Path: p.runner.exe.path, Cause: err, Output: p.runner.out.tail()}
+	return &StartError{Path: p.runner.exe.path, Cause: err, Output: p.runner.output.tail()}
 }
 
 // Abort kills the process and does not wait.
@@ -176,21 +188,30 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		case <-ctx.Done():
 		case <-p.runner.done:
 		}
-		const exitTime = 2 * time.Second
-		watch := time.AfterFunc(exitTime, p.runner.kill)
-		p.cleanUp()
-		watch.Stop()
+		p.disconnect()
 	})
+}
+
+// disconnect has go-plugin end the connection, on which a plugin exits by itself. It reports whether
+// the process had to be killed.
+func (p *process) disconnect() (killed bool) {
+	const exitTime = 2 * time.Second
+	watch := time.AfterFunc(exitTime, p.runner.kill)
+	p.client.Kill()
+	watch.Stop()
+	killed = p.runner.wasKilled()
+	p.cleanUp()
+	return killed
 }
 
 // cleanUp ends the connection and returns when the process, its goroutines here and its sockets are gone.
 func (p *process) cleanUp() {
 	p.client.Kill()
-	if p.runner.started() {
+	if p.runner.pid() != 0 {
 		p.runner.kill()
 		<-p.runner.done
 	}
-	removeSockets(p.socketDir)
+	_ = os.RemoveAll(p.socketDir) // go-plugin leaves it behind when the process was not executed
 }
 
 // checkSocket notices that somebody tidied the socket away: the connection still works then, but could not be made anew.

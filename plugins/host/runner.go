@@ -3,94 +3,119 @@
 package host
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long we wait for the end of a dead process' output. Only something that left the process' group can keep
-// its pipes open longer, and we do not wait for that; what is in them then is still read.
-const drainTime = 250 * time.Millisecond
+// drainTime is how long the output of a dead process is still read. Only a process that left the
+// group can hold its pipes open for longer.
+const drainTime = time.Second
 
-// runner is one plugin process: the part of go-plugin that starts, reads and ends it, done so that nothing that the
-// process does can block or crash us.
+// runner is go-plugin's runner.Runner for one process. go-plugin reads the output, makes the
+// connection and ends it; the runner does what its own one cannot (docs/decisions/0015):
 //
-//   - It is executed from an open descriptor, in a process group of its own, with /dev/null as standard input, and is sent
-//     SIGKILL when the agent dies. A plugin of the SDK has that changed, and then kills its whole group by itself.
-//   - When it exits, for whatever reason, its whole group is killed before it is reaped: the group's number cannot have
-//     been given to anybody else yet.
-//   - go-plugin sees one line of its standard output and nothing of its standard error.
+//   - The process leads a process group, which is killed as a whole, also when the process ends by
+//     itself, and before it is reaped: the number of the group cannot belong to another one yet.
+//   - The kernel kills the process when the agent dies. That is a matter of the thread that started
+//     it, so a thread stays with each process.
+//   - The read of its output has a deadline once it is dead.
 type runner struct {
-	exe   *executable
-	args  []string // with argument 0
-	env   []string // set before Start
-	spawn *spawner
-	out   *output
-	log   zerolog.Logger
+	exe            *executable
+	args           []string // with argument 0
+	output         *output
+	stdout, stderr *pipe
+	exit           error         // how it ended; valid after done
+	done           chan struct{} // closed when it is reaped and its output was read
 
-	handshakeR *io.PipeReader // what go-plugin reads as standard output
-	handshakeW *io.PipeWriter
-	quietR     *io.PipeReader // what it reads as standard error: nothing, until the end
-	quietW     *io.PipeWriter
-
-	mu      sync.Mutex
-	process *os.Process
-	reaped  bool
-	killed  bool
-	exit    error         // why it ended; valid after done
-	done    chan struct{} // closed when the process is reaped and its output read
-	pipes   []*pipe       // its standard output and standard error; valid after Start
+	mu     sync.Mutex // held while the process is started, killed or reaped
+	cmd    *exec.Cmd  // nil before go-plugin is ready
+	killed bool
+	reaped chan struct{} // closed when it is reaped; nil before the start
 }
 
-func newRunner(exe *executable, args []string, spawn *spawner, log zerolog.Logger) *runner {
-	r := &runner{exe: exe, args: args, spawn: spawn, log: log, out: newOutput(log), done: make(chan struct{})}
-	r.handshakeR, r.handshakeW = io.Pipe()
-	r.quietR, r.quietW = io.Pipe()
-	return r
+func newRunner(exe *executable, args []string, out *output) *runner {
+	return &runner{exe: exe, args: append([]string{exe.path}, args...), output: out, done: make(chan struct{})}
+}
+
+// use takes the command that go-plugin prepared. It is executed from the descriptor of the file
+// that was checked.
+func (r *runner) use(cmd *exec.Cmd, env []string) {
+	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = "/proc/self/fd/3", r.args, env, "/"
+	cmd.Stdin, cmd.ExtraFiles = nil, []*os.File{r.exe.file} // the first one becomes descriptor 3
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cmd = cmd
 }
 
 // Start executes the process. ctx is not used: exec does not block.
-func (r *runner) Start(context.Context) error {
-	var files closers
-	defer files.close()
-	devnull, err := os.Open(os.DevNull)
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", os.DevNull, err)
+func (r *runner) Start(context.Context) (err error) {
+	if r.stdout, err = openPipe(); err != nil {
+		return err
 	}
-	files.add(devnull)
-	var pipes [2]*pipe
-	var ends [2]*os.File // the process'
-	for i := range pipes {
-		if pipes[i], ends[i], err = openPipe(); err != nil {
-			closePipes(pipes[:i])
-			return err
-		}
-		files.add(ends[i])
+	if r.stderr, err = openPipe(); err != nil {
+		r.stdout.close()
+		return err
 	}
+	r.cmd.Stdout, r.cmd.Stderr = r.stdout.w, r.stderr.w
+	started := make(chan error)
+	go r.run(started)
+	if err := <-started; err != nil {
+		r.stdout.close()
+		r.stderr.close()
+		return err
+	}
+	return nil
+}
 
-	attr := &os.ProcAttr{
-		Dir: "/", Env: r.env,
-		Files: []*os.File{devnull, ends[0], ends[1], r.exe.file}, // the last one becomes descriptor 3
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
-	}
-	p, err := r.start(attr)
+// run is the process from its start to its end, on a thread of its own.
+func (r *runner) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := r.start()
+	started <- err
 	if err != nil {
-		closePipes(pipes[:])
+		return
+	}
+	awaitExit(r.cmd.Process.Pid)
+	r.mu.Lock()
+	r.killGroup()
+	err = r.cmd.Wait()
+	close(r.reaped)
+	r.mu.Unlock()
+	if exited := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exited) {
+		r.exit = fmt.Errorf("waiting for the process: %w", err)
+	} else {
+		r.exit = fmt.Errorf("the process ended (%s)", r.cmd.ProcessState)
+	}
+	r.stdout.finish()
+	r.stderr.finish()
+}
+
+func (r *runner) start() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.killed {
+		return errors.New("it was abandoned before its start")
+	}
+	if err := r.cmd.Start(); err != nil {
 		return execError(r.exe.path, err)
 	}
-	r.out.setPID(p.Pid)
-	r.pipes = pipes[:]
-	go r.attend(p)
+	r.reaped = make(chan struct{})
+	r.output.setPID(r.cmd.Process.Pid)
 	return nil
 }
 
@@ -111,104 +136,66 @@ func execError(path string, err error) error {
 	return fmt.Errorf("executing %s: %w: %w: %s", path, ErrNotExecutable, err, hint)
 }
 
-func (r *runner) start(attr *os.ProcAttr) (*os.Process, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.killed {
-		return nil, errors.New("it was given up before it had started")
-	}
-	p, err := r.spawn.do(func() (*os.Process, error) { return os.StartProcess("/proc/self/fd/3", r.args, attr) })
-	r.process = p
-	return p, err
-}
-
-// attend reads the output of the process until it ends, and reaps it.
-func (r *runner) attend(p *os.Process) {
-	var pumps sync.WaitGroup
-	stdout, stderr := r.pipes[0], r.pipes[1]
-	pumps.Go(func() { defer stdout.end(); r.out.readHandshake(stdout, r.handshakeW) })
-	pumps.Go(func() { defer stderr.end(); r.out.readLog(stderr) })
-
-	waitForExit(p.Pid)
-	r.mu.Lock()
-	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
-	state, err := p.Wait()
-	r.reaped = true
-	r.mu.Unlock()
-
-	deadline := time.Now().Add(drainTime)
-	stdout.stopAt(deadline)
-	stderr.stopAt(deadline)
-	pumps.Wait()
-	closePipes(r.pipes)
-	switch {
-	case err != nil:
-		r.exit = fmt.Errorf("waiting for the process: %w", err)
-	default:
-		r.exit = fmt.Errorf("the process ended (%s)", state)
-	}
-	_, _ = r.handshakeW.Close(), r.quietW.Close()
-	close(r.done)
-}
-
-// waitForExit returns when the process has ended, and leaves it unreaped.
-func waitForExit(pid int) {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
+// awaitExit returns when the process has ended, and does not reap it.
+func awaitExit(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
 
-// kill ends the process and everything in its group. It does not wait; see done.
+// kill ends the process and its group. It does not wait; see done.
 func (r *runner) kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.killed = true
-	if r.process != nil && !r.reaped {
-		_ = syscall.Kill(-r.process.Pid, syscall.SIGKILL)
-		_ = syscall.Kill(r.process.Pid, syscall.SIGKILL) // it may have left its group itself
+	select {
+	case <-r.reaped:
+	default:
+		if r.reaped != nil {
+			r.killGroup()
+		}
 	}
 }
 
-// Kill is kill, for go-plugin.
-func (r *runner) Kill(context.Context) error {
-	r.kill()
-	return nil
+// killGroup is called with r.mu held, for a process that is not reaped.
+func (r *runner) killGroup() {
+	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+	_ = r.cmd.Process.Kill() // it may have left its group
 }
 
-// Wait waits for the end of the process.
-func (r *runner) Wait(context.Context) error {
-	<-r.done
-	return nil // how it ended is told by us, in better words
-}
-
-// wasKilled reports whether somebody here has ordered its end.
+// wasKilled reports whether kill was called.
 func (r *runner) wasKilled() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.killed
 }
 
-// started reports whether there ever was a process.
-func (r *runner) started() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.process != nil
-}
-
-// pid is the process' id, 0 before its start.
+// pid is the process id, 0 before the start.
 func (r *runner) pid() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.process == nil {
+	if r.reaped == nil {
 		return 0
 	}
-	return r.process.Pid
+	return r.cmd.Process.Pid
 }
 
-// ID is the process' id for go-plugin; "" before its start.
+// Kill implements the interface.
+func (r *runner) Kill(context.Context) error {
+	r.kill()
+	return nil
+}
+
+// Wait implements the interface: go-plugin calls it once, when it has read all output.
+func (r *runner) Wait(context.Context) error {
+	<-r.reaped
+	r.stdout.close()
+	r.stderr.close()
+	r.output.flushDropped()
+	close(r.done)
+	return nil // the supervisor says how it ended
+}
+
+// ID implements the interface; it is "" before the start.
 func (r *runner) ID() string {
 	if pid := r.pid(); pid != 0 {
 		return strconv.Itoa(pid)
@@ -216,35 +203,99 @@ func (r *runner) ID() string {
 	return ""
 }
 
-// Name is for go-plugin's messages.
+// Name implements the interface.
 func (r *runner) Name() string { return r.exe.path }
 
-// Stdout is the handshake, and nothing after it.
-func (r *runner) Stdout() io.ReadCloser { return r.handshakeR }
+// Stdout implements the interface.
+func (r *runner) Stdout() io.ReadCloser {
+	return &handshakeReader{pipe: r.stdout, in: bufio.NewReaderSize(r.stdout, maxHandshake), output: r.output}
+}
 
-// Stderr is empty and ends with the process.
-func (r *runner) Stderr() io.ReadCloser { return r.quietR }
+// Stderr implements the interface.
+func (r *runner) Stderr() io.ReadCloser { return r.stderr }
 
-// Diagnose adds nothing: start errors carry the end of the output themselves.
+// Diagnose implements the interface: a StartError has the last lines of the output.
 func (r *runner) Diagnose(context.Context) string { return "" }
 
-// PluginToHost translates nothing: plugin and agent see the same file system.
+// PluginToHost implements the interface: both see the same files.
 func (r *runner) PluginToHost(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// HostToPlugin is the same in the other direction.
+// HostToPlugin implements the interface.
 func (r *runner) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// closers closes files that only the child needs.
-type closers []io.Closer
-
-func (c *closers) add(f io.Closer) { *c = append(*c, f) }
-
-func (c *closers) close() {
-	for _, f := range *c {
-		_ = f.Close()
+// catchUp waits until all that the process has written so far is logged: until a mark that is
+// written after it comes out of each pipe. After the end of the process it does not wait.
+func (r *runner) catchUp(ctx context.Context) error {
+	for _, p := range []*pipe{r.stdout, r.stderr} {
+		mark, seen := r.output.expectMark()
+		_, _ = p.w.WriteString("\n" + mark + "\n") // fails when the process has ended
+		select {
+		case <-seen:
+		case <-r.done:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the output of the plugin: %w", context.Cause(ctx))
+		}
 	}
+	return nil
+}
+
+// pipe carries the output of a process. The end that is written to stays open here, too, for
+// catchUp, until the process has ended.
+type pipe struct {
+	*os.File // the end that is read
+	w        *os.File
+}
+
+func openPipe() (*pipe, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	return &pipe{r, w}, nil
+}
+
+// finish lets reading end: at the end of what was written, and soon in any case.
+func (p *pipe) finish() {
+	_ = p.SetReadDeadline(time.Now().Add(drainTime))
+	_ = p.w.Close()
+}
+
+func (p *pipe) close() { _, _ = p.w.Close(), p.Close() }
+
+// handshakeReader is the standard output of a process: its first line is for go-plugin, and all
+// others go to the log. go-plugin would drop them, and stop reading at a line of 64 KiB.
+type handshakeReader struct {
+	*pipe
+	in     *bufio.Reader
+	output *output
+	begun  bool
+	rest   []byte // of the first line
+}
+
+// Read implements io.Reader. It logs all lines after the first one before it returns.
+func (h *handshakeReader) Read(p []byte) (int, error) {
+	if !h.begun {
+		h.begun = true
+		line, err := h.in.ReadSlice('\n') // a longer one is cut, and is no handshake
+		if len(line) == 0 {
+			return 0, err
+		}
+		h.rest = append(bytes.TrimSpace(line), '\n')
+		h.output.setHandshake(string(bytes.TrimSpace(line)))
+	}
+	if n := copy(p, h.rest); n > 0 {
+		h.rest = h.rest[n:]
+		return n, nil
+	}
+	lines := &lineWriter{output: h.output}
+	_, err := io.Copy(lines, h.in)
+	lines.flush()
+	if err != nil {
+		return 0, err
+	}
+	return 0, io.EOF
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
@@ -110,19 +109,14 @@ func (s *Session) Done() <-chan struct{} { return s.p.Done() }
 func (s *Session) Exit() error { return s.p.Exit() }
 
 // Output is the end of what the process wrote, line by line.
-func (s *Session) Output() []string { return s.p.runner.out.tail() }
+func (s *Session) Output() []string { return s.p.runner.output.tail() }
 
 // CatchUp waits until every line that the process has written so far is in the log: an answer of the process may arrive before the lines that
 // it wrote while it made it. After the end of a process that holds without a wait.
 //
 // Errors: ctx ended.
 func (s *Session) CatchUp(ctx context.Context) error {
-	for _, p := range s.p.runner.pipes {
-		if err := p.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.p.runner.catchUp(ctx)
 }
 
 // End closes the connection, on which a plugin exits by itself within two seconds. It does not ask for Shutdown: that is the caller's.
@@ -132,12 +126,7 @@ func (s *Session) End() error {
 	defer s.host.leave(s)
 	var killed bool
 	s.p.ending.Do(func() {
-		const exitTime = 2 * time.Second
-		watch := time.AfterFunc(exitTime, s.p.runner.kill)
-		s.p.client.Kill()
-		watch.Stop()
-		killed = s.p.runner.wasKilled()
-		s.p.cleanUp()
+		killed = s.p.disconnect()
 	})
 	if killed {
 		return ErrKilled

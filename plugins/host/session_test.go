@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -47,5 +48,34 @@ func TestSession(t *testing.T) {
 	}
 	if _, err := r.Open(ctx, Spec{Name: "mine", Path: filepath.Join(open, "nobody")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestSessionCatchesUp: the lines that a process wrote before it answered are in the log after CatchUp.
+func TestSessionCatchesUp(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	spec := chaosSpec("", nil)
+	spec.Timeouts.Handshake = patience / 2
+	s, err := r.Open(ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	for n := 1; n <= 50; n++ {
+		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Count(r.log.String(), `"configuring"`); told != n {
+			t.Fatalf("after %d calls that log a line each, %d lines were in the log", n, told)
+		}
+	}
+	s.Kill()
+	if err := s.CatchUp(ctx); err != nil {
+		t.Errorf("after the end of the process: %v", err)
 	}
 }

@@ -172,3 +172,22 @@ func (s Spec) otherProcess(o Spec) string {
 	}
 	return ""
 }
+
+// Variables of the agent's own environment that plugins get. All others are withheld: secrets, and
+// NOTIFY_SOCKET, with which a plugin could speak to systemd for the agent.
+var allowedEnv = regexp.MustCompile(`^(PATH|LANG|LC_ALL|TZ|HOME|XDG_RUNTIME_DIR|LIBVIRT_[^=]*)=`)
+
+// environment is that of a plugin process: the allowed part of ours, what is configured, and what
+// the connection needs. Of variables that are there twice, os/exec takes the last.
+func environment(ours []string, configured map[string]string, connection ...string) []string {
+	var out []string
+	for _, entry := range ours {
+		if allowedEnv.MatchString(entry) {
+			out = append(out, entry)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(configured)) {
+		out = append(out, key+"="+configured[key])
+	}
+	return append(out, connection...)
+}

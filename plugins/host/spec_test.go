@@ -52,7 +52,7 @@ func TestEnvironment(t *testing.T) {
 	got := environment(
 		[]string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LD_PRELOAD=/evil.so", "NOTIFY_SOCKET=/x", "LIBVIRT_DEBUG=1", "BROKEN", "OS_PASSWORD=s"},
 		map[string]string{"HOME": "/var/lib/x", "EXTRA": "1"}, "PLUGIN_X=y")
-	want := []string{"PATH=/bin", "LC_ALL=C", "LIBVIRT_DEBUG=1", "EXTRA=1", "HOME=/var/lib/x", "PLUGIN_X=y"}
+	want := []string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LIBVIRT_DEBUG=1", "EXTRA=1", "HOME=/var/lib/x", "PLUGIN_X=y"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

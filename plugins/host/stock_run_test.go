@@ -21,7 +21,6 @@ import (
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
@@ -235,7 +234,7 @@ func (h stockHost) fail(err error) {
 func (stockHost) config(args ...string) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: dispensed{}}},
+		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		Cmd:              exec.Command(os.Getenv("AGENT_BIN"), args...),
 	}
@@ -246,11 +245,8 @@ func (h stockHost) start(cfg *goplugin.ClientConfig) (*goplugin.Client, driverv1
 	client := goplugin.NewClient(cfg)
 	protocol, err := client.Client()
 	h.fail(err)
-	raw, err := protocol.Dispense(wire.PluginName)
-	h.fail(err)
-	conn, _ := raw.(*grpc.ClientConn)
 	h.say("pid", client.ID())
-	return client, driverv1.NewDriverClient(conn)
+	return client, driverv1.NewDriverClient(protocol.(*goplugin.GRPCClient).Conn)
 }
 
 // do does something and says whether it returned.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package turns
+package keylock
 
 import (
 	"context"
@@ -13,63 +13,63 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestOneAtATimeForEachKey(t *testing.T) {
+func TestLocksEachKeyInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b ByKey
+		var m Map
 		var order []int
-		give, err := b.Take(context.Background(), "a")
+		unlock, err := m.Lock(context.Background(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 5 {
 			go func() {
-				give, err := b.Take(context.Background(), "a")
+				unlock, err := m.Lock(context.Background(), "a")
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				order = append(order, i)
 				time.Sleep(time.Second)
-				give()
+				unlock()
 			}()
 			synctest.Wait() // it waits in the queue
 		}
-		other, err := b.Take(context.Background(), "b")
-		if err != nil || len(order) != 0 || b.Len() != 2 {
-			t.Errorf("another key does not wait: %v, %v, %d keys", err, order, b.Len())
+		other, err := m.Lock(context.Background(), "b")
+		if err != nil || len(order) != 0 || m.Len() != 2 {
+			t.Errorf("another key does not wait: %v, %v, %d keys", err, order, m.Len())
 		}
 		other()
-		give()
+		unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(order, []int{0, 1, 2, 3, 4}) || b.Len() != 0 {
-			t.Errorf("order %v, %d keys left", order, b.Len())
+		if !slices.Equal(order, []int{0, 1, 2, 3, 4}) || m.Len() != 0 {
+			t.Errorf("order %v, %d keys left", order, m.Len())
 		}
 	})
 }
 
-func TestWhoGivesUpIsForgotten(t *testing.T) {
-	var b ByKey
-	give, err := b.Take(context.Background(), "a")
+func TestLockEndsWithContext(t *testing.T) {
+	var m Map
+	unlock, err := m.Lock(context.Background(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(gone)
-	if _, err := b.Take(ctx, "a"); !errors.Is(err, gone) {
+	if _, err := m.Lock(ctx, "a"); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
-	give()
-	if b.Len() != 0 {
-		t.Errorf("%d keys left", b.Len())
+	unlock()
+	if m.Len() != 0 {
+		t.Errorf("%d keys left", m.Len())
 	}
 }
 
-// TestNothingIsHeldTwiceOrForEver: whoever comes, waits, gives up and leaves in whatever order.
-func TestNothingIsHeldTwiceOrForEver(t *testing.T) {
+// TestNoKeyIsLockedTwiceOrForever, whatever the order of locks, unlocks and contexts that end.
+func TestNoKeyIsLockedTwiceOrForever(t *testing.T) {
 	synctestRapid(t, func(t *rapid.T) {
-		var b ByKey
+		var m Map
 		held := map[string]*bool{"a": new(bool), "b": new(bool), "c": new(bool)}
 		for i := range rapid.IntRange(0, 30).Draw(t, "users") {
 			key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
@@ -78,7 +78,7 @@ func TestNothingIsHeldTwiceOrForEver(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
-				give, err := b.Take(ctx, key)
+				unlock, err := m.Lock(ctx, key)
 				if err != nil {
 					return
 				}
@@ -88,13 +88,13 @@ func TestNothingIsHeldTwiceOrForEver(t *testing.T) {
 				*held[key] = true
 				time.Sleep(work)
 				*held[key] = false
-				give()
+				unlock()
 			}()
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if b.Len() != 0 {
-			t.Errorf("%d keys left", b.Len())
+		if m.Len() != 0 {
+			t.Errorf("%d keys left", m.Len())
 		}
 	})
 }
