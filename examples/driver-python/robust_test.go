@@ -179,8 +179,8 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	if err := errors.Join(<-answered, <-stopped); err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(r.log.String(), "in an orderly way") {
-		t.Error("it did not shut down in an orderly way")
+	if strings.Contains(r.log.String(), "did not shut down when asked") {
+		t.Error("it did not shut down when asked")
 	}
 	if before, _, found := strings.Cut(r.log.String(), `"tidying up"`); !found || !strings.Contains(before, `"lingered"`) {
 		t.Error("the driver tidies up when all calls have returned, not before")

@@ -114,7 +114,7 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 	h.configure(h.chaos("timeouts = {update = \"150ms\"}\nrestart = {health_misses = 7}", config))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "drivers.chaos.restart.health_misses", `"to":"7"`)
-	h.await(mark, "The plugin is configured anew")
+	h.await(mark, "The plugin is configured again")
 	if h.pid("chaos") != pid {
 		t.Error("the process was restarted")
 	}
@@ -143,7 +143,7 @@ func TestChangedExecutable(t *testing.T) {
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP // and again: nothing changed on disk
 	h.await(mark2, "VCPU total 8→16")
-	h.await(mark2, "The plugin is configured anew", `"driver":"chaos"`)
+	h.await(mark2, "The plugin is configured again", `"driver":"chaos"`)
 	if h.has(mark, "The pass failed") || h.has(mark, `"state":"backoff"`) {
 		t.Error("a pass failed")
 	}

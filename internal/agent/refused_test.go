@@ -26,7 +26,7 @@ func TestRefusal(t *testing.T) {
 		"a new process refuses":     {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
 		"a key that cannot be":      {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
 		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps it from answering"},
-		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Remedy: "Mend it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Remedy: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
 		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "made for this agent"},
 		"it exits":                  {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
 		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "put the former executable back"},

@@ -127,7 +127,7 @@ func TestLifeOfAnAgent(t *testing.T) {
 	agent.await(mark, `"level":"warn"`, "placement is unavailable", "remedy") // though nothing has to be written
 	s.configure(16)
 	agent.signal(syscall.SIGHUP)
-	agent.await(mark, "configured anew")
+	agent.await(mark, "configured again")
 	if st := s.status(); st.State != "degraded" || !strings.Contains(st.Summary, "unavailable") {
 		t.Errorf("status: %s: %s", st.State, st.Summary)
 	}

@@ -17,7 +17,9 @@ import (
 )
 
 // able starts the driver that has all abilities; wrong is what it is to do wrong.
-func (r *rig) able(wrong map[string]string) *Plugin { return r.mustStart(chaosSpec("able", wrong)) }
+func (r *rig) startWithAbilities(wrong map[string]string) *Plugin {
+	return r.mustStart(chaosSpec("able", wrong))
+}
 
 func (r *rig) wrong(p *Plugin, ability, how string) {
 	r.t.Helper()
@@ -28,7 +30,7 @@ func (r *rig) wrong(p *Plugin, ability, how string) {
 
 func TestShapeVersionFollowsTheConfiguration(t *testing.T) {
 	r := newRig(t)
-	p := r.able(nil)
+	p := r.startWithAbilities(nil)
 	if v, err := p.ShapeVersion(context.Background()); v != 3 || err != nil {
 		t.Errorf("got %d, %v", v, err)
 	}
@@ -51,7 +53,7 @@ func TestShapeVersionFollowsTheConfiguration(t *testing.T) {
 
 func TestSteps(t *testing.T) {
 	r := newRig(t)
-	p := r.able(nil)
+	p := r.startWithAbilities(nil)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
 	tree, at := oneNode(t), providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}}}
 	for from := range 3 {
@@ -124,7 +126,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 
 func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	r := newRig(t)
-	p := r.able(nil)
+	p := r.startWithAbilities(nil)
 	if got := p.Capabilities("cn1"); got != nil {
 		t.Errorf("before the first answer: %v", got)
 	}
@@ -168,7 +170,7 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 
 func TestGuests(t *testing.T) {
 	r := newRig(t)
-	p := r.able(nil)
+	p := r.startWithAbilities(nil)
 	ask := func() ([]plugins.Guest, error) { return p.Guests(context.Background(), oneNode(t), "cn1") }
 	got, err := ask()
 	want := []plugins.Guest{
@@ -192,7 +194,7 @@ func TestGuests(t *testing.T) {
 
 func TestNodeDeleted(t *testing.T) {
 	r := newRig(t)
-	p := r.able(nil)
+	p := r.startWithAbilities(nil)
 	for name, want := range map[string]bool{"gone": true, "cn1": false} {
 		if got, err := p.NodeDeleted(context.Background(), plugins.Node{Name: name, UUID: rootUUID}); got != want || err != nil {
 			t.Errorf("%s: %v, %v", name, got, err)

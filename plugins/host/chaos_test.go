@@ -31,8 +31,8 @@ func chaosMain(mode string) {
 		fmt.Fprintln(os.Stderr, `{"@message":"x","@level":[],"@timestamp":{}}`)
 		fmt.Fprintln(os.Stderr, strings.Repeat("z", 300_000))
 		_, _ = os.Stderr.Write([]byte{0xff, 0xfe, 0x00, '\n'})
-	case "keeper":
-		plugins.Serve(newKeeper())
+	case "instanceDriver":
+		plugins.Serve(newInstanceDriver())
 		return
 	case "able":
 		plugins.Serve(&shapely{})

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
@@ -19,17 +18,31 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// introduce asks the process who it is.
-func (p *process) introduce(ctx context.Context) error {
-	limit := p.timeouts.Load().Info
+// within makes a call with a deadline.
+func within[Q, R any](ctx context.Context, p *process, call string, limit time.Duration,
+	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q, opts ...grpc.CallOption) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	info, err := p.plugin.Info(ctx, &driverv1.InfoRequest{})
+	reply, err := method(ctx, request, opts...)
 	if err != nil {
-		return p.callError(ctx, "Info", limit, err)
+		return reply, p.callError(ctx, call, limit, err)
+	}
+	return reply, nil
+}
+
+// badReply is the error of a reply that failed its check.
+func (p *process) badReply(call string, err error) error {
+	return p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+}
+
+// introduce asks the process who it is.
+func (p *process) introduce(ctx context.Context) error {
+	info, err := within(ctx, p, "Info", p.timeouts.Load().Info, p.plugin.Info, &driverv1.InfoRequest{})
+	if err != nil {
+		return err
 	}
 	if err := checkInfo(info); err != nil {
-		return p.failed("Info", fmt.Errorf("%w: %w", ErrBadReply, err))
+		return p.badReply("Info", err)
 	}
 	p.info = info
 	return nil
@@ -37,17 +50,15 @@ func (p *process) introduce(ctx context.Context) error {
 
 // Configure hands over the configuration.
 func (p *process) Configure(ctx context.Context, spec Spec) error {
-	ctx, cancel := context.WithTimeout(ctx, spec.Timeouts.Configure)
-	defer cancel()
-	reply, err := p.plugin.Configure(ctx, &driverv1.ConfigureRequest{
+	reply, err := within(ctx, p, "Configure", spec.Timeouts.Configure, p.plugin.Configure, &driverv1.ConfigureRequest{
 		ConfigJson: spec.Config,
 		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir},
 	})
 	if err != nil {
-		return p.callError(ctx, "Configure", spec.Timeouts.Configure, err)
+		return err
 	}
 	if err := checkShape(reply.GetShapeVersion(), p.info.GetCapabilities()); err != nil {
-		return p.failed("Configure", fmt.Errorf("%w: %w", ErrBadReply, err))
+		return p.badReply("Configure", err)
 	}
 	p.shape.Store(reply.GetShapeVersion())
 	p.timeouts.Store(&spec.Timeouts)
@@ -59,16 +70,13 @@ func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 	if err := p.checkSocket(); err != nil {
 		return nil, err
 	}
-	limit := p.timeouts.Load().Health
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	reply, err := p.plugin.Health(ctx, &driverv1.HealthRequest{})
+	reply, err := within(ctx, p, "Health", p.timeouts.Load().Health, p.plugin.Health, &driverv1.HealthRequest{})
 	if err != nil {
-		return nil, p.callError(ctx, "Health", limit, err)
+		return nil, err
 	}
 	warnings := checkWarnings(reply.GetWarnings(), p.info.GetCapabilities())
 	if problem := reply.GetProblem(); problem != "" {
-		return warnings, &unwell{words(problem, 2000)}
+		return warnings, &unhealthyError{words(problem, 2000)}
 	}
 	return warnings, nil
 }
@@ -76,19 +84,16 @@ func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 // AvailableNodes asks for the nodes.
 func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	const call = "AvailableNodes"
-	limit := p.timeouts.Load().Nodes
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	reply, err := p.driver.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.AvailableNodes, &driverv1.AvailableNodesRequest{})
 	if err != nil {
-		return nil, p.callError(ctx, call, limit, err)
+		return nil, err
 	}
 	nodes := make([]plugins.Node, 0, len(reply.GetNodes()))
 	for _, n := range reply.GetNodes() {
 		nodes = append(nodes, plugins.Node{Name: n.GetName(), UUID: n.GetUuid()})
 	}
 	if err := checkNodes(nodes); err != nil {
-		return nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return nil, p.badReply(call, err)
 	}
 	return nodes, nil
 }
@@ -106,13 +111,83 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	}
 	after, moved, err := checkReply(tree, node, allocations, reply)
 	if err != nil {
-		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return answer{}, p.badReply(call, err)
 	}
 	traits, err := checkCapabilities(reply.GetCapabilityTraits(), p.info.GetCapabilities())
 	if err != nil {
-		return answer{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return answer{}, p.badReply(call, err)
 	}
 	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
+}
+
+// checkCapability returns an error for a call that the plugin did not announce: it is not made then.
+func (p *process) checkCapability(call, capability string) error {
+	if slices.Contains(p.info.GetCapabilities(), capability) {
+		return nil
+	}
+	return p.failed(call, fmt.Errorf("%w: the plugin does not announce the capability %q", plugins.ErrUnsupported, capability))
+}
+
+// ShapeVersion is what the driver said when it was last configured.
+func (p *process) ShapeVersion() (int, error) {
+	const call = "ShapeVersion"
+	if err := p.checkCapability(call, wire.CapabilityShapes); err != nil {
+		return 0, err
+	}
+	if version := int(p.shape.Load()); version > 0 {
+		return version, nil
+	}
+	return 0, p.failed(call, fmt.Errorf("%w: with its present configuration its shapes are not numbered", plugins.ErrUnsupported))
+}
+
+// ReshapeStep sends a tree of one shape and returns the one of the next. Cost: O(size of both trees and of the allocations) to convert.
+func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
+	const call = "ReshapeStep"
+	if err := p.checkCapability(call, wire.CapabilityShapes); err != nil {
+		return answer{}, err
+	}
+	if from < 0 || from >= wire.MaxShape {
+		return answer{}, p.failed(call, fmt.Errorf("there is no step from shape %d: shapes are 0 to %d", from, wire.MaxShape))
+	}
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
+		Tree: wire.FromTree(tree), Node: node, FromShape: int32(from), Allocations: wire.FromAllocations(allocations),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	after, moved, err := checkReply(tree, node, allocations, reply)
+	if err != nil {
+		return answer{}, p.failed(call, fmt.Errorf("%w: step from shape %d: %w", ErrBadReply, from, err))
+	}
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames()}, nil
+}
+
+// Guests asks for the guests of a node.
+func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+	const call = "Guests"
+	if err := p.checkCapability(call, wire.CapabilityGuests); err != nil {
+		return nil, err
+	}
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.Guests, &driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: node})
+	if err != nil {
+		return nil, err
+	}
+	guests, err := checkGuests(tree, reply.GetGuests())
+	if err != nil {
+		return nil, p.badReply(call, err)
+	}
+	return guests, nil
+}
+
+// NodeDeleted asks whether a node was removed for good.
+func (p *process) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
+	const call = "NodeDeleted"
+	if err := p.checkCapability(call, wire.CapabilityNodeDeleted); err != nil {
+		return false, err
+	}
+	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.NodeDeleted,
+		&driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
+	return reply.GetDeleted(), err
 }
 
 // Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
@@ -121,13 +196,13 @@ func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 		return p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: heartbeat})
 	}, func(event *driverv1.WatchResponse) {
 		if c := event.GetChanged(); c != nil {
-			changed(knownNode(c.GetNode()))
+			changed(eventNode(c.GetNode()))
 		}
 	})
 }
 
-// eventsASecond are taken from a stream; more have to wait in it, and then in the plugin: nobody needs to know so often, and a driver
-// that tells without end would keep a processor of ours busy.
+// eventsASecond are taken from a stream; more have to wait in it, and then in the plugin: a driver
+// that reports events without end must not keep a processor busy.
 const eventsASecond = 1000
 
 // listen reads a stream of events with heartbeats until it breaks or falls silent, which is an error.
@@ -169,88 +244,10 @@ func listen[E any](ctx context.Context, p *process, call string,
 	}
 }
 
-// knownNode is the name, or all nodes for one that can be no name.
-func knownNode(name string) string {
+// eventNode is the name, or all nodes for one that can be no name.
+func eventNode(name string) string {
 	if providertree.ValidateProviderName(name) != nil || providertree.Printable(name) != nil {
 		return ""
 	}
 	return name
 }
-
-func (p *process) failed(call string, err error) error {
-	return &CallError{Driver: p.name, Call: call, Err: err}
-}
-
-// callError turns a gRPC error into one of ours.
-func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
-	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
-		return p.failed(call, tooLarge)
-	}
-	f := tame(wire.FailureOf(err))
-	if f.Kind != wire.KindOther {
-		return p.failed(call, driverError(f))
-	}
-	switch code := status.Code(err); {
-	case code == codes.Canceled && ctx.Err() != nil:
-		return p.failed(call, context.Cause(ctx))
-	case code == codes.DeadlineExceeded && wire.Expired(ctx): // else the driver says so, of something else
-		deadline, _ := ctx.Deadline()
-		return p.failed(call, &tooLate{limit: limit, deadline: deadline, words: clip(f.Message, 2000)})
-	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
-		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
-	case code == codes.ResourceExhausted:
-		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
-	case code == codes.Unknown:
-		return p.failed(call, errors.New(clip(f.Message, 20000)))
-	case code == codes.Internal:
-		return p.failed(call, &defective{fmt.Sprintf("%s (%s)", clip(f.Message, 20000), code)})
-	default:
-		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
-	}
-}
-
-// driverError is the typed answer as the driver gave it, with what it wrapped around it.
-func driverError(f wire.Failure) error {
-	var err error
-	switch f.Kind {
-	case wire.KindReshapeNeeded:
-		err = &plugins.ReshapeNeeded{Reason: f.Words}
-	case wire.KindReshapeFailed:
-		failed := &plugins.ReshapeFailed{Reason: f.Words, Remedy: f.Remedy}
-		for _, o := range f.Offenders {
-			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
-		}
-		err = failed
-	case wire.KindNotReady:
-		err = &plugins.NotReady{Reason: f.Words}
-	case wire.KindConfigError:
-		refused := &plugins.ConfigError{Key: f.Key, Problem: f.Words}
-		for _, p := range f.More {
-			refused.More = append(refused.More, plugins.ConfigError{Key: p.Key, Problem: p.Problem})
-		}
-		err = refused
-	case wire.KindUnsupported:
-		err = plugins.ErrUnsupported
-	case wire.KindInstanceNotFound:
-		err = &plugins.InstanceNotFound{UUID: f.UUID}
-	case wire.KindInstanceFault:
-		err = &plugins.InstanceFault{UUID: f.UUID, Reason: f.Words}
-	default:
-		return errors.New(f.Message)
-	}
-	if f.Message == "" || f.Message == err.Error() {
-		return err
-	}
-	return &answered{words: f.Message, err: err}
-}
-
-// answered is a typed answer with other words around it.
-type answered struct {
-	words string
-	err   error
-}
-
-func (e *answered) Error() string { return e.words }
-
-// Unwrap returns the typed answer.
-func (e *answered) Unwrap() error { return e.err }

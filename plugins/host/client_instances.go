@@ -19,19 +19,16 @@ import (
 // Instances asks for the instances of a node.
 func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	const call = "Instances"
-	if err := p.askable(call, wire.CheckNode(node)); err != nil {
+	if err := p.checkRequest(call, wire.CheckNode(node)); err != nil {
 		return nil, err
 	}
-	limit := p.timeouts.Load().Update
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	reply, err := p.instances.List(ctx, &driverv1.ListInstancesRequest{Node: node})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.instances.List, &driverv1.ListInstancesRequest{Node: node})
 	if err != nil {
-		return nil, p.callError(ctx, call, limit, err)
+		return nil, err
 	}
 	instances, err := checkInstances(reply.GetInstances())
 	if err != nil {
-		return nil, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return nil, p.badReply(call, err)
 	}
 	return instances, nil
 }
@@ -40,27 +37,25 @@ func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instanc
 func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	const call = "Spawn"
 	msg, problem := spawnRequest(node, spec, tree)
-	if err := p.askable(call, problem); err != nil {
+	if err := p.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
 	uuid := msg.GetSpec().GetUuid()
-	reply, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) { return p.instances.Spawn(ctx, msg) })
+	reply, err := manage(ctx, p, call, uuid, p.instances.Spawn, msg)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	return p.about(call, uuid, reply.GetInstance())
+	return p.checkedInstance(call, uuid, reply.GetInstance())
 }
 
 // Destroy has an instance removed.
 func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 	const call = "Destroy"
 	uuid, problem := target(node, uuid)
-	if err := p.askable(call, problem); err != nil {
+	if err := p.checkRequest(call, problem); err != nil {
 		return err
 	}
-	_, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
-		return p.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: uuid})
-	})
+	_, err := manage(ctx, p, call, uuid, p.instances.Destroy, &driverv1.DestroyInstanceRequest{Node: node, Uuid: uuid})
 	return err
 }
 
@@ -72,16 +67,15 @@ func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.Po
 	if problem == nil {
 		problem = wire.CheckTargetPower(state)
 	}
-	if err := p.askable(call, problem); err != nil {
+	if err := p.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
-	reply, err := manage(ctx, p, call, uuid, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
-		return p.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: node, Uuid: uuid, PowerState: state, Hard: hard})
-	})
+	reply, err := manage(ctx, p, call, uuid, p.instances.SetPower,
+		&driverv1.SetInstancePowerRequest{Node: node, Uuid: uuid, PowerState: state, Hard: hard})
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	return p.about(call, uuid, reply.GetInstance())
+	return p.checkedInstance(call, uuid, reply.GetInstance())
 }
 
 // WatchInstances reads the stream of events about instances. It ends with an error when the stream breaks or falls silent.
@@ -95,9 +89,9 @@ func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid st
 	})
 }
 
-// askable returns an error for a call that is not made: the plugin does not announce it, or there is a problem with what is asked.
-func (p *process) askable(call string, problem error) error {
-	if err := p.able(call, wire.CapabilityInstances); err != nil {
+// checkRequest returns an error for a call that is not made: the plugin does not announce it, or there is a problem with what is asked.
+func (p *process) checkRequest(call string, problem error) error {
+	if err := p.checkCapability(call, wire.CapabilityInstances); err != nil {
 		return err
 	}
 	if problem != nil {
@@ -107,15 +101,12 @@ func (p *process) askable(call string, problem error) error {
 }
 
 // manage makes a call about one instance. The driver's typed errors are about that instance, whatever they name.
-func manage[R any](ctx context.Context, p *process, call, uuid string, ask func(context.Context) (R, error)) (R, error) {
-	limit := p.timeouts.Load().Instance
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	reply, err := ask(ctx)
+func manage[Q, R any](ctx context.Context, p *process, call, uuid string,
+	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q) (R, error) {
+	reply, err := within(ctx, p, call, p.timeouts.Load().Instance, method, request)
 	if err == nil {
 		return reply, nil
 	}
-	err = p.callError(ctx, call, limit, err)
 	var fault *plugins.InstanceFault
 	var notFound *plugins.InstanceNotFound
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
@@ -130,11 +121,11 @@ func manage[R any](ctx context.Context, p *process, call, uuid string, ask func(
 	return reply, err
 }
 
-// about is what came back about an instance that was asked for.
-func (p *process) about(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
+// checkedInstance is what came back about an instance that was asked for.
+func (p *process) checkedInstance(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
 	is, err := checkInstance(uuid, m)
 	if err != nil {
-		return plugins.Instance{}, p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
+		return plugins.Instance{}, p.badReply(call, err)
 	}
 	return is, nil
 }
@@ -177,9 +168,8 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: wire.FromTree(tree)}, nil
 }
 
-// reachedLimit reports whether a call that began then was given up because of its own limit, rather than that of whoever asked, and was
-// not answered with words to that effect.
+// reachedLimit reports whether a call that began then was given up because of its own limit, and not of the caller's.
 func reachedLimit(err error, begun time.Time) bool {
-	var late *tooLate
+	var late *timeoutError
 	return errors.As(err, &late) && time.Since(begun) >= late.limit-wire.DeadlineSkew
 }

@@ -15,6 +15,6 @@
 // leave), no call blocks past its deadline, nothing panics here, and no process or socket stays behind. While it is down,
 // calls answer at once with [ErrUnavailable]: silence is never taken for an empty tree.
 //
-// Only executables that nobody but root or the agent's own user can change are started, and what was checked is what is
+// Only executables that root or the agent's own user alone can change are started, and what was checked is what is
 // executed, since both go by one file descriptor.
 package host

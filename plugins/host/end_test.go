@@ -132,7 +132,7 @@ func TestWhatIsSaidOfAPluginThatEnds(t *testing.T) {
 				history = append(history, "2s disabled")
 			}
 			play(t, Spec{}, history, func(s *stage) {
-				held, err := s.take()
+				held, err := s.acquire()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -169,7 +169,7 @@ func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
 		hold := make(chan struct{})
 		s.process(0).lingers = hold
 		s.wait(time.Second)
-		s.silent <- errors.New("it hangs")
+		s.hung <- errors.New("it hangs")
 		s.wait(0)
 		if got := s.Status(); got.State != Backoff || got.PID != 0 || !strings.Contains(got.LastError, "it hangs") {
 			t.Errorf("status: %+v", got)
@@ -188,23 +188,23 @@ func TestSilenceOfAFormerProcess(t *testing.T) {
 	}
 	for range 2000 {
 		s := &supervisor{Plugin: newPlugin(spec, pluginDeps{})}
-		former := s.sit(&puppet{done: make(chan struct{})})
+		former := s.activate(&puppet{done: make(chan struct{})})
 		var over atomic.Bool
 		begun := make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			_ = s.heard(context.Background(), former, "Guests", ErrNoAnswer)
+			_ = s.recordCall(context.Background(), former, "Guests", ErrNoAnswer)
 			close(begun)
 			for !over.Load() {
-				_ = s.heard(context.Background(), former, "Guests", ErrNoAnswer)
+				_ = s.recordCall(context.Background(), former, "Guests", ErrNoAnswer)
 			}
 		})
 		<-begun
-		s.sit(&puppet{done: make(chan struct{})})
+		s.activate(&puppet{done: make(chan struct{})})
 		over.Store(true)
 		callers.Wait()
 		select {
-		case err := <-s.silent:
+		case err := <-s.hung:
 			t.Fatalf("the new process is taken for silent: %v", err)
 		default:
 		}
@@ -232,7 +232,7 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 // TestCallsOfTwoProcessesAreCountedApart: a late word about the former one changes nothing of what is known of the one that serves.
 func TestCallsOfTwoProcessesAreCountedApart(t *testing.T) {
 	var c instanceCalls
-	former, next := &seat{instance: &puppet{done: make(chan struct{})}}, &seat{instance: &puppet{done: make(chan struct{})}}
+	former, next := &activeProcess{instance: &puppet{done: make(chan struct{})}}, &activeProcess{instance: &puppet{done: make(chan struct{})}}
 	c.begin(next)
 	c.begin(former) // taken before it was replaced
 	c.begin(next)

@@ -17,14 +17,14 @@ var (
 	ErrUnavailable = errors.New("plugin unavailable")
 	// ErrNoAnswer says that the plugin did not answer in time.
 	ErrNoAnswer = errors.New("no answer in time")
-	// ErrBadReply says that the plugin answered something that cannot be used. What it said is thrown away.
+	// ErrBadReply says that the plugin answered something that cannot be used. The reply is dropped.
 	ErrBadReply = errors.New("unusable reply")
 	// ErrBadRequest says that what was to be asked of the plugin cannot be, and was not: nothing was sent.
 	ErrBadRequest = errors.New("impossible request")
 	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have changed something, or nothing, or still be at it. To find out,
 	// ask again with the same arguments.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUntrusted says that the executable, or the way to it, could have been changed by somebody else. See [UntrustedError].
+	// ErrUntrusted says that the executable, or the way to it, could have been changed by another user. See [UntrustedError].
 	ErrUntrusted = errors.New("executable is not to be trusted")
 	// ErrNotExecutable says that the kernel does not execute the file: it is made for another
 	// machine, is no program, or its interpreter is not installed.
@@ -95,18 +95,18 @@ func (e *TakeoverError) Error() string {
 // Unwrap returns why.
 func (e *TakeoverError) Unwrap() error { return e.Err }
 
-// excused is a missing answer that is not held against the plugin.
-type excused struct{ err error }
+// excusedError is a missing answer that is not held against the plugin.
+type excusedError struct{ err error }
 
-func (e *excused) Error() string { return e.err.Error() }
+func (e *excusedError) Error() string { return e.err.Error() }
 
 // Unwrap returns it.
-func (e *excused) Unwrap() error { return e.err }
+func (e *excusedError) Unwrap() error { return e.err }
 
-// defective is a call that ended with a defect of the plugin: an SDK says so when the driver's code panicked.
-type defective struct{ words string }
+// faultError is a call that ended with a fault of the plugin: the SDK reports it when the driver panics.
+type faultError struct{ words string }
 
-func (e *defective) Error() string { return e.words }
+func (e *faultError) Error() string { return e.words }
 
 // NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to put one there.
 type NotInstalledError struct {
@@ -129,7 +129,7 @@ func (e *NotInstalledError) Is(target error) bool {
 	return target == ErrNotInstalled || target == fs.ErrNotExist
 }
 
-// UntrustedError is [ErrUntrusted] with what is wrong and how to mend it.
+// UntrustedError is [ErrUntrusted] with what is wrong and how to fix it.
 type UntrustedError struct {
 	Path    string
 	Problem string
@@ -163,7 +163,7 @@ func (e *StartError) Error() string {
 func (e *StartError) Unwrap() error { return e.Cause }
 
 // CallError says which call of which driver failed. It wraps the driver's own error ([plugins.ErrReshapeNeeded],
-// [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or another in words.
+// [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or an untyped error.
 type CallError struct {
 	Driver string
 	Call   string
@@ -175,14 +175,14 @@ func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.D
 // Unwrap returns what went wrong.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// tooLate is [ErrNoAnswer] of a call, with what the other side or the transport said last.
-type tooLate struct {
+// timeoutError is [ErrNoAnswer] of a call, with the last message of the other side or the transport.
+type timeoutError struct {
 	limit    time.Duration
-	deadline time.Time // that passed: the limit's, or an earlier one of whoever asked
+	deadline time.Time // that passed: the limit's, or an earlier one of the caller
 	words    string
 }
 
-func (e *tooLate) Error() string {
+func (e *timeoutError) Error() string {
 	msg := fmt.Sprintf("%v (limit %v)", ErrNoAnswer, e.limit)
 	if e.words != "" && e.words != context.DeadlineExceeded.Error() {
 		msg += ": " + e.words
@@ -191,20 +191,20 @@ func (e *tooLate) Error() string {
 }
 
 // Unwrap makes errors.Is hold for both.
-func (e *tooLate) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
+func (e *timeoutError) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
 
-// gaveUp reports whether a call ended because whoever asked with ctx did not want to wait longer, which says nothing about the plugin. ctx
+// callerGaveUp reports whether a call ended because of the caller's ctx, which says nothing about the plugin. ctx
 // may learn of its own deadline a moment later than the answer to it arrives.
-func gaveUp(ctx context.Context, err error) bool {
+func callerGaveUp(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	var late *tooLate
+	var late *timeoutError
 	theirs, has := ctx.Deadline()
 	return has && errors.As(err, &late) && late.deadline.Equal(theirs)
 }
 
-// unwell is a health check that was answered, with a problem.
-type unwell struct{ problem string }
+// unhealthyError is a health check that was answered, with a problem.
+type unhealthyError struct{ problem string }
 
-func (e *unwell) Error() string { return e.problem }
+func (e *unhealthyError) Error() string { return e.problem }

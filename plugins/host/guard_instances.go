@@ -73,7 +73,7 @@ func toInstance(d *defects, which string, m *driverv1.Instance) plugins.Instance
 
 // changedInstance is what an event is about: all instances of the node for a uuid that is none, all of all nodes for a name that is none.
 func changedInstance(event *driverv1.InstanceEvent) (node, uuid string) {
-	if node = knownNode(event.GetNode()); node == "" {
+	if node = eventNode(event.GetNode()); node == "" {
 		return "", ""
 	}
 	uuid, err := providertree.CanonicalUUID(event.GetUuid())

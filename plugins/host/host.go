@@ -110,7 +110,7 @@ func (h *Host) claim(dir *os.File) error {
 		return err
 	}
 	if int(st.Uid) != h.uid || st.Mode&0o077 != 0 {
-		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, it is made anew", st.Uid, st.Mode&0o7777, h.uid)
+		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, it is created again", st.Uid, st.Mode&0o7777, h.uid)
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -159,10 +159,10 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 	return p, nil
 }
 
-// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: a driver of that name may then be made anew. This one cannot be started
+// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: another driver of that name may then be made. This one cannot be started
 // any more.
 func (h *Host) Remove(ctx context.Context, p *Plugin) error {
-	p.forbid(errRemoved)
+	p.forbidStart(errRemoved)
 	err := p.Stop(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,7 +200,7 @@ func (h *Host) Close() error {
 	sessions := slices.Collect(maps.Keys(h.sessions))
 	h.mu.Unlock()
 	for _, p := range all {
-		p.forbid(errHostClosed)
+		p.forbidStart(errHostClosed)
 		p.abandon()
 	}
 	for _, s := range sessions {

@@ -21,12 +21,12 @@ var _ plugins.InstanceManager = (*Plugin)(nil)
 
 // instanceCalls is what a plugin keeps of the calls about its instances.
 type instanceCalls struct {
-	telling sync.Mutex  // held while Spec.InstanceChanged runs
-	locks   keylock.Map // by uuid, whichever process is asked
+	notifying sync.Mutex  // held while Spec.InstanceChanged runs
+	locks     keylock.Map // by uuid, whichever process is asked
 
 	mu sync.Mutex // also of the management of every seat
 	// open has the processes that were asked about an instance and did not answer, by uuid: they may still be at it.
-	open map[string]*seat
+	open map[string]*activeProcess
 }
 
 // management is what is kept of the calls of one process about its instances; instanceCalls.mu is held.
@@ -39,20 +39,15 @@ type management struct {
 // Instances asks the driver for its instances on a node, all of them. uuids are canonical, each is there once.
 //
 // Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage instances, [plugins.ErrNotReady] if it cannot
-// tell now; [ErrBadRequest].
+// list them now; [ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
-	var instances []plugins.Instance
-	err := p.ask(ctx, "Instances "+node, func(s *seat) (err error) {
-		instances, err = s.Instances(ctx, node)
+	return ask(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
+		instances, err := s.Instances(ctx, node)
 		if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // not held against a driver that is at work on one of them
-			return &excused{err}
+			err = &excusedError{err}
 		}
-		return err
+		return instances, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return instances, nil
 }
 
 // Spawn has the driver make an instance and start it; see [plugins.InstanceManager] for what that promises. tree is left as it is. Calls
@@ -63,71 +58,61 @@ func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance
 // driver's own [*plugins.InstanceFault] say that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
 // [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are [ErrOutcomeUnknown] too.
 func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
-	var made plugins.Instance
-	err := p.manage(ctx, "Spawn", spec.UUID, func(s *seat) (err error) {
-		made, err = s.Spawn(ctx, node, spec, tree)
-		return err
-	})
-	if err != nil {
-		return plugins.Instance{}, err
-	}
-	return made, nil
+	return manageOn(ctx, p, "Spawn", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
 }
 
 // Destroy has the driver end an instance and remove all that it made for it. Errors: as Spawn.
 func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
-	return p.manage(ctx, "Destroy", uuid, func(s *seat) error { return s.Destroy(ctx, node, uuid) })
+	_, err := manageOn(ctx, p, "Destroy", uuid, func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Destroy(ctx, node, uuid) })
+	return err
 }
 
 // SetPower has the driver start or stop an instance. Errors: as Spawn; [plugins.ErrInstanceNotFound].
 func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
-	var is plugins.Instance
-	err := p.manage(ctx, "SetPower", uuid, func(s *seat) (err error) {
-		is, err = s.SetPower(ctx, node, uuid, to, hard)
-		return err
+	return manageOn(ctx, p, "SetPower", uuid, func(s *activeProcess) (plugins.Instance, error) {
+		return s.SetPower(ctx, node, uuid, to, hard)
 	})
-	if err != nil {
-		return plugins.Instance{}, err
-	}
-	return is, nil
 }
 
-// manage makes a call that may change an instance, when all earlier ones about it have ended.
-func (p *Plugin) manage(ctx context.Context, call, id string, ask func(*seat) error) error {
+// manageOn makes a call that may change an instance, when all earlier ones about it have ended.
+func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(*activeProcess) (T, error)) (result T, err error) {
 	uuid, err := providertree.CanonicalUUID(id)
 	if err != nil {
-		return &CallError{Driver: p.Name(), Call: call, Err: fmt.Errorf("%w: instance: %w", ErrBadRequest, err)}
+		return result, &CallError{Driver: p.Name(), Call: call, Err: fmt.Errorf("%w: instance: %w", ErrBadRequest, err)}
 	}
 	if err := p.serves(); err != nil {
-		return err
+		return result, err
 	}
 	unlock, err := p.managing.locks.Lock(ctx, uuid)
 	if err != nil {
-		return p.notBegun(call, uuid, err)
+		return result, p.notBegun(call, uuid, err)
 	}
 	defer unlock()
-	s, err := p.takeFor(ctx, call, uuid)
+	s, err := p.acquireFor(ctx, call, uuid)
 	if err != nil {
-		return err
+		return result, err
 	}
 	defer s.calls.Done()
 	begun := time.Now()
 	p.managing.begin(s)
-	err = ask(s)
+	answer, err := make(s)
 	silent := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
-	missed := p.managing.end(s, uuid, begun, silent, !gaveUp(ctx, err) && reachedLimit(err, begun))
-	err = p.heardOfInstance(s, missed, err)
-	if err == nil || nothingBegun(call, err) {
-		return err
+	missed := p.managing.end(s, uuid, begun, silent, !callerGaveUp(ctx, err) && reachedLimit(err, begun))
+	err = p.recordInstanceCall(s, missed, err)
+	switch {
+	case err == nil:
+		return answer, nil
+	case nothingBegun(call, err):
+		return result, err
 	}
-	return &unsure{err}
+	return result, &outcomeUnknownError{err}
 }
 
-// takeFor is take for a call about an instance: if a process that was replaced may still be at work on it, it waits for the end of that one,
+// acquireFor is acquire for a call about an instance: if a process that was replaced may still be at work on it, it waits for the end of that one,
 // which is as near as the longest call.
-func (p *Plugin) takeFor(ctx context.Context, call, uuid string) (*seat, error) {
+func (p *Plugin) acquireFor(ctx context.Context, call, uuid string) (*activeProcess, error) {
 	for {
-		s, err := p.take()
+		s, err := p.acquire()
 		if err != nil {
 			return nil, err
 		}
@@ -148,55 +133,52 @@ func (p *Plugin) takeFor(ctx context.Context, call, uuid string) (*seat, error) 
 func (p *Plugin) serves() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seat == nil {
+	if p.active == nil {
 		return p.unavailable()
 	}
 	return nil
 }
 
 func (p *Plugin) notBegun(call, uuid string, cause error) error {
-	return &CallError{Driver: p.Name(), Call: call, Err: &waitedInVain{uuid: uuid, cause: cause}}
+	return &CallError{Driver: p.Name(), Call: call, Err: &notBegunError{uuid: uuid, cause: cause}}
 }
 
-// heardOfInstance takes note of how a call about an instance ended. It is not counted together with other calls: those may be answered while
+// recordInstanceCall takes note of how a call about an instance ended. It is not counted together with other calls: those may be answered while
 // these hang, and the other way round.
-func (p *Plugin) heardOfInstance(s *seat, missed int, err error) error {
+func (p *Plugin) recordInstanceCall(s *activeProcess, missed int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seat == s && missed >= p.spec.Restart.Misses {
+	if p.active == s && missed >= p.spec.Restart.Misses {
 		p.managing.forgive(s)
-		select {
-		case p.silent <- err:
-		default:
-		}
+		p.reportHung(err)
 	}
-	return p.whyUnanswered(s, err)
+	return p.unavailableError(s, err)
 }
 
-// tellInstance passes on that an instance may no longer be as it was.
-func (p *Plugin) tellInstance(node, uuid string) {
-	p.managing.telling.Lock()
-	defer p.managing.telling.Unlock()
+// notifyInstance passes on that an instance may no longer be as it was.
+func (p *Plugin) notifyInstance(node, uuid string) {
+	p.managing.notifying.Lock()
+	defer p.managing.notifying.Unlock()
 	if changed := p.currentSpec().InstanceChanged; changed != nil {
 		changed(node, uuid)
 	}
 }
 
 // followInstances follows what the driver notices about its instances, if it does.
-func (s *supervisor) followInstances(ctx context.Context, serving *seat) {
-	s.tellInstance("", "") // what is known of them is another process' word
+func (s *supervisor) followInstances(ctx context.Context, serving *activeProcess) {
+	s.notifyInstance("", "") // what is known of them comes from another process
 	if serving.announces(wire.CapabilityInstanceEvents) {
-		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.tellInstance) }, func() { s.tellInstance("", "") })
+		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.notifyInstance) }, func() { s.notifyInstance("", "") })
 	}
 }
 
 // announces reports whether a process has a capability.
-func (s *seat) announces(capability string) bool {
+func (s *activeProcess) announces(capability string) bool {
 	return slices.Contains(s.Identity().Capabilities, capability)
 }
 
 // begin notes that a process is asked about an instance.
-func (c *instanceCalls) begin(s *seat) {
+func (c *instanceCalls) begin(s *activeProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.management.underWay++
@@ -205,14 +187,14 @@ func (c *instanceCalls) begin(s *seat) {
 // end notes how that ended: silent, if the process may still be at it; late, if it had all the time that such a call has. It returns how
 // many calls in a row were late. Those that were under way at the same time count as one, and any answer ends the row: a driver that takes
 // very long over some instances is better left alone.
-func (c *instanceCalls) end(s *seat, uuid string, begun time.Time, silent, late bool) int {
+func (c *instanceCalls) end(s *activeProcess, uuid string, begun time.Time, silent, late bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.open, func(_ string, of *seat) bool { return of.ended() })
+	maps.DeleteFunc(c.open, func(_ string, of *activeProcess) bool { return of.ended() })
 	delete(c.open, uuid)
 	if silent && !s.ended() {
 		if c.open == nil {
-			c.open = map[string]*seat{}
+			c.open = map[string]*activeProcess{}
 		}
 		c.open[uuid] = s
 	}
@@ -229,21 +211,21 @@ func (c *instanceCalls) end(s *seat, uuid string, begun time.Time, silent, late 
 	return 0
 }
 
-func (c *instanceCalls) forgive(s *seat) {
+func (c *instanceCalls) forgive(s *activeProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.management.missed = 0
 }
 
 // busy reports whether the process is at work on an instance.
-func (c *instanceCalls) busy(s *seat) bool {
+func (c *instanceCalls) busy(s *activeProcess) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.management.underWay > 0
 }
 
 // openElsewhere returns a process other than this one that may still be at work on an instance.
-func (c *instanceCalls) openElsewhere(uuid string, s *seat) *seat {
+func (c *instanceCalls) openElsewhere(uuid string, s *activeProcess) *activeProcess {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := c.open[uuid]; other != nil && other != s && !other.ended() {
@@ -253,7 +235,7 @@ func (c *instanceCalls) openElsewhere(uuid string, s *seat) *seat {
 }
 
 // ended reports whether nothing is left of the process.
-func (s *seat) ended() bool {
+func (s *activeProcess) ended() bool {
 	select {
 	case <-s.Done():
 		return true
@@ -277,23 +259,25 @@ func nothingBegun(call string, err error) bool {
 	return errors.As(err, &fault)
 }
 
-// unsure is an error after which nobody knows what was done.
-type unsure struct{ err error }
+// outcomeUnknownError is an error after which it is unknown what was done.
+type outcomeUnknownError struct{ err error }
 
-func (e *unsure) Error() string { return e.err.Error() + " (" + ErrOutcomeUnknown.Error() + ")" }
+func (e *outcomeUnknownError) Error() string {
+	return e.err.Error() + " (" + ErrOutcomeUnknown.Error() + ")"
+}
 
 // Unwrap returns both.
-func (e *unsure) Unwrap() []error { return []error{e.err, ErrOutcomeUnknown} }
+func (e *outcomeUnknownError) Unwrap() []error { return []error{e.err, ErrOutcomeUnknown} }
 
-// waitedInVain says that a call was not made, since an earlier one about the same instance has not ended.
-type waitedInVain struct {
+// notBegunError says that a call was not made, since an earlier one about the same instance has not ended.
+type notBegunError struct {
 	uuid  string
 	cause error
 }
 
-func (e *waitedInVain) Error() string {
+func (e *notBegunError) Error() string {
 	return fmt.Sprintf("an earlier call about instance %s has not ended, so nothing was begun: %v", e.uuid, e.cause)
 }
 
 // Unwrap returns why the waiting ended.
-func (e *waitedInVain) Unwrap() error { return e.cause }
+func (e *notBegunError) Unwrap() error { return e.cause }

@@ -42,7 +42,7 @@ type keeping struct {
 func keep(t *testing.T, change func(*Spec)) *keeping {
 	t.Helper()
 	k := &keeping{rig: newRig(t), t: t, scratch: t.TempDir(), told: make(chan [2]string, 1000)}
-	k.spec = chaosSpec("keeper", nil)
+	k.spec = chaosSpec("instanceDriver", nil)
 	k.spec.Env[scratchKey] = k.scratch
 	k.spec.InstanceChanged = func(node, uuid string) {
 		select {
@@ -518,7 +518,7 @@ type lateKeeper struct {
 
 func (k lateKeeper) Instances(context.Context, string) ([]plugins.Instance, error) {
 	time.Sleep(time.Second)
-	return nil, &CallError{Driver: "puppet", Call: "Instances", Err: &tooLate{limit: time.Second}}
+	return nil, &CallError{Driver: "puppet", Call: "Instances", Err: &timeoutError{limit: time.Second}}
 }
 
 func (k lateKeeper) Spawn(_ context.Context, _ string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
@@ -526,7 +526,7 @@ func (k lateKeeper) Spawn(_ context.Context, _ string, spec plugins.InstanceSpec
 		return plugins.Instance{UUID: oneInstance}, nil
 	}
 	time.Sleep(k.limit)
-	return plugins.Instance{}, &CallError{Driver: "puppet", Call: "Spawn", Err: &tooLate{limit: k.limit}}
+	return plugins.Instance{}, &CallError{Driver: "puppet", Call: "Spawn", Err: &timeoutError{limit: k.limit}}
 }
 
 // TestSilenceAboutInstances: those that were silent side by side count once, any answer is forgiving, and so is work under way. It takes as

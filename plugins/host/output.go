@@ -172,7 +172,7 @@ func (o *output) flushDropped() {
 func (o *output) reportDropped() {
 	if o.dropped > 0 {
 		o.log.Warn().Int("dropped", o.dropped).Int("lines_a_second", linesASecond).Int("bytes_a_second", bytesASecond).
-			Msg("The plugin writes more log lines than are taken. The surplus was dropped.")
+			Msg("The plugin writes too many log lines. Some were dropped.")
 		o.dropped = 0
 	}
 }

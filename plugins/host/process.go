@@ -25,7 +25,7 @@ type instance interface {
 	Identity() identity
 	// Configure may be called again.
 	Configure(ctx context.Context, spec Spec) error
-	// Health returns nil, an *unwell, or why there was no answer. Nil and an *unwell come with all warnings that hold.
+	// Health returns nil, an *unhealthyError, or why there was no answer. Nil and an *unhealthyError come with all warnings that hold.
 	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
@@ -181,7 +181,7 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
 		if err != nil && !p.runner.wasKilled() { // else that was why
-			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down in an orderly way. It is ended anyway.")
+			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down when asked. It is ended anyway.")
 		}
 		select { // the plugin is done with them, but a large answer may still be on its way
 		case <-idle:
@@ -214,13 +214,13 @@ func (p *process) cleanUp() {
 	_ = os.RemoveAll(p.socketDir) // go-plugin leaves it behind when the process was not executed
 }
 
-// checkSocket notices that somebody tidied the socket away: the connection still works then, but could not be made anew.
+// checkSocket reports a socket that was removed: the connection works, but could not be made again.
 func (p *process) checkSocket() error {
 	if p.socket == "" {
 		return nil
 	}
 	if _, err := os.Lstat(p.socket); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("its socket %s was removed by somebody", p.socket)
+		return fmt.Errorf("its socket %s was removed", p.socket)
 	}
 	return nil
 }

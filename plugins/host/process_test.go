@@ -247,7 +247,7 @@ func TestRemovedSocketIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	down, n := r.await(n, "the restart", is(Backoff))
-	if !strings.Contains(down.LastError, "was removed by somebody") {
+	if !strings.Contains(down.LastError, "was removed") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 	r.await(n, "the recovery", is(Healthy))

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
-// order is a new configuration for a plugin.
-type order struct {
+// reloadRequest is a new configuration for a plugin.
+type reloadRequest struct {
 	spec  Spec
 	reply chan error // buffered
 }
@@ -45,9 +45,9 @@ func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	if r == nil {
 		return nil
 	}
-	o := order{spec: spec, reply: make(chan error, 1)}
+	o := reloadRequest{spec: spec, reply: make(chan error, 1)}
 	select {
-	case p.orders <- o:
+	case p.reloads <- o:
 	case <-r.done:
 		return p.gone()
 	case <-ctx.Done():
@@ -69,11 +69,11 @@ func (p *Plugin) gone() error {
 	return p.unavailable()
 }
 
-// obey carries out an order while a process serves. It returns the process that serves afterwards: another one, the same, or
+// reload carries out a request while a process serves. It returns the process that serves afterwards: another one, the same, or
 // nil if none is to.
-func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, error) {
+func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloadRequest) (*activeProcess, error) {
 	if o.spec.Disabled {
-		s.adopt(o.spec)
+		s.setSpec(o.spec)
 		return nil, nil
 	}
 	if why := s.mustReplace(serving, o.spec); why != "" {
@@ -84,14 +84,14 @@ func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, e
 		return next, nil
 	}
 	err := serving.Configure(ctx, o.spec)
-	_ = s.heard(ctx, serving, "Configure", err) // a miss, or an answer, like that of any other call
+	_ = s.recordCall(ctx, serving, "Configure", err) // a miss, or an answer, like that of any other call
 	switch {
 	case err == nil:
-		s.adopt(o.spec)
-		s.log.Info().Msg("The plugin is configured anew.")
-		s.tell("")
+		s.setSpec(o.spec)
+		s.log.Info().Msg("The plugin is configured again.")
+		s.notify("")
 		if serving.announces(wire.CapabilityInstances) {
-			s.tellInstance("", "")
+			s.notifyInstance("", "")
 		}
 		return serving, nil
 	case ctx.Err() != nil, !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
@@ -106,7 +106,7 @@ func (s *supervisor) obey(ctx context.Context, serving *seat, o order) (*seat, e
 }
 
 // mustReplace says why a spec wants another process than the one that runs, or "".
-func (s *supervisor) mustReplace(serving *seat, spec Spec) string {
+func (s *supervisor) mustReplace(serving *activeProcess, spec Spec) string {
 	if changed := s.currentSpec().otherProcess(spec); changed != "" {
 		return "the configuration has another " + changed
 	}
@@ -117,7 +117,7 @@ func (s *supervisor) mustReplace(serving *seat, spec Spec) string {
 }
 
 // replace starts a process beside the one that serves and lets it take over. No call is refused meanwhile.
-func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec, why string) (*seat, error) {
+func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec, why string) (*activeProcess, error) {
 	inst, err := s.launch(ctx, spec, s.log, func(State) {})
 	if err != nil {
 		return nil, err
@@ -125,17 +125,17 @@ func (s *supervisor) replace(ctx context.Context, old *seat, spec Spec, why stri
 	s.started++
 	s.replaced++
 	patience := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // every call ends by itself within that
-	s.adopt(spec)
+	s.setSpec(spec)
 	oldPID := old.Identity().PID
-	next := s.sit(inst)
+	next := s.activate(inst)
 	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).Str("reason", why).
 		Msg("Another process of the plugin takes over. The old one ends when it has finished its calls.")
-	s.draining.Go(func() { s.retire(ctx, old, patience, spec.Timeouts.Stop) })
+	s.draining.Go(func() { s.drain(ctx, old, patience, spec.Timeouts.Stop) })
 	return next, nil
 }
 
-// answerAfterAttempt tells the one who gave an order how the next attempt to start ended.
-func (s *supervisor) answerAfterAttempt(ctx context.Context, o order) {
+// replyAfterAttempt answers a reload with the outcome of the next attempt to start.
+func (s *supervisor) replyAfterAttempt(ctx context.Context, o reloadRequest) {
 	s.mu.Lock()
 	s.tried = false
 	s.mu.Unlock()

@@ -10,65 +10,62 @@ import (
 	"time"
 )
 
-// silence counts calls without an answer: in a row, and those of each call by itself. A driver that names its nodes and then hangs in
-// the tree of one of them would otherwise be forgiven at every pass.
-type silence struct {
-	row int            // of all calls
-	of  map[string]int // since the last answer to that call
+// callRecords says how the calls to a process ended: those without an answer in a row, and for each
+// call by itself its misses and faults in a row. A driver that names its nodes and then hangs in the
+// tree of one of them would otherwise be forgiven at every pass.
+type callRecords struct {
+	misses int // in a row, of all calls
+	of     map[string]*callRecord
 }
 
-// missed notes that a call got no answer, and returns how many did not in a row.
-func (s *silence) missed(call string) int {
-	if s.of == nil {
-		s.of = map[string]int{}
-	}
-	s.row++
-	s.of[call]++
-	return max(s.row, s.of[call])
+// callRecord is what is kept of one call, since it was last answered without a fault.
+type callRecord struct {
+	misses, faults int
+	first          string    // fault; later ones may differ in an address or a number
+	last           time.Time // of the faults
 }
 
-// answered notes an answer, whatever it says.
-func (s *silence) answered(call string) {
-	s.row = 0
-	delete(s.of, call)
+// missed records that a call got no answer, and returns how many did not in a row.
+func (c *callRecords) missed(call string) int {
+	r := c.record(call)
+	c.misses++
+	r.misses++
+	return max(c.misses, r.misses)
 }
 
-// breakages counts calls that end with a defect of the plugin, such as a panic, each call by itself: in a row.
-type breakages struct {
-	of map[string]*breakage
-}
-
-type breakage struct {
-	row   int
-	first string // in words; it stays while the row lasts, since later ones may differ in an address or a number
-	last  time.Time
-}
-
-// heard notes how a call ended that was answered.
-func (b *breakages) heard(call string, err error, now time.Time) {
-	defect := (*defective)(nil)
-	if !errors.As(err, &defect) {
-		delete(b.of, call)
+// answered records an answer, which may be an error of the driver.
+func (c *callRecords) answered(call string, err error, now time.Time) {
+	c.misses = 0
+	if !errors.As(err, new(*faultError)) {
+		delete(c.of, call)
 		return
 	}
-	if b.of == nil {
-		b.of = map[string]*breakage{}
+	r := c.record(call)
+	r.misses, r.last = 0, now
+	if r.faults++; r.faults == 1 {
+		r.first = err.Error()
 	}
-	if b.of[call] == nil {
-		b.of[call] = &breakage{first: err.Error()}
-	}
-	b.of[call].row++
-	b.of[call].last = now
 }
 
-// problem is nil, or which call ended so for so many times in a row. What nobody has called for long is forgotten: its node may be gone.
-func (b *breakages) problem(policy Restart, now time.Time) error {
-	for _, call := range slices.Sorted(maps.Keys(b.of)) {
-		switch is := b.of[call]; {
-		case now.Sub(is.last) >= policy.ResetAfter:
-			delete(b.of, call)
-		case is.row >= policy.Misses:
-			return fmt.Errorf("%s ends with a defect of the driver, again and again, and never with an answer; the first time: %s", call, is.first)
+func (c *callRecords) record(call string) *callRecord {
+	if c.of == nil {
+		c.of = map[string]*callRecord{}
+	}
+	if c.of[call] == nil {
+		c.of[call] = &callRecord{}
+	}
+	return c.of[call]
+}
+
+// problem is nil, or the call that ended with as many faults in a row as policy allows misses. A call
+// that was not made for long is forgotten: its node may be removed.
+func (c *callRecords) problem(policy Restart, now time.Time) error {
+	for _, call := range slices.Sorted(maps.Keys(c.of)) {
+		switch r := c.of[call]; {
+		case r.faults > 0 && now.Sub(r.last) >= policy.ResetAfter:
+			delete(c.of, call)
+		case r.faults >= policy.Misses:
+			return fmt.Errorf("%s ends with a fault of the driver every time; the first: %s", call, r.first)
 		}
 	}
 	return nil

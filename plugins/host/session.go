@@ -15,7 +15,7 @@ import (
 // ErrKilled says that a process did not end when it was asked to, and was killed.
 var ErrKilled = errors.New("it did not end by itself and was killed")
 
-// Session is one plugin process that nobody supervises: started just as the agent starts it, and then left alone. Its services are
+// Session is one plugin process without a supervisor: started as the agent starts it, and then left alone. Its services are
 // called as they are, without checks of what it answers. It is for tools that examine plugins.
 type Session struct {
 	p    *process
@@ -25,8 +25,7 @@ type Session struct {
 // Open starts a plugin process and makes the connection; nothing is asked of it. Of spec, only what is about starting counts. The
 // process is gone when the session ends, the host is closed or this process dies.
 //
-// Unlike the supervisor, it takes an executable that others could have changed: it is one that somebody has just built, not one that an
-// agent starts as root.
+// Unlike the supervisor, it takes an executable that others could have changed: it may have just been built.
 //
 // Errors: a spec that cannot be; a [*StartError]; those of the file system.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
@@ -81,7 +80,7 @@ func openOwn(path string) (*executable, error) {
 	case !st.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file: give the path of the plugin's executable", real)
 	case st.Mode()&0o111 == 0:
-		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Mend it with: chmod 0755 %s", real, st.Mode().Perm(), real)
+		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Fix it with: chmod 0755 %s", real, st.Mode().Perm(), real)
 	}
 	file, err := os.Open(real)
 	if err != nil {

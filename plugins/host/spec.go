@@ -43,11 +43,11 @@ type Spec struct {
 	Timeouts Timeouts
 	Restart  Restart
 	// Changed is called when a node's tree may look different: the driver says so, or its process was started or
-	// configured anew. node "" stands for all nodes. It is called from one goroutine at a time and must not wait for
+	// configured again. node "" stands for all nodes. It is called from one goroutine at a time and must not wait for
 	// anything that takes long. May be nil.
 	Changed func(node string)
 	// InstanceChanged is called when an instance may no longer be as it was: the driver says so, or its events were interrupted, or its
-	// process was started or configured anew. uuid "" stands for all instances of the node, node "" for all of all nodes. It is never
+	// process was started or configured again. uuid "" stands for all instances of the node, node "" for all of all nodes. It is never
 	// called for a driver that does not manage instances. Otherwise as Changed.
 	InstanceChanged func(node, uuid string)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -47,7 +49,7 @@ const (
 // serving reports whether calls are possible.
 func (s State) serving() bool { return s == Healthy || s == Degraded }
 
-// Status is what can be told about a plugin at a moment.
+// Status is the state of a plugin at a moment.
 type Status struct {
 	Name  string    `json:"name"`
 	State State     `json:"state"`
@@ -69,21 +71,20 @@ type Status struct {
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
-	// Warnings are what the process told of beside its last answer about its health, ordered by name; of one that has just taken over from
-	// another, what that told. There are none without a process.
+	// Warnings came with the last health check, ordered by name. There are none without a process.
 	Warnings []Warning `json:"-"`
 }
 
-// refusesConfig tells whether a reason is that the driver does not take its configuration.
+// refusesConfig reports whether the driver refused its configuration.
 func refusesConfig(reason error) bool {
 	var refused *plugins.ConfigError
 	return errors.As(reason, &refused)
 }
 
-// meaningOf is meaning, for a reason. A driver that refuses its configuration is not mended by another start.
+// meaningOf is meaning, for a reason. Another start does not help a driver that refuses its configuration.
 func (s State) meaningOf(reason error) string {
 	if (s == Backoff || s == Quarantined) && refusesConfig(reason) {
-		return "The driver refuses its configuration. Mend that, then reload the agent; what the driver reported before stands."
+		return "The driver refuses its configuration. Fix the configuration, then reload the agent. What the driver last reported stands."
 	}
 	return s.meaning()
 }
@@ -106,7 +107,7 @@ func (s State) meaning() string {
 	case Backoff:
 		return "The plugin is down. What it last reported stands, and it is started again shortly."
 	case Quarantined:
-		return "The plugin failed too often and is left alone for a while. What it last reported stands. Mend the cause, then reload the agent to try at once."
+		return "The plugin failed too often and is not started for a while. What it last reported stands. Fix the cause, then reload the agent to try at once."
 	case NotInstalled:
 		return "The plugin has no executable. What it last reported stands, and it is started as soon as there is one."
 	case Incompatible:
@@ -119,4 +120,18 @@ func (s State) meaning() string {
 		return "The plugin is stopped."
 	}
 	return "The plugin changed its state."
+}
+
+// level is that of the log record about a state.
+func (s State) level() zerolog.Level {
+	switch s {
+	case Healthy, Stopped, Disabled:
+		return zerolog.InfoLevel
+	case Degraded, Backoff:
+		return zerolog.WarnLevel
+	case Quarantined, NotInstalled, Incompatible, Refused:
+		return zerolog.ErrorLevel
+	case Discovered, Verified, Starting, Configured:
+	}
+	return zerolog.DebugLevel
 }

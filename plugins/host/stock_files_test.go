@@ -94,7 +94,7 @@ func removalIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	down, n := r.await(n, "somebody to notice", is(Backoff))
-	if !strings.Contains(down.LastError, sockets[0]+" was removed by somebody") {
+	if !strings.Contains(down.LastError, sockets[0]+" was removed") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 	r.await(n, "the recovery", is(Healthy))

@@ -19,7 +19,7 @@ type supervisor struct {
 	draining sync.WaitGroup  // processes that were replaced and finish their calls
 	started  int             // processes
 	replaced int             // processes of which another one took over
-	hurry    context.Context //nolint:containedctx // see running
+	forced   context.Context //nolint:containedctx // see running
 }
 
 // supervise keeps the process running until ctx ends. It returns when nothing of the plugin is left.
@@ -31,16 +31,16 @@ func (p *Plugin) supervise(ctx context.Context, r *running) {
 		r.abort()
 		close(r.done)
 	}()
-	s := &supervisor{Plugin: p, hurry: r.hurry, breaker: breaker{policy: p.currentSpec().Restart, jitter: p.jitter}}
+	s := &supervisor{Plugin: p, forced: r.forced, breaker: breaker{policy: p.currentSpec().Restart, jitter: p.jitter}}
 	for ctx.Err() == nil {
-		s.once(ctx)
+		s.runOnce(ctx)
 	}
 	s.draining.Wait()
 	s.to(Stopped, nil)
 }
 
-// once is one life of the process, from its executable to its end, and the pause after it.
-func (s *supervisor) once(ctx context.Context) {
+// runOnce is one life of the process, from its executable to its end, and the pause after it.
+func (s *supervisor) runOnce(ctx context.Context) {
 	spec := s.currentSpec()
 	s.breaker.policy = spec.Restart
 	if spec.Disabled {
@@ -48,21 +48,20 @@ func (s *supervisor) once(ctx context.Context) {
 		s.pause(ctx, nil)
 		return
 	}
-	inst, err := s.start(ctx, spec)
+	s.to(Discovered, nil)
+	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.to(state, nil) })
 	if err == nil {
-		err = s.attend(ctx, inst)
+		s.started++
+		err = s.watchProcess(ctx, inst)
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err == nil { // an order to disable it
+	if ctx.Err() != nil || err == nil { // the end, or a reload that disables it
 		return
 	}
 	if state := lasting(err); state != "" {
 		if state == NotInstalled { // no process has failed
 			s.breaker.reset()
 		}
-		s.fall(state, err, 0)
+		s.transition(state, err, 0)
 		s.awaitOtherFile(ctx, spec, state, err)
 		return
 	}
@@ -71,14 +70,11 @@ func (s *supervisor) once(ctx context.Context) {
 	if quarantined {
 		state = Quarantined
 	}
-	s.fall(state, err, delay)
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	s.pause(ctx, timer.C)
+	s.transition(state, err, delay)
+	s.pause(ctx, time.After(delay))
 }
 
-// lasting is the state of a plugin that another start of the same file does not help, "" for any
-// other failure.
+// lasting is the state after a failure that another start of the same file would repeat, "" for others.
 func lasting(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
@@ -91,32 +87,23 @@ func lasting(err error) State {
 	return ""
 }
 
-// start launches a process.
-func (s *supervisor) start(ctx context.Context, spec Spec) (instance, error) {
-	s.to(Discovered, nil)
-	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.to(state, nil) })
-	if err != nil {
-		return nil, err
-	}
-	s.started++
-	return inst, nil
-}
-
-// pause waits for a timer (nil: for ever), an order or the end.
-func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) {
+// pause waits for a timer (nil: for ever), a reload or the end. It reports whether there was a reload.
+func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloaded bool) {
 	select {
 	case <-until:
 	case <-ctx.Done():
-	case o := <-s.orders:
-		s.adopt(o.spec)
+	case o := <-s.reloads:
+		s.setSpec(o.spec)
 		s.breaker.reset()
-		s.answerAfterAttempt(ctx, o)
+		s.replyAfterAttempt(ctx, o)
+		return true
 	}
+	return false
 }
 
-// awaitOtherFile waits until the executable is another one, an order comes or the end. A file that
-// is not trusted is also tried again when it passes the checks, or fails another one: a directory
-// above it may have been the reason.
+// awaitOtherFile waits until the executable is another one, a reload or the end. A file that is not
+// trusted is also tried again when it passes the checks, or fails another one: a directory above it
+// may have been the reason.
 func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
 	interval := spec.Restart.BackoffMax
 	if state == NotInstalled { // an update may be putting it there
@@ -124,18 +111,9 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State,
 	}
 	tried, _ := s.identify(spec.Path)
 	for ctx.Err() == nil {
-		timer := time.NewTimer(interval)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case o := <-s.orders:
-			timer.Stop()
-			s.adopt(o.spec)
-			s.breaker.reset()
-			s.answerAfterAttempt(ctx, o)
+		if s.pause(ctx, time.After(interval)) {
 			return
 		}
-		timer.Stop()
 		now, err := s.identify(spec.Path)
 		if err != nil && (state == Incompatible || state == NotInstalled) {
 			continue
@@ -151,10 +129,10 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State,
 	}
 }
 
-// attend watches over a process until it ends, fails, or must end. A nil error means that it was to end.
-func (s *supervisor) attend(ctx context.Context, inst instance) error {
+// watchProcess watches over a process until it ends, fails, or must end. A nil error means that it was to end.
+func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 	spec := s.currentSpec()
-	serving := s.sit(inst)
+	serving := s.activate(inst)
 	watch := s.watch(ctx, serving)
 	defer func() { watch() }()
 	up := time.Now()
@@ -165,21 +143,21 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 		var failure error
 		select {
 		case <-ctx.Done():
-			s.rise(Stopped, nil)
+			s.deactivate(Stopped, nil)
 			s.end(serving, s.idle(serving), spec.Timeouts.Stop)
 			return nil
 		case <-serving.Done():
 			failure = serving.Exit()
-		case err := <-s.silent:
+		case err := <-s.hung:
 			failure = fmt.Errorf("%d calls in a row got no answer, the process is killed; the last: %w", spec.Restart.Misses, err)
 		case <-timer.C:
 			misses, failure = s.checkHealth(ctx, serving, spec, misses)
 			s.breaker.worked(time.Since(up))
 			timer.Reset(spec.Restart.HealthInterval)
-		case o := <-s.orders:
-			next, err := s.obey(ctx, serving, o)
+		case o := <-s.reloads:
+			next, err := s.reload(ctx, serving, o)
 			if next == nil { // disabled
-				s.rise(Disabled, nil)
+				s.deactivate(Disabled, nil)
 				s.end(serving, s.idle(serving), spec.Timeouts.Stop)
 				o.reply <- nil
 				return nil
@@ -195,7 +173,7 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 			o.reply <- err
 		}
 		if failure != nil {
-			s.rise(Backoff, failure)
+			s.deactivate(Backoff, failure)
 			serving.Kill()
 			return failure
 		}
@@ -203,12 +181,12 @@ func (s *supervisor) attend(ctx context.Context, inst instance) error {
 }
 
 // checkHealth is one health check; it returns the misses so far, and a failure when they are too many.
-func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, misses int) (int, error) {
+func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, spec Spec, misses int) (int, error) {
 	warnings, err := serving.Health(ctx)
-	var calm *unwell
+	var calm *unhealthyError
 	var call *CallError
 	if ctx.Err() == nil && (err == nil || errors.As(err, &calm)) {
-		s.warned(warnings)
+		s.recordWarnings(warnings)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -226,7 +204,7 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, 
 		return 0, nil
 	}
 	select {
-	case <-serving.Done(): // the loop sees to it, with a better reason
+	case <-serving.Done(): // the loop handles it, with a better reason
 		return misses, nil
 	default:
 	}
@@ -242,17 +220,17 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *seat, spec Spec, 
 func (p *Plugin) isBroken(policy Restart) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.broken.problem(policy, time.Now())
+	return p.calls.problem(policy, time.Now())
 }
 
 // watch follows the driver's own events, if it has any, and returns the function that ends that.
-func (s *supervisor) watch(ctx context.Context, serving *seat) func() {
+func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() {
-		s.tell("") // whatever was told about the former process may not hold for this one
+		s.notify("") // what was known of the former process may not hold for this one
 		if serving.announces(wire.CapabilityWatch) {
-			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.tell) }, func() { s.tell("") })
+			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.notify) }, func() { s.notify("") })
 		}
 	})
 	if serving.announces(wire.CapabilityInstances) {
@@ -264,8 +242,8 @@ func (s *supervisor) watch(ctx context.Context, serving *seat) func() {
 	}
 }
 
-// follow reads an event stream and makes it anew when it breaks; then it says that events were lost.
-func (s *supervisor) follow(ctx context.Context, serving *seat, read func(context.Context) error, lost func()) {
+// follow reads an event stream and opens it again when it breaks. Then events were lost.
+func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read func(context.Context) error, lost func()) {
 	const least, most = time.Second, time.Minute
 	for delay := least; ; delay = min(2*delay, most) {
 		begun := time.Now()
@@ -282,16 +260,13 @@ func (s *supervisor) follow(ctx context.Context, serving *seat, read func(contex
 			return
 		}
 		s.log.Warn().Err(err).Msg("The plugin's stream of events broke. Until it is back, changes are seen at the next periodic pass.")
-		pause := time.NewTimer(delay/2 + s.jitter(delay/2))
 		select {
-		case <-pause.C:
+		case <-time.After(delay/2 + s.jitter(delay/2)):
 		case <-serving.Done():
-			pause.Stop()
 			return
 		case <-ctx.Done():
-			pause.Stop()
 			return
 		}
-		lost() // what happened in between was not told
+		lost()
 	}
 }

@@ -267,7 +267,7 @@ func TestOneAnswerForgivesMisses(t *testing.T) {
 
 func TestCalmProblemsAreTold(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
-		s.set(func() { s.health = func() error { return &unwell{"no libvirt"} } })
+		s.set(func() { s.health = func() error { return &unhealthyError{"no libvirt"} } })
 		s.wait(5*time.Minute + 5*time.Second)
 		if s.Status().Restarts != 0 {
 			t.Error("it was restarted")
@@ -405,7 +405,7 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 
 func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
-		held, err := s.take()
+		held, err := s.acquire()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,6 @@ package host
 import (
 	"context"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 func (p *Plugin) currentSpec() Spec {
@@ -15,7 +13,7 @@ func (p *Plugin) currentSpec() Spec {
 	return p.spec
 }
 
-func (p *Plugin) adopt(spec Spec) {
+func (p *Plugin) setSpec(spec Spec) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spec, p.status.Path = spec, spec.Path
@@ -25,11 +23,6 @@ func (p *Plugin) adopt(spec Spec) {
 // those who wait.
 func (p *Plugin) to(state State, reason error) {
 	p.transition(state, reason, 0)
-}
-
-// fall moves to a state of waiting for the next attempt.
-func (s *supervisor) fall(state State, reason error, delay time.Duration) {
-	s.transition(state, reason, delay)
 }
 
 func (p *Plugin) transition(state State, reason error, delay time.Duration) {
@@ -63,8 +56,8 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	}
 	status := p.status
 	if !same {
-		close(p.moved)
-		p.moved = make(chan struct{})
+		close(p.changed)
+		p.changed = make(chan struct{})
 	}
 	p.mu.Unlock()
 	if same {
@@ -86,30 +79,16 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	}
 }
 
-// level is how loudly a state is told.
-func (s State) level() zerolog.Level {
-	switch s {
-	case Healthy, Stopped, Disabled:
-		return zerolog.InfoLevel
-	case Degraded, Backoff:
-		return zerolog.WarnLevel
-	case Quarantined, NotInstalled, Incompatible, Refused:
-		return zerolog.ErrorLevel
-	case Discovered, Verified, Starting, Configured:
-	}
-	return zerolog.DebugLevel
-}
-
-// sit lets a process serve calls.
-func (s *supervisor) sit(inst instance) *seat {
+// activate lets a process serve calls.
+func (s *supervisor) activate(inst instance) *activeProcess {
 	id := inst.Identity()
-	next := &seat{instance: inst}
+	next := &activeProcess{instance: inst}
 	s.mu.Lock()
 	select {
-	case <-s.silent: //nolint:errcheck // what callers said about a former process; the lock is held when they do
+	case <-s.hung: //nolint:errcheck // a report about a former process; it is made with the lock held
 	default:
 	}
-	s.seat, s.mute, s.broken, s.cause = next, silence{}, breakages{}, nil
+	s.active, s.calls, s.cause = next, callRecords{}, nil
 	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
 	s.status.SHA256, s.status.Capabilities = id.SHA256, id.Capabilities
 	s.status.Restarts, s.status.Replacements = s.started-1-s.replaced, s.replaced
@@ -118,19 +97,19 @@ func (s *supervisor) sit(inst instance) *seat {
 	return next
 }
 
-// rise lets no new calls through. next is the state to come, when the process has ended; for a cause it is killed.
-func (s *supervisor) rise(next State, cause error) {
+// deactivate lets no new calls through. next is the state to come, when the process has ended; for a cause it is killed.
+func (s *supervisor) deactivate(next State, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seat, s.cause, s.leaving, s.status.Since, s.status.Warnings = nil, cause, next, time.Now(), nil
+	s.active, s.cause, s.next, s.status.Since, s.status.Warnings = nil, cause, next, time.Now(), nil
 	if cause != nil {
 		s.status.PID = 0
 		s.status.LastError, s.status.LastErrorAt = clip(cause.Error(), 4000), s.status.Since
 	}
 }
 
-// retire ends a process that was replaced, when it has finished its calls; sooner if the plugin is to stop.
-func (s *supervisor) retire(ctx context.Context, old *seat, patience, grace time.Duration) {
+// drain ends a process that was replaced, when it has finished its calls; sooner if the plugin is to stop.
+func (s *supervisor) drain(ctx context.Context, old *activeProcess, patience, grace time.Duration) {
 	idle := s.idle(old)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -144,14 +123,14 @@ func (s *supervisor) retire(ctx context.Context, old *seat, patience, grace time
 }
 
 // end stops a process, or kills it if there is no time for that.
-func (s *supervisor) end(old *seat, idle <-chan struct{}, grace time.Duration) {
-	unhook := context.AfterFunc(s.hurry, old.Abort)
+func (s *supervisor) end(old *activeProcess, idle <-chan struct{}, grace time.Duration) {
+	unhook := context.AfterFunc(s.forced, old.Abort)
 	defer unhook()
 	old.Stop(grace, idle)
 }
 
 // idle returns a channel that is closed when a process that gets no new calls has answered the last one.
-func (s *supervisor) idle(old *seat) <-chan struct{} {
+func (s *supervisor) idle(old *activeProcess) <-chan struct{} {
 	idle := make(chan struct{})
 	s.draining.Go(func() {
 		old.calls.Wait()

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable is an open plugin executable that passed all checks. It is started by its descriptor, so that nobody can put
-// another file in its place in between.
+// executable is an open plugin executable that passed all checks. It is started by its descriptor, so that no other file
+// can take its place in between.
 type executable struct {
 	file   *os.File
 	path   string // without symbolic links
@@ -32,7 +32,7 @@ type fileID struct {
 	mtime, ctime unix.Timespec
 }
 
-// openTrusted opens an executable and checks that nobody but root and the user uid can have changed it: the owner and
+// openTrusted opens an executable and checks that only root and the user uid can have changed it: the owner and
 // mode of the file and of every directory above it, and its digest if one is given.
 //
 // The directories are walked from the root by descriptors that follow no links, so what is checked is what is opened.
@@ -114,7 +114,7 @@ func checkDirectory(fd int, path string, uid int, holds bool) error {
 	if st.Mode&0o022 != 0 && (holds || st.Mode&unix.S_ISVTX == 0) {
 		return &UntrustedError{
 			Path: path, Problem: fmt.Sprintf("is a directory with mode %04o: others than its owner can put files there", st.Mode&0o7777),
-			Remedy: "Mend it with: chmod go-w " + path,
+			Remedy: "Fix it with: chmod go-w " + path,
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func checkOwner(path string, owner uint32, uid int) error {
 	}
 	return &UntrustedError{
 		Path: path, Problem: fmt.Sprintf("belongs to user %d, who is neither root nor the user of the agent (%d)", owner, uid),
-		Remedy: "Mend it with: chown root " + path,
+		Remedy: "Fix it with: chown root " + path,
 	}
 }
 
@@ -146,11 +146,11 @@ func (e *executable) check(digest string, uid int) error {
 	}
 	switch {
 	case st.Mode&0o022 != 0:
-		return refuse(fmt.Sprintf("has mode %04o: others than its owner can write to it", st.Mode&0o7777), "Mend it with: chmod go-w "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: others than its owner can write to it", st.Mode&0o7777), "Fix it with: chmod go-w "+e.path)
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
-		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777), "Mend it with: chmod ug-s "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777), "Fix it with: chmod ug-s "+e.path)
 	case st.Mode&0o111 == 0:
-		return refuse(fmt.Sprintf("has mode %04o: it is not executable", st.Mode&0o7777), "Mend it with: chmod 0755 "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: it is not executable", st.Mode&0o7777), "Fix it with: chmod 0755 "+e.path)
 	}
 	hash := sha256.New()
 	if _, err := io.Copy(hash, e.file); err != nil {

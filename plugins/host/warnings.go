@@ -13,18 +13,18 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Warning is something that a driver tells of beside its health: it works, and somebody should know all the same.
+// Warning is something that a driver reports beside its health: it works, and an operator should know.
 type Warning struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// Since is when it was told first. It stays if another process of the driver tells the same.
+	// Since is when it was reported first. It stays if another process of the driver reports the same.
 	Since time.Time `json:"since"`
 }
 
 // unusableWarnings is the warning of ours that says what is wrong with a driver's.
 const unusableWarnings = "unusable-warnings"
 
-// checkWarnings turns what came with an answer to Health into a list that is ordered by name and fit to be shown. What cannot be used is left
+// checkWarnings turns what came with an answer to Health into a list that is ordered by name and printable. What cannot be used is left
 // out, and one warning more says so: a mistake in a warning is no reason to call the driver ill, nor to lose the others.
 //
 // Cost: O(n log n) for the n up to [wire.MaxWarnings] that are looked at.
@@ -57,7 +57,7 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 		out = append(out, plugins.Warning{Name: name, Text: words(m.GetText(), maxWarningBytes)})
 	}
 	if err := d.err(); err != nil && !seen[unusableWarnings] {
-		out = append(out, plugins.Warning{Name: unusableWarnings, Text: clip("Of the driver's warnings, some cannot be used, which is a defect of the driver: "+err.Error(), maxWarningBytes)})
+		out = append(out, plugins.Warning{Name: unusableWarnings, Text: clip("Some warnings of the driver cannot be used, which is a fault of the driver: "+err.Error(), maxWarningBytes)})
 	}
 	slices.SortFunc(out, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -66,15 +66,15 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 // maxWarningBytes is room for the text of a warning in most scripts; the bound of the protocol is one of characters.
 const maxWarningBytes = 2 * wire.MaxWarningText
 
-// warnings are those that are logged to hold, by name. They outlive the process, so that one that is started again and tells the same is no
-// news.
+// warnings are those that are logged to hold, by name. They outlive the process, so that a new process that reports the same is not
+// logged again.
 type warnings map[string]Warning
 
-// observe takes all that a process tells at a moment. It returns them since when they hold, and what is new since the last time; all of it
-// in the order of the list.
-func (w *warnings) observe(now time.Time, told []plugins.Warning) (hold, begun, over []Warning) {
-	next := make(warnings, len(told))
-	for _, t := range told {
+// observe takes all that a process reports at a moment. It returns them with the time since when they hold, and what began and ended
+// since the last time, ordered by name.
+func (w *warnings) observe(now time.Time, reported []plugins.Warning) (hold, begun, over []Warning) {
+	next := make(warnings, len(reported))
+	for _, t := range reported {
 		is := Warning{Name: t.Name, Text: t.Text, Since: now}
 		if was, known := (*w)[t.Name]; known {
 			is.Since = was.Since
@@ -94,15 +94,15 @@ func (w *warnings) observe(now time.Time, told []plugins.Warning) (hold, begun, 
 	return hold, begun, over
 }
 
-// warned takes note of what the serving process warns of. Each warning is a line of log when it begins and another when it is over.
-func (p *Plugin) warned(told []plugins.Warning) {
+// recordWarnings takes note of what the serving process warns of. Each warning is a line of log when it begins and another when it is over.
+func (p *Plugin) recordWarnings(reported []plugins.Warning) {
 	now := time.Now()
 	p.mu.Lock()
-	hold, begun, over := p.warnings.observe(now, told)
+	hold, begun, over := p.warnings.observe(now, reported)
 	p.status.Warnings = hold
 	p.mu.Unlock()
 	for _, w := range begun {
-		p.log.Warn().Str("warning", w.Name).Msg("The driver warns: " + strings.TrimRight(w.Text, ".") + ". This is no failure, and is told once.")
+		p.log.Warn().Str("warning", w.Name).Msg("The driver warns: " + strings.TrimRight(w.Text, ".") + ". This is not a failure. It is logged once.")
 	}
 	for _, w := range over {
 		p.log.Info().Str("warning", w.Name).Stringer("lasted", now.Sub(w.Since).Round(time.Second)).Msg(fmt.Sprintf("The driver no longer warns of %s.", w.Name))

@@ -138,7 +138,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 		s.set(func() { s.warnings = []plugins.Warning{clock} })
 		s.wait(20 * time.Second)
 		see("one is over", "gpu-clock it is slow 50s", "info puppet fan over")
-		s.set(func() { s.health = func() error { return &unwell{"tired"} } })
+		s.set(func() { s.health = func() error { return &unhealthyError{"tired"} } })
 		s.wait(10 * time.Second) // 1m45s
 		see("a problem does not hide them", "gpu-clock it is slow 50s")
 		s.set(func() { s.health = func() error { return nil } })
@@ -179,7 +179,7 @@ func TestWarningsWithoutAnAnswer(t *testing.T) {
 func TestWarningsOfAProcess(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"health": "warn"}))
-	s, err := p.take()
+	s, err := p.acquire()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestWarningsOfAProcess(t *testing.T) {
 	if err := p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*unwell)) {
+	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*unhealthyError)) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

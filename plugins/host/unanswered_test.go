@@ -19,7 +19,7 @@ import (
 
 // silentAt is what a call that ran into its deadline ends with.
 func silentAt(call string) error {
-	return &CallError{Driver: "puppet", Call: call, Err: &tooLate{limit: time.Minute}}
+	return &CallError{Driver: "puppet", Call: call, Err: &timeoutError{limit: time.Minute}}
 }
 
 // pass is what a tracker asks for at every pass over two nodes.
@@ -77,7 +77,7 @@ func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s healthy"}, func(s *stage) {
 		var of func() time.Time
 		s.process(0).update = func(string) error {
-			return &CallError{Driver: "puppet", Call: "UpdateProviderTree", Err: &tooLate{limit: time.Minute, deadline: of()}}
+			return &CallError{Driver: "puppet", Call: "UpdateProviderTree", Err: &timeoutError{limit: time.Minute, deadline: of()}}
 		}
 		ask := func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

@@ -17,21 +17,21 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// keeper is the misbehaving driver with instances. What it does with one is said by the image that it is spawned from, or by the name of
+// instanceDriver is the misbehaving driver with instances. What it does with one is said by the image that it is spawned from, or by the name of
 // the node.
-type keeper struct {
+type instanceDriver struct {
 	chaos
 	events chan [2]string
 }
 
-func newKeeper() *keeper { return &keeper{events: make(chan [2]string, 1000)} }
+func newInstanceDriver() *instanceDriver { return &instanceDriver{events: make(chan [2]string, 1000)} }
 
 const (
 	goFile     = "go"     // slow ones end when the test makes it in the scratch directory
 	brokenNode = "broken" // events about it break the stream
 )
 
-func (k *keeper) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
+func (k *instanceDriver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
 	switch node {
 	case "bad":
 		return []plugins.Instance{{UUID: rootUUID}, {UUID: rootUUID}}, nil
@@ -41,16 +41,16 @@ func (k *keeper) Instances(_ context.Context, node string) ([]plugins.Instance, 
 	return []plugins.Instance{{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}, nil
 }
 
-// tell passes an event on to whoever watches; with nobody there it is lost.
-func (k *keeper) tell(node, uuid string) {
+// notify passes an event on to whoever watches; with nobody there it is lost.
+func (k *instanceDriver) notify(node, uuid string) {
 	select {
 	case k.events <- [2]string{node, uuid}:
 	default:
 	}
 }
 
-func (k *keeper) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
-	k.tell(node, spec.UUID)
+func (k *instanceDriver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
+	k.notify(node, spec.UUID)
 	made := plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerRunning, HypervisorName: fmt.Sprint(os.Getpid())}
 	switch spec.Image {
 	case "echo":
@@ -87,7 +87,7 @@ func (k *keeper) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 }
 
 // slow works, whatever its context says, until the test lets it end. It notices if somebody else is at work on the same instance.
-func (k *keeper) slow(uuid string) error {
+func (k *instanceDriver) slow(uuid string) error {
 	dir := os.Getenv(scratchKey)
 	f, err := os.Create(filepath.Join(dir, uuid)) // its lock ends with the process
 	if err != nil {
@@ -106,16 +106,16 @@ func (k *keeper) slow(uuid string) error {
 	}
 }
 
-func (k *keeper) Destroy(_ context.Context, node, uuid string) error {
-	k.tell(node, uuid)
+func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
+	k.notify(node, uuid)
 	if node == "fault" {
 		return &plugins.InstanceFault{Reason: "it is somebody else's"}
 	}
 	return nil
 }
 
-func (k *keeper) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
-	k.tell(node, uuid)
+func (k *instanceDriver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+	k.notify(node, uuid)
 	switch node {
 	case "not-found":
 		return plugins.Instance{}, fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
@@ -125,7 +125,7 @@ func (k *keeper) SetPower(_ context.Context, node, uuid string, to plugins.Power
 	return plugins.Instance{UUID: uuid, Name: fmt.Sprint("hard ", hard), Power: to}, nil
 }
 
-func (k *keeper) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+func (k *instanceDriver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	for {
 		select {
 		case e := <-k.events:
@@ -140,9 +140,9 @@ func (k *keeper) WatchInstances(ctx context.Context, changed func(node, uuid str
 }
 
 // Shutdown tidies nothing up: the scratch is a directory here.
-func (k *keeper) Shutdown(context.Context) error { return nil }
+func (k *instanceDriver) Shutdown(context.Context) error { return nil }
 
 var (
-	_ plugins.InstanceManager = (*keeper)(nil)
-	_ plugins.InstanceWatcher = (*keeper)(nil)
+	_ plugins.InstanceManager = (*instanceDriver)(nil)
+	_ plugins.InstanceWatcher = (*instanceDriver)(nil)
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestOrdersAtAllTimes: whoever starts, stops, configures, disables and asks, and whenever, every call returns, and in the end nothing runs.
-func TestOrdersAtAllTimes(t *testing.T) {
+// TestRequestsAtAnyTime: starts, stops, reloads, crashes and calls at any time all return, and nothing runs in the end.
+func TestRequestsAtAnyTime(t *testing.T) {
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, Spec{})

@@ -16,7 +16,7 @@ import (
 
 // panicked is what a call ends with in which the driver's code panicked, in words that are never the same.
 func panicked(call string) error {
-	return &CallError{Driver: "puppet", Call: call, Err: &defective{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
+	return &CallError{Driver: "puppet", Call: call, Err: &faultError{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
 }
 
 // TestPanickingAtEveryCallIsDegraded: a process that is well, and whose driver has panicked as often as answers may be missing in the tree of
@@ -34,7 +34,7 @@ func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 			s.pass()
 			s.wait(time.Minute)
 		}
-		if got := s.Status(); got.Restarts != 0 || !strings.Contains(got.LastError, "UpdateProviderTree cn2 ends with a defect") ||
+		if got := s.Status(); got.Restarts != 0 || !strings.Contains(got.LastError, "UpdateProviderTree cn2 ends with a fault") ||
 			!strings.Contains(got.LastError, "panicked in UpdateProviderTree") {
 			t.Errorf("status: %+v", got)
 		}

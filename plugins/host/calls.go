@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// AvailableNodes asks the driver for the compute nodes that it is responsible for.
+//
+// Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the driver's own error,
+// [ErrNoAnswer] or [ErrBadReply].
+func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	nodes, err := ask(ctx, p, "AvailableNodes", func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
+	if err == nil {
+		p.forget(nodes)
+	}
+	return nodes, err
+}
+
+// UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a tree of its own.
+//
+// Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed],
+// [plugins.ErrNotReady]. Without an error the tree is complete, never a partial or empty one for want of an answer.
+func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (answer, error) {
+		return s.UpdateProviderTree(ctx, tree, node, allocations)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	p.remember(node, got, allocations != nil)
+	return got.tree, got.allocations, nil
+}
+
+// Warnings asks the driver what it warns of now, for tools: an agent hears of it with each health check ([Status]).
+//
+// Errors: as AvailableNodes.
+func (p *Plugin) Warnings(ctx context.Context) ([]plugins.Warning, error) {
+	return ask(ctx, p, "Health", func(s *activeProcess) ([]plugins.Warning, error) { return s.Health(ctx) })
+}
+
+// ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that was given allocations: the resource
+// classes that the driver renamed in it, by their former names. It makes a Plugin a [plugins.Renamer].
+func (p *Plugin) ClassRenames() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.renames)
+}
+
+// ShapeVersion is the number of the shape that the driver's UpdateProviderTree makes with its present configuration, from 1 on.
+// It costs nothing: the driver says so when it is configured.
+//
+// Errors: [plugins.ErrUnsupported] if its shapes are not numbered; [ErrUnavailable] while the plugin is down.
+func (p *Plugin) ShapeVersion(context.Context) (int, error) {
+	s, err := p.acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer s.calls.Done()
+	return s.ShapeVersion()
+}
+
+// ReshapeStep asks the driver to make of a tree of shape from one of shape from+1, and to move the allocations along; nil stands for
+// none at all. tree and allocations are left as they are; the answers are values of their own. The classes that this step renamed are in
+// [Plugin.ClassRenames] until the next answer.
+//
+// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's shapes are not numbered. The driver's own are
+// [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
+func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+	if allocations == nil {
+		allocations = providertree.Allocations{}
+	}
+	got, err := ask(ctx, p, "ReshapeStep "+node, func(s *activeProcess) (answer, error) {
+		return s.ReshapeStep(ctx, tree, node, from, allocations)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	p.mu.Lock()
+	p.renames = got.renames
+	p.mu.Unlock()
+	return got.tree, got.allocations, nil
+}
+
+// Capabilities is what the driver said with its last answer to an UpdateProviderTree of that node: traits of the node's root, and
+// whether it has them. Nil: the driver does not tell, or has not been asked since the agent started; what it says of nothing is an empty
+// map.
+func (p *Plugin) Capabilities(node string) map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.capabilities[node])
+}
+
+// Guests asks the driver for all guests of a node, running or not. tree is left as it is. uuids are canonical, each is there once; what
+// guests have is on providers of the tree.
+//
+// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests; [plugins.ErrNotReady] if it cannot now.
+// Without an error the list is complete.
+func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+	return ask(ctx, p, "Guests "+node, func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
+}
+
+// NodeDeleted asks the driver whether a node that AvailableNodes names no longer was removed for good: only true is proof.
+//
+// Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
+func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
+	return ask(ctx, p, "NodeDeleted "+node.Name, func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
+}
+
+// remember keeps what came with an answer to UpdateProviderTree.
+func (p *Plugin) remember(node string, got answer, reshaped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if reshaped {
+		p.renames = got.renames
+	}
+	switch {
+	case got.capabilities == nil:
+		delete(p.capabilities, node)
+	case p.capabilities == nil:
+		p.capabilities = map[string]map[string]bool{node: got.capabilities}
+	default:
+		p.capabilities[node] = got.capabilities
+	}
+}
+
+// forget drops what is remembered of nodes that are no more.
+func (p *Plugin) forget(nodes []plugins.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.capabilities) == 0 {
+		return
+	}
+	kept := make(map[string]map[string]bool, len(nodes))
+	for _, n := range nodes {
+		if c := p.capabilities[n.Name]; c != nil {
+			kept[n.Name] = c
+		}
+	}
+	p.capabilities = kept
+}
+
+// ask makes a call that changes nothing. If its process ends before it has answered, and another
+// one has taken over meanwhile, that one is asked, once.
+func ask[T any](ctx context.Context, p *Plugin, call string, make func(*activeProcess) (T, error)) (T, error) {
+	once := func() (T, error) {
+		s, err := p.acquire()
+		if err != nil {
+			return *new(T), err
+		}
+		defer s.calls.Done()
+		answer, err := make(s)
+		if err := p.recordCall(ctx, s, call, err); err != nil {
+			return *new(T), err
+		}
+		return answer, nil
+	}
+	answer, err := once()
+	if replaced := (*ReplacedError)(nil); errors.As(err, &replaced) && ctx.Err() == nil {
+		p.log.Info().Str("call", call).Err(err).Msg("The process was replaced during this call. The call is repeated.")
+		return once()
+	}
+	return answer, err
+}
+
+// acquire returns the serving process, which will not be stopped until calls.Done.
+func (p *Plugin) acquire() (*activeProcess, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active == nil {
+		return nil, p.unavailable()
+	}
+	p.active.calls.Add(1)
+	return p.active, nil
+}
+
+// unavailable is the error of a plugin that is down. p.mu is held.
+func (p *Plugin) unavailable() error { return p.unavailableFor(p.cause) }
+
+func (p *Plugin) unavailableFor(cause error) error {
+	e := &UnavailableError{Driver: p.status.Name, State: p.status.State, Since: p.status.Since, Cause: cause}
+	if e.State.serving() { // the supervisor has not noticed the end of the process yet
+		e.State, e.Since = Backoff, time.Now()
+		if p.active == nil {
+			e.State = p.next
+		}
+	}
+	return e
+}
+
+// recordCall records how a call ended, by its name and, if it is about one, its node. As many in a row
+// without an answer as health checks may miss end the process: it may be alive while the driver's
+// code hangs. As many faults make the plugin degraded at the next health check: a new process would
+// have them too.
+func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch abandoned := callerGaveUp(ctx, err); {
+	case p.active != s, errors.As(err, new(*excusedError)): // replaced meanwhile
+	case errors.Is(err, ErrNoAnswer) && !abandoned:
+		if p.calls.missed(call) >= p.spec.Restart.Misses {
+			p.calls = callRecords{}
+			p.reportHung(err)
+		}
+	case !abandoned:
+		p.calls.answered(call, err, time.Now())
+	}
+	return p.unavailableError(s, err)
+}
+
+// reportHung has the supervisor kill the process. p.mu is held.
+func (p *Plugin) reportHung(err error) {
+	select {
+	case p.hung <- err:
+	default:
+	}
+}
+
+// unavailableError is the error of a call to a process, after a look at what became of that. p.mu is held.
+func (p *Plugin) unavailableError(s *activeProcess, err error) error {
+	switch {
+	case !errors.Is(err, ErrUnavailable):
+		return err
+	case p.active != nil && p.active != s:
+		return &ReplacedError{Driver: p.status.Name, Cause: err}
+	}
+	return p.unavailableFor(err)
+}

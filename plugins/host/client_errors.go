@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+)
+
+func (p *process) failed(call string, err error) error {
+	return &CallError{Driver: p.name, Call: call, Err: err}
+}
+
+// callError turns a gRPC error into one of ours.
+func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
+	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
+		return p.failed(call, tooLarge)
+	}
+	f := tame(wire.FailureOf(err))
+	if f.Kind != wire.KindOther {
+		return p.failed(call, driverError(f))
+	}
+	switch code := status.Code(err); {
+	case code == codes.Canceled && ctx.Err() != nil:
+		return p.failed(call, context.Cause(ctx))
+	case code == codes.DeadlineExceeded && wire.Expired(ctx): // else the driver says so, of something else
+		deadline, _ := ctx.Deadline()
+		return p.failed(call, &timeoutError{limit: limit, deadline: deadline, words: clip(f.Message, 2000)})
+	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
+		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
+	case code == codes.ResourceExhausted:
+		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
+	case code == codes.Unknown:
+		return p.failed(call, errors.New(clip(f.Message, 20000)))
+	case code == codes.Internal:
+		return p.failed(call, &faultError{fmt.Sprintf("%s (%s)", clip(f.Message, 20000), code)})
+	default:
+		return p.failed(call, fmt.Errorf("%s (%s)", clip(f.Message, 20000), code))
+	}
+}
+
+// driverError is the typed answer as the driver gave it, with what it wrapped around it.
+func driverError(f wire.Failure) error {
+	var err error
+	switch f.Kind {
+	case wire.KindReshapeNeeded:
+		err = &plugins.ReshapeNeeded{Reason: f.Words}
+	case wire.KindReshapeFailed:
+		failed := &plugins.ReshapeFailed{Reason: f.Words, Remedy: f.Remedy}
+		for _, o := range f.Offenders {
+			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
+		}
+		err = failed
+	case wire.KindNotReady:
+		err = &plugins.NotReady{Reason: f.Words}
+	case wire.KindConfigError:
+		refused := &plugins.ConfigError{Key: f.Key, Problem: f.Words}
+		for _, p := range f.More {
+			refused.More = append(refused.More, plugins.ConfigError{Key: p.Key, Problem: p.Problem})
+		}
+		err = refused
+	case wire.KindUnsupported:
+		err = plugins.ErrUnsupported
+	case wire.KindInstanceNotFound:
+		err = &plugins.InstanceNotFound{UUID: f.UUID}
+	case wire.KindInstanceFault:
+		err = &plugins.InstanceFault{UUID: f.UUID, Reason: f.Words}
+	default:
+		return errors.New(f.Message)
+	}
+	if f.Message == "" || f.Message == err.Error() {
+		return err
+	}
+	return &driverAnswer{words: f.Message, err: err}
+}
+
+// driverAnswer is a typed answer with the message that the driver wrapped around it.
+type driverAnswer struct {
+	words string
+	err   error
+}
+
+func (e *driverAnswer) Error() string { return e.words }
+
+// Unwrap returns the typed answer.
+func (e *driverAnswer) Unwrap() error { return e.err }
