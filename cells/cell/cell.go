@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/seldom"
+	"github.com/compute-agent/compute-agent/internal/ratelimit"
 )
 
 // Config is what a cell is made of.
@@ -45,7 +45,7 @@ type Cell struct {
 	routes *http.ServeMux
 	bells  bells
 	// refused says which refusals are to be logged.
-	refused *seldom.Seldom
+	refused *ratelimit.Limiter
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -76,7 +76,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, refused: seldom.New(time.Minute, c.Now)}
+	cell := &Cell{config: c, refused: ratelimit.New(time.Minute, c.Now)}
 	cell.routes = cell.routed()
 	return cell, nil
 }

@@ -150,7 +150,7 @@ func (c *Cell) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "The request was ended before it was done."}
 	case errors.Is(err, celldb.ErrUnavailable):
-		if c.refused.Now("database " + err.Error()) {
+		if c.refused.Allow("database " + err.Error()) {
 			c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).
 				Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
 					"This is logged once a minute for each cause.")

@@ -17,7 +17,7 @@ func (c *Cell) warn(r *http.Request, one call, who caller, refusal *wire.Error) 
 		address = r.RemoteAddr // a unix socket has none
 	}
 	names := certificateNames(r)
-	if !c.refused.Now(strings.Join(append([]string{address, string(refusal.Code), who.user}, names...), " ")) {
+	if !c.refused.Allow(strings.Join(append([]string{address, string(refusal.Code), who.user}, names...), " ")) {
 		return
 	}
 	fields := c.config.Logger.With().Str("address", address)

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/dbfile"
-	"github.com/compute-agent/compute-agent/internal/printable"
 	"github.com/compute-agent/compute-agent/internal/reaper"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -73,7 +73,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	// What came from Placement, cells, drivers and files does not speak to the terminal.
-	out, problems := printable.NewWriter(stdout), printable.NewWriter(stderr)
+	out, problems := textutil.NewWriter(stdout), textutil.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), problems.Flush() }()
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
 	root.SetArgs(args)

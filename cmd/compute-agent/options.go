@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/printable"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -111,7 +111,7 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 			Out: below(w), NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05", // with colors
 			FormatPrepare: func(event map[string]any) error { // it quotes fields itself
 				if message, ok := event[zerolog.MessageFieldName].(string); ok {
-					event[zerolog.MessageFieldName] = printable.Line(message)
+					event[zerolog.MessageFieldName] = textutil.Printable(message)
 				}
 				return nil
 			},
@@ -129,9 +129,9 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	return jsonLogger(w, journal)
 }
 
-// below is the writer that a printable.Writer writes to, and any other writer itself.
+// below is the writer that a textutil.Writer writes to, and any other writer itself.
 func below(w io.Writer) io.Writer {
-	if p, ok := w.(*printable.Writer); ok {
+	if p, ok := w.(*textutil.Writer); ok {
 		return p.Unwrap()
 	}
 	return w

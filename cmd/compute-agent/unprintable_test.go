@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/compute-agent/compute-agent/internal/printable"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // TestUnprintableNames: names of resource providers that somebody else wrote do not speak to the terminal of who looks at them, nor
@@ -37,7 +37,7 @@ func TestUnprintableNames(t *testing.T) {
 		}
 	}
 	shown := s.says(0, []string{"tree"})
-	if !strings.Contains(shown, printable.Line(evil)) {
+	if !strings.Contains(shown, textutil.Printable(evil)) {
 		t.Errorf("the tree does not have the name, escaped:\n%s", shown)
 	}
 	var tree any
@@ -51,7 +51,7 @@ func TestUnprintableNames(t *testing.T) {
 	for _, args := range [][]string{{"tree"}, {"plan"}, {"plan", "--reshape"}, {"node", "list"}, {"node", "remove", "cn1", "--dry-run"}, {"adopt", "--uuid", root, "--dry-run"}} {
 		look(args...)
 	}
-	if text := s.says(0, []string{"adopt", "--uuid", root, "--dry-run"}); !strings.Contains(text, printable.Line(evil)) {
+	if text := s.says(0, []string{"adopt", "--uuid", root, "--dry-run"}); !strings.Contains(text, textutil.Printable(evil)) {
 		t.Errorf("adopt does not show the name, escaped:\n%s", text)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/excerpt"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // ErrInvalid is wrapped by every error that Load and Validate return: the
@@ -92,7 +92,7 @@ func (p *Problem) Error() string {
 	}
 	b.WriteString(": " + p.What)
 	if p.Source.text != "" {
-		b.WriteString("\n" + p.Source.excerpt(p.secret))
+		b.WriteString("\n" + p.Source.snippet(p.secret))
 	}
 	if p.Remedy != "" {
 		b.WriteString("\n  remedy: " + p.Remedy)
@@ -108,19 +108,19 @@ func (p *Problem) Unwrap() []error {
 	return []error{ErrInvalid, p.cause}
 }
 
-// excerpt is the line with its number and the offending part underlined; of a
+// snippet is the line with its number and the offending part underlined; of a
 // line that may hold a secret only what stands before the value is shown.
-func (s Source) excerpt(secret bool) string {
+func (s Source) snippet(secret bool) string {
 	text := s.text
 	if key, _, assigned := strings.Cut(text, "="); secret && assigned {
 		text = key + "= (not shown)"
 	}
 	if s.column < 1 || s.column > len(s.text) {
-		return excerpt.Line(s.Line, text, 0, 0)
+		return textutil.Snippet(s.Line, text, 0, 0)
 	}
 	before, part := s.text[:s.column-1], s.text[s.column-1:]
 	part = part[:min(max(s.width, 0), len(part))]
-	return excerpt.Line(s.Line, text, utf8.RuneCountInString(before)+1, utf8.RuneCountInString(part))
+	return textutil.Snippet(s.Line, text, utf8.RuneCountInString(before)+1, utf8.RuneCountInString(part))
 }
 
 // Problems is every Problem found, in the order of the sources. It is the error
@@ -132,10 +132,10 @@ type Problems []*Problem
 const maxShown = 25
 
 // Error lists the problems, one after the other.
-func (ps Problems) Error() string { return excerpt.List(ps, maxShown) }
+func (ps Problems) Error() string { return textutil.List(ps, maxShown) }
 
 // Unwrap gives each problem to errors.Is and errors.As.
-func (ps Problems) Unwrap() []error { return excerpt.Errors(ps) }
+func (ps Problems) Unwrap() []error { return textutil.Errors(ps) }
 
 // err is the list as an error: nil when it is empty.
 func (ps Problems) err() error {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // wrongType is the fault of a value whose TOML type is not the key's.
@@ -148,7 +148,7 @@ func alternatives(words []string) string {
 
 // nearest is the candidate most like word, or "" when none is like it.
 func nearest(word string, candidates []string) string {
-	return spelling.Nearest(word, candidates, max(2, len(word)/3))
+	return textutil.Suggest(word, candidates, max(2, len(word)/3))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // Bounds of a file.
@@ -69,7 +69,7 @@ func ReadFile(data []byte) (map[string]string, error) {
 // DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none is like it.
 func DidYouMean(word string, candidates []string) string {
 	others := slices.DeleteFunc(slices.Clone(candidates), func(c string) bool { return c == word })
-	if near := spelling.Nearest(word, others, max(2, len(word)/4)); near != "" {
+	if near := textutil.Suggest(word, others, max(2, len(word)/4)); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""

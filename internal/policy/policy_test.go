@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/authn", "internal/dbfile", "internal/durable", "internal/excerpt", "internal/extraspecs", "internal/fresh", "internal/health", "internal/jsonkit", "internal/loopback", "internal/oslopolicy", "internal/printable", "internal/seldom", "internal/serve", "internal/servertls", "internal/spelling", "internal/version"}
+var commons = []string{"internal/authn", "internal/dbfile", "internal/durable", "internal/extraspecs", "internal/fresh", "internal/health", "internal/jsonkit", "internal/loopback", "internal/oslopolicy", "internal/ratelimit", "internal/serve", "internal/servertls", "internal/textutil", "internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/printable"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 )
 
@@ -34,7 +34,7 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	})...)
 	width := 0
 	for i := range rows {
-		rows[i].text = printable.Line(rows[i].text) // before it is measured
+		rows[i].text = textutil.Printable(rows[i].text) // before it is measured
 		width = max(width, min(utf8.RuneCountInString(rows[i].text), 72))
 	}
 	p.line("")

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/printable"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // TreeOptions say how much of a tree is printed.
@@ -62,7 +62,7 @@ type printer struct {
 // line prints one line, whatever the names in it hold.
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, printable.Line(strings.TrimRight(fmt.Sprintf(format, args...), " ")))
+		_, p.err = fmt.Fprintln(p.w, textutil.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")))
 	}
 }
 
@@ -128,14 +128,14 @@ func aligned(rows [][]string, left int) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
-			width[i] = max(width[i], len([]rune(printable.Line(cell))))
+			width[i] = max(width[i], len([]rune(textutil.Printable(cell))))
 		}
 	}
 	out := make([]string, 0, len(rows))
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cell = printable.Line(cell)
+			cell = textutil.Printable(cell)
 			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
 			if i < left {
 				cells[i] = cell + pad

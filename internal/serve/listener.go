@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/seldom"
+	"github.com/compute-agent/compute-agent/internal/ratelimit"
 )
 
 const (
@@ -31,7 +31,7 @@ type listener struct {
 	tls   *tls.Config // nil for none
 	conns *Connections
 	log   zerolog.Logger
-	often *seldom.Seldom
+	often *ratelimit.Limiter
 
 	ready  chan net.Conn
 	failed chan error // of Accept
@@ -44,7 +44,7 @@ type listener struct {
 
 func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Connections, log zerolog.Logger) *listener {
 	ln := &listener{
-		Listener: l, tls: config, conns: conns, log: log, often: seldom.New(time.Minute, time.Now),
+		Listener: l, tls: config, conns: conns, log: log, often: ratelimit.New(time.Minute, time.Now),
 		ready: make(chan net.Conn), failed: make(chan error, 1), ended: make(chan struct{}),
 	}
 	ln.ctx, ln.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -93,7 +93,7 @@ func (l *listener) run() {
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
 			if !errors.Is(err, syscall.ECONNABORTED) {
 				l.conns.evict()
-				if l.often.Now("descriptors") {
+				if l.often.Allow("descriptors") {
 					l.log.Error().Err(err).Msg("A connection could not be accepted: the process has as many files open as it may. Connections without a request are closed; raise LimitNOFILE of the unit.")
 				}
 			}
@@ -112,7 +112,7 @@ func (l *listener) run() {
 		c := l.conns.admit(raw)
 		if c == nil {
 			from := host(raw)
-			if l.often.Now("refused " + from) {
+			if l.often.Allow("refused " + from) {
 				limits := l.conns.Limits()
 				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).Int("max_connections_per_address", limits.PerAddress).
 					Msg("A connection was refused: there are as many as allowed, and a request is worked on in each of them.")
@@ -150,7 +150,7 @@ func (l *listener) handshake(c *conn) {
 		}
 		_ = c.Close() // the error above is the one that matters
 		// One that ends without a word is a probe of a load balancer.
-		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Now("handshake "+from) {
+		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Allow("handshake "+from) {
 			l.log.Warn().Str("address", from).Str("why", err.Error()).
 				Str("remedy", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// needs https://").
 				Msg("A client and this process could not agree on TLS, so it is not served. Further failures of this address are logged once a minute.")

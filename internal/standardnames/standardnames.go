@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -42,7 +42,7 @@ func (k kind) unknown(names []string) []string {
 			continue
 		}
 		hint := "names of one's own begin with " + providertree.CustomPrefix
-		if near := spelling.Nearest(name, k.known, max(2, len(name)/4)); near != "" {
+		if near := textutil.Suggest(name, k.known, max(2, len(name)/4)); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		out = append(out, fmt.Sprintf("the %s %s is not in %s, and %s; %s", k.what, name, k.list, k.meaning, hint))

@@ -24,7 +24,7 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
 		return p.failed(call, tooLarge)
 	}
-	f := tame(wire.FailureOf(err))
+	f := sanitizeFailure(wire.FailureOf(err))
 	if f.Kind != wire.KindOther {
 		return p.failed(call, driverError(f))
 	}

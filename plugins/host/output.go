@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
@@ -236,9 +237,4 @@ func (o *output) raw(text string, cut bool) {
 	event.Msg(words(text, maxLogLine))
 }
 
-func clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func clip(s string, size int) string { return textutil.Clip(s, size) }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/excerpt"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // ErrInvalid is wrapped by every error of [Load]: the files, not the machine, are at fault.
@@ -53,7 +53,7 @@ func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(sentence(p.Place, p.Path, p.What))
 	if p.text != "" {
-		b.WriteString("\n" + excerpt.Line(p.Line, p.text, p.Column, p.width))
+		b.WriteString("\n" + textutil.Snippet(p.Line, p.text, p.Column, p.width))
 	}
 	if p.Remedy != "" {
 		b.WriteString("\n  remedy: " + p.Remedy)
@@ -87,10 +87,10 @@ const (
 )
 
 // Error lists the problems, one after the other.
-func (ps Problems) Error() string { return excerpt.List(ps, maxShown) }
+func (ps Problems) Error() string { return textutil.List(ps, maxShown) }
 
 // Unwrap gives each problem to errors.Is and errors.As.
-func (ps Problems) Unwrap() []error { return excerpt.Errors(ps) }
+func (ps Problems) Unwrap() []error { return textutil.Errors(ps) }
 
 // err is the list as an error: nil when it is empty.
 func (ps Problems) err() error {

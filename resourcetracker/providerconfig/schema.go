@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -183,7 +183,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 	switch {
 	case err != nil:
 		remedy := write
-		if len(n.Value) <= 32 && spelling.Distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
+		if len(n.Value) <= 32 && textutil.Distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
 			remedy = "write $COMPUTE_NODE"
 		}
 		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))
@@ -361,7 +361,7 @@ func (p *parser) unknown(key *yaml.Node, path string, known ...string) {
 
 // didYouMean names the known word that was probably meant, or all of them.
 func didYouMean(word string, known []string) string {
-	if near := spelling.Nearest(strings.ToLower(word), known, max(1, len(word)/3)); near != "" {
+	if near := textutil.Suggest(strings.ToLower(word), known, max(1, len(word)/3)); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package excerpt shows people what is wrong with a file that they wrote: the line with the part in question underlined, and many problems as one text.
-package excerpt
+package textutil
 
 import (
 	"fmt"
@@ -12,9 +11,10 @@ import (
 // maxLine bounds how much of a line is shown, in bytes.
 const maxLine = 160
 
-// Line is a line with its number, and with the part underlined that begins in the column (from 1) and is that wide, both in characters. Nothing is
-// underlined if the column is 0, or not among what is shown of a long line. A part without width has one character.
-func Line(number int, text string, column, width int) string {
+// Snippet is a line of a file with its number, and with the part underlined that begins in the column
+// (from 1) and is that wide, both in characters. Nothing is underlined if the column is 0, or not
+// among what is shown of a long line. A part without width has one character.
+func Snippet(number int, text string, column, width int) string {
 	text = strings.ReplaceAll(text, "\t", " ")
 	if len(text) > maxLine {
 		text = strings.ToValidUTF8(text[:maxLine], "") + "…"
@@ -28,7 +28,7 @@ func Line(number int, text string, column, width int) string {
 	return fmt.Sprintf("%s\n     | %s%s", out, strings.Repeat(" ", column-1), strings.Repeat("~", width))
 }
 
-// List is the text of problems, one after the other, of the first so many of them: a file of another format would fill the screen.
+// List is the text of the first problems, each on a line: a file of another format has many.
 func List[P error](problems []P, most int) string {
 	parts := make([]string, 0, min(len(problems), most)+1)
 	for i, p := range problems {
@@ -41,7 +41,7 @@ func List[P error](problems []P, most int) string {
 	return strings.Join(parts, "\n")
 }
 
-// Errors are the problems for errors.Is and errors.As: what Unwrap of an error about all of them returns.
+// Errors are the problems as errors: what Unwrap of an error about all of them returns.
 func Errors[P error](problems []P) []error {
 	errs := make([]error, len(problems))
 	for i, p := range problems {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable makes text that came from elsewhere safe to show on a terminal: names and messages from
-// Placement, cells, drivers and files may hold sequences that a terminal obeys, and characters that make text
-// look like something else.
-package printable
+// Package textutil prepares text for people. Names and messages from Placement, cells, drivers and
+// files may hold sequences that a terminal obeys, and characters that make text look like something
+// else: they are made printable. Mistakes in a file are shown with a snippet of it, and a name that
+// does not exist with a suggestion.
+package textutil
 
 import (
 	"io"
@@ -15,14 +16,44 @@ import (
 	"unicode/utf8"
 )
 
-// Line is s in one line: what is not printable is escaped, line feeds and tabs too. Printable text is
-// returned as it is.
-func Line(s string) string { return text(s, "") }
+// Printable is s in one line: what is not printable is escaped, line feeds and tabs too. Printable
+// text is returned as it is.
+func Printable(s string) string { return printable(s, "") }
 
-// Text is Line, but line feeds and tabs stay.
-func Text(s string) string { return text(s, "\n\t") }
+// PrintableLines is Printable, but line feeds and tabs stay.
+func PrintableLines(s string) string { return printable(s, "\n\t") }
 
-func text(s, keep string) string {
+// IsPrintable reports whether Printable returns s as it is.
+func IsPrintable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// Sanitize is s in one line of at most size bytes, and "..." if it was longer. Line feeds become
+// semicolons, other white space becomes spaces; then it is Printable. Cost: O(size).
+func Sanitize(s string, size int) string {
+	if len(s) <= size && IsPrintable(s) {
+		return s
+	}
+	s = strings.TrimSpace(s[:min(len(s), size+utf8.UTFMax)])
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	return Clip(Printable(s), size)
+}
+
+// Clip is the first size bytes of s, and "..." if there are more.
+func Clip(s string, size int) string {
+	if len(s) > size {
+		return strings.ToValidUTF8(s[:size], "") + "..."
+	}
+	return s
+}
+
+func printable(s, keep string) string {
 	fine := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(keep, r) }
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !fine(r) }) {
 		return s
@@ -69,7 +100,7 @@ func escape(out []byte, r rune) []byte {
 	return out
 }
 
-// Writer passes on what is written as Text. It is safe for concurrent use.
+// Writer makes what is written PrintableLines. It is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -96,7 +127,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 			break
 		}
 	}
-	_, err := io.WriteString(w.w, Text(string(all[:end])))
+	_, err := io.WriteString(w.w, PrintableLines(string(all[:end])))
 	w.rest = append([]byte(nil), all[end:]...)
 	if err != nil {
 		return 0, err
@@ -108,7 +139,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err := io.WriteString(w.w, Text(string(w.rest)))
+	_, err := io.WriteString(w.w, PrintableLines(string(w.rest)))
 	w.rest = nil
 	return err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package excerpt_test
+package textutil_test
 
 import (
 	"errors"
@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/excerpt"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-func TestLine(t *testing.T) {
+func TestSnippet(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		number        int
@@ -36,7 +36,7 @@ func TestLine(t *testing.T) {
 		{"a long line, behind what is shown", 3, strings.Repeat("x", 300), 162, 9, "    3| " + strings.Repeat("x", 160) + "…"},
 		{"a character that is cut", 3, strings.Repeat("x", 159) + "é", 0, 0, "    3| " + strings.Repeat("x", 159) + "…"},
 	} {
-		if diff := cmp.Diff(c.want, excerpt.Line(c.number, c.text, c.column, c.width)); diff != "" {
+		if diff := cmp.Diff(c.want, textutil.Snippet(c.number, c.text, c.column, c.width)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -60,18 +60,18 @@ func TestList(t *testing.T) {
 		5: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4", 6: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4",
 		4: "problem 0\nproblem 1\nproblem 2\nproblem 3\nand 1 more", 1: "problem 0\nand 4 more",
 	} {
-		if diff := cmp.Diff(want, excerpt.List(problems, most)); diff != "" {
+		if diff := cmp.Diff(want, textutil.List(problems, most)); diff != "" {
 			t.Errorf("%d (-want +got):\n%s", most, diff)
 		}
 	}
-	if got := excerpt.List[*problem](nil, 3); got != "" {
+	if got := textutil.List[*problem](nil, 3); got != "" {
 		t.Errorf("none: %q", got)
 	}
 }
 
 func TestErrors(t *testing.T) {
 	last := &problem{"b", fs.ErrNotExist}
-	all := errors.Join(excerpt.Errors([]*problem{{"a", nil}, last})...)
+	all := errors.Join(textutil.Errors([]*problem{{"a", nil}, last})...)
 	var found *problem
 	if !errors.Is(all, fs.ErrNotExist) || !errors.Is(all, last) || !errors.As(all, &found) || found.what != "a" {
 		t.Errorf("%v", all)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package spelling_test
+package textutil_test
 
 import (
 	"strings"
@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/internal/spelling"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-func TestNearest(t *testing.T) {
+func TestSuggest(t *testing.T) {
 	known := []string{"listen", "auth", "token_file", "cert_file", "key_file", ""}
 	for _, c := range []struct {
 		word string
@@ -26,11 +26,11 @@ func TestNearest(t *testing.T) {
 		{strings.Repeat("x", 255), 255, "listen"},
 		{"lisen", 0, ""}, {"", 3, ""},
 	} {
-		if got := spelling.Nearest(c.word, known, c.most); got != c.want {
-			t.Errorf("Nearest(%.20q, %d) is %q, not %q", c.word, c.most, got, c.want)
+		if got := textutil.Suggest(c.word, known, c.most); got != c.want {
+			t.Errorf("Suggest(%.20q, %d) is %q, not %q", c.word, c.most, got, c.want)
 		}
 	}
-	if got := spelling.Nearest("ab", []string{"ax", "ay"}, 1); got != "ax" {
+	if got := textutil.Suggest("ab", []string{"ax", "ay"}, 1); got != "ax" {
 		t.Errorf("of two that are as near, %q", got)
 	}
 }
@@ -42,7 +42,7 @@ func TestDistance(t *testing.T) {
 	}{
 		{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"ab", "ba", 2}, {"Auth", "auth", 1},
 	} {
-		if got := spelling.Distance(c.a, c.b); got != c.want {
+		if got := textutil.Distance(c.a, c.b); got != c.want {
 			t.Errorf("%q, %q: %d, not %d", c.a, c.b, got, c.want)
 		}
 	}
@@ -53,13 +53,13 @@ func TestDistanceIsOne(t *testing.T) {
 	word := rapid.StringMatching(`[a-c]{0,8}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		ab := spelling.Distance(a, b)
+		ab := textutil.Distance(a, b)
 		switch {
-		case ab != spelling.Distance(b, a):
+		case ab != textutil.Distance(b, a):
 			t.Error("it is another in the other direction")
 		case (ab == 0) != (a == b):
 			t.Errorf("it is %d", ab)
-		case ab > spelling.Distance(a, c)+spelling.Distance(c, b):
+		case ab > textutil.Distance(a, c)+textutil.Distance(c, b):
 			t.Error("a way round is shorter")
 		case ab > max(len(a), len(b)) || ab < max(len(a), len(b))-min(len(a), len(b)):
 			t.Errorf("%d is impossible", ab)

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package printable_test
+package textutil_test
 
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/printable"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-func TestLine(t *testing.T) {
+func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"cn1_gpu_0 → ü 计算 é": "cn1_gpu_0 → ü 计算 é",
 		"a\x1b[2Jb":          `a\u001b[2Jb`,
@@ -24,12 +25,12 @@ func TestLine(t *testing.T) {
 		"zero\u200bwidth":    `zero\u200bwidth`,
 		"":                   "",
 	} {
-		if got := printable.Line(in); got != want {
+		if got := textutil.Printable(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
-	if got := printable.Text("a\n\tb\x1b\n"); got != "a\n\tb\\u001b\n" {
-		t.Errorf("Text: %q", got)
+	if got := textutil.PrintableLines("a\n\tb\x1b\n"); got != "a\n\tb\\u001b\n" {
+		t.Errorf("PrintableLines: %q", got)
 	}
 }
 
@@ -41,7 +42,7 @@ func FuzzWriter(f *testing.F) {
 		size = max(size%10, 1)
 		write := func(b []byte) string {
 			var out bytes.Buffer
-			w := printable.NewWriter(&out)
+			w := textutil.NewWriter(&out)
 			for len(b) > 0 {
 				n := min(size, len(b))
 				if _, err := w.Write(b[:n]); err != nil {
@@ -55,7 +56,7 @@ func FuzzWriter(f *testing.F) {
 			return out.String()
 		}
 		got := write([]byte(s))
-		if got != printable.Text(s) {
+		if got != textutil.PrintableLines(s) {
 			t.Errorf("%q in pieces of %d: %q", s, size, got)
 		}
 		for _, r := range got {
@@ -75,4 +76,16 @@ func FuzzWriter(f *testing.F) {
 			t.Errorf("%q as JSON: %q, %v", s, back, err)
 		}
 	})
+}
+
+func TestSanitize(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""}, {"plain – ünï", "plain – ünï"}, {"a\nb", "a; b"}, {"a\r\n\n\nb\n", "a; b"}, {"\ta\tb\u00a0c", "a b c"}, {"\x1b[1m", `\u001b[1m`},
+		{"a\xffb", "a\uFFFDb"}, {"\u202e\u200b\ufeff", `\u202e\u200b\ufeff`}, {strings.Repeat("x", 21), strings.Repeat("x", 20) + "..."},
+		{strings.Repeat("ä", 11), strings.Repeat("ä", 10) + "..."}, {strings.Repeat("\x00", 100), strings.Repeat(`\u0000`, 3) + `\u...`},
+	} {
+		if got := textutil.Sanitize(c.in, 20); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.in, got, c.want)
+		}
+	}
 }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ratelimit keeps log records that others can cause as often as they like from filling the
+// log: of each kind there is one in an interval.
+package ratelimit
+
+import (
+	"sync"
+	"time"
+)
+
+// maxKeys is how many keys are kept at once.
+const maxKeys = 1000
+
+// Limiter allows each key once in an interval. It is safe for concurrent use.
+type Limiter struct {
+	interval time.Duration
+	now      func() time.Time
+
+	mu      sync.Mutex
+	allowed map[string]time.Time
+	others  time.Time // when a key was allowed last that is not kept
+}
+
+// New makes a Limiter. Of ever new keys it allows a thousand in an interval, and then one for all
+// others.
+func New(interval time.Duration, now func() time.Time) *Limiter {
+	return &Limiter{interval: interval, now: now, allowed: map[string]time.Time{}}
+}
+
+// Allow reports whether it is time for the key, and records it. It costs a look at all keys when there
+// are a thousand.
+func (l *Limiter) Allow(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	recent := func(at time.Time) bool { return !at.IsZero() && now.Sub(at).Abs() < l.interval } // the clock may be set back
+	if recent(l.allowed[key]) {
+		return false
+	}
+	if _, known := l.allowed[key]; !known && len(l.allowed) >= maxKeys {
+		if recent(l.others) {
+			return false
+		}
+		for other, at := range l.allowed {
+			if !recent(at) {
+				delete(l.allowed, other)
+			}
+		}
+		if len(l.allowed) >= maxKeys {
+			l.others = now
+			return true
+		}
+	}
+	l.allowed[key] = now
+	return true
+}
