@@ -14,8 +14,8 @@ import (
 
 // AvailableNodes asks the driver for the compute nodes that it is responsible for.
 //
-// Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the driver's own error,
-// [ErrNoAnswer] or [ErrBadReply].
+// Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the
+// driver's own error, [ErrNoAnswer] or [ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	nodes, err := ask(ctx, p, "AvailableNodes", func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
 	if err == nil {
@@ -24,10 +24,12 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, err
 }
 
-// UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a tree of its own.
+// UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a
+// tree of its own.
 //
-// Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed],
-// [plugins.ErrNotReady]. Without an error the tree is complete, never a partial or empty one for want of an answer.
+// Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded],
+// [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never a
+// partial or empty one for want of an answer.
 func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (answer, error) {
 		return s.UpdateProviderTree(ctx, tree, node, allocations)
@@ -39,25 +41,28 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	return got.tree, got.allocations, nil
 }
 
-// Warnings asks the driver what it warns of now, for tools: an agent hears of it with each health check ([Status]).
+// Warnings asks the driver what it warns of now, for tools: an agent hears of it with each health
+// check ([Status]).
 //
 // Errors: as AvailableNodes.
 func (p *Plugin) Warnings(ctx context.Context) ([]plugins.Warning, error) {
 	return ask(ctx, p, "Health", func(s *activeProcess) ([]plugins.Warning, error) { return s.Health(ctx) })
 }
 
-// ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that was given allocations: the resource
-// classes that the driver renamed in it, by their former names. It makes a Plugin a [plugins.Renamer].
+// ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that
+// was given allocations: the resource classes that the driver renamed in it, by their former names.
+// It makes a Plugin a [plugins.Renamer].
 func (p *Plugin) ClassRenames() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.renames)
 }
 
-// ShapeVersion is the number of the shape that the driver's UpdateProviderTree makes with its present configuration, from 1 on.
-// It costs nothing: the driver says so when it is configured.
+// ShapeVersion is the number of the shape that the driver's UpdateProviderTree makes with its
+// present configuration, from 1 on. It costs nothing: the driver says so when it is configured.
 //
-// Errors: [plugins.ErrUnsupported] if its shapes are not numbered; [ErrUnavailable] while the plugin is down.
+// Errors: [plugins.ErrUnsupported] if its shapes are not numbered; [ErrUnavailable] while the
+// plugin is down.
 func (p *Plugin) ShapeVersion(context.Context) (int, error) {
 	s, err := p.acquire()
 	if err != nil {
@@ -67,12 +72,13 @@ func (p *Plugin) ShapeVersion(context.Context) (int, error) {
 	return s.ShapeVersion()
 }
 
-// ReshapeStep asks the driver to make of a tree of shape from one of shape from+1, and to move the allocations along; nil stands for
-// none at all. tree and allocations are left as they are; the answers are values of their own. The classes that this step renamed are in
-// [Plugin.ClassRenames] until the next answer.
+// ReshapeStep asks the driver to make of a tree of shape from one of shape from+1, and to move the
+// allocations along; nil stands for none at all. tree and allocations are left as they are; the
+// answers are values of their own. The classes that this step renamed are in [Plugin.ClassRenames]
+// until the next answer.
 //
-// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's shapes are not numbered. The driver's own are
-// [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
+// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's shapes are not numbered.
+// The driver's own are [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
 func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	if allocations == nil {
 		allocations = providertree.Allocations{}
@@ -89,25 +95,26 @@ func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node 
 	return got.tree, got.allocations, nil
 }
 
-// Capabilities is what the driver said with its last answer to an UpdateProviderTree of that node: traits of the node's root, and
-// whether it has them. Nil: the driver does not tell, or has not been asked since the agent started; what it says of nothing is an empty
-// map.
+// Capabilities is what the driver said with its last answer to an UpdateProviderTree of that node:
+// traits of the node's root, and whether it has them. Nil: the driver does not tell, or has not
+// been asked since the agent started; what it says of nothing is an empty map.
 func (p *Plugin) Capabilities(node string) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.capabilities[node])
 }
 
-// Guests asks the driver for all guests of a node, running or not. tree is left as it is. uuids are canonical, each is there once; what
-// guests have is on providers of the tree.
+// Guests asks the driver for all guests of a node, running or not. tree is left as it is. uuids are
+// canonical, each is there once; what guests have is on providers of the tree.
 //
-// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests; [plugins.ErrNotReady] if it cannot now.
-// Without an error the list is complete.
+// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests;
+// [plugins.ErrNotReady] if it cannot now. Without an error the list is complete.
 func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	return ask(ctx, p, "Guests "+node, func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
 }
 
-// NodeDeleted asks the driver whether a node that AvailableNodes names no longer was removed for good: only true is proof.
+// NodeDeleted asks the driver whether a node that AvailableNodes names no longer was removed for
+// good: only true is proof.
 //
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
@@ -195,10 +202,10 @@ func (p *Plugin) unavailableFor(cause error) error {
 	return e
 }
 
-// recordCall records how a call ended, by its name and, if it is about one, its node. As many in a row
-// without an answer as health checks may miss end the process: it may be alive while the driver's
-// code hangs. As many faults make the plugin degraded at the next health check: a new process would
-// have them too.
+// recordCall records how a call ended, by its name and, if it is about one, its node. As many in a
+// row without an answer as health checks may miss end the process: it may be alive while the
+// driver's code hangs. As many faults make the plugin degraded at the next health check: a new
+// process would have them too.
 func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +230,8 @@ func (p *Plugin) reportHung(err error) {
 	}
 }
 
-// unavailableError is the error of a call to a process, after a look at what became of that. p.mu is held.
+// unavailableError is the error of a call to a process, after a look at what became of that. p.mu
+// is held.
 func (p *Plugin) unavailableError(s *activeProcess, err error) error {
 	switch {
 	case !errors.Is(err, ErrUnavailable):

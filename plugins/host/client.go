@@ -140,7 +140,8 @@ func (p *process) ShapeVersion() (int, error) {
 	return 0, p.failed(call, fmt.Errorf("%w: with its present configuration its shapes are not numbered", plugins.ErrUnsupported))
 }
 
-// ReshapeStep sends a tree of one shape and returns the one of the next. Cost: O(size of both trees and of the allocations) to convert.
+// ReshapeStep sends a tree of one shape and returns the one of the next. Cost: O(size of both trees
+// and of the allocations) to convert.
 func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
 	const call = "ReshapeStep"
 	if err := p.checkCapability(call, wire.CapabilityShapes); err != nil {
@@ -205,7 +206,8 @@ func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 // that reports events without end must not keep a processor busy.
 const eventsASecond = 1000
 
-// listen reads a stream of events with heartbeats until it breaks or falls silent, which is an error.
+// listen reads a stream of events with heartbeats until it breaks or falls silent, which is an
+// error.
 func listen[E any](ctx context.Context, p *process, call string,
 	open func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[E], error), each func(*E)) error {
 	ctx, cancel := context.WithCancelCause(ctx)

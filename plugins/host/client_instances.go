@@ -78,7 +78,8 @@ func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.Po
 	return p.checkedInstance(call, uuid, reply.GetInstance())
 }
 
-// WatchInstances reads the stream of events about instances. It ends with an error when the stream breaks or falls silent.
+// WatchInstances reads the stream of events about instances. It ends with an error when the stream
+// breaks or falls silent.
 func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	return listen(ctx, p, "WatchInstances", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchInstancesResponse], error) {
 		return p.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
@@ -89,7 +90,8 @@ func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid st
 	})
 }
 
-// checkRequest returns an error for a call that is not made: the plugin does not announce it, or there is a problem with what is asked.
+// checkRequest returns an error for a call that is not made: the plugin does not announce it, or
+// there is a problem with what is asked.
 func (p *process) checkRequest(call string, problem error) error {
 	if err := p.checkCapability(call, wire.CapabilityInstances); err != nil {
 		return err
@@ -100,7 +102,8 @@ func (p *process) checkRequest(call string, problem error) error {
 	return nil
 }
 
-// manage makes a call about one instance. The driver's typed errors are about that instance, whatever they name.
+// manage makes a call about one instance. The driver's typed errors are about that instance,
+// whatever they name.
 func manage[Q, R any](ctx context.Context, p *process, call, uuid string,
 	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q) (R, error) {
 	reply, err := within(ctx, p, call, p.timeouts.Load().Instance, method, request)
@@ -168,7 +171,8 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: wire.FromTree(tree)}, nil
 }
 
-// reachedLimit reports whether a call that began then was given up because of its own limit, and not of the caller's.
+// reachedLimit reports whether a call that began then was given up because of its own limit, and
+// not of the caller's.
 func reachedLimit(err error, begun time.Time) bool {
 	var late *timeoutError
 	return errors.As(err, &late) && time.Since(begun) >= late.limit-wire.DeadlineSkew

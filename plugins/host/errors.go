@@ -13,18 +13,22 @@ import (
 )
 
 var (
-	// ErrUnavailable says that the plugin is down, so the question could not be asked. See [UnavailableError].
+	// ErrUnavailable says that the plugin is down, so the question could not be asked. See
+	// [UnavailableError].
 	ErrUnavailable = errors.New("plugin unavailable")
 	// ErrNoAnswer says that the plugin did not answer in time.
 	ErrNoAnswer = errors.New("no answer in time")
-	// ErrBadReply says that the plugin answered something that cannot be used. The reply is dropped.
+	// ErrBadReply says that the plugin answered something that cannot be used. The reply is
+	// dropped.
 	ErrBadReply = errors.New("unusable reply")
-	// ErrBadRequest says that what was to be asked of the plugin cannot be, and was not: nothing was sent.
+	// ErrBadRequest says that what was to be asked of the plugin cannot be, and was not: nothing
+	// was sent.
 	ErrBadRequest = errors.New("impossible request")
-	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have changed something, or nothing, or still be at it. To find out,
-	// ask again with the same arguments.
+	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have changed something, or
+	// nothing, or still be at it. To find out, ask again with the same arguments.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUntrusted says that the executable, or the way to it, could have been changed by another user. See [UntrustedError].
+	// ErrUntrusted says that the executable, or the way to it, could have been changed by another
+	// user. See [UntrustedError].
 	ErrUntrusted = errors.New("executable is not to be trusted")
 	// ErrNotExecutable says that the kernel does not execute the file: it is made for another
 	// machine, is no program, or its interpreter is not installed.
@@ -66,8 +70,8 @@ func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailab
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// ReplacedError is [ErrUnavailable] of a call whose process was replaced by another one and ended before it had answered. The plugin is not
-// down: the other process serves.
+// ReplacedError is [ErrUnavailable] of a call whose process was replaced by another one and ended
+// before it had answered. The plugin is not down: the other process serves.
 type ReplacedError struct {
 	Driver string
 	// Cause is how the call ended.
@@ -81,8 +85,9 @@ func (e *ReplacedError) Error() string {
 // Unwrap returns the cause, which is ErrUnavailable.
 func (e *ReplacedError) Unwrap() error { return e.Cause }
 
-// TakeoverError says that another process, which was to replace the one that serves, cannot: that one goes on, with its former configuration.
-// It wraps [ErrUntrusted], [ErrIncompatible], a [*StartError] or, from a driver that refuses the configuration, a [*plugins.ConfigError].
+// TakeoverError says that another process, which was to replace the one that serves, cannot: that
+// one goes on, with its former configuration. It wraps [ErrUntrusted], [ErrIncompatible], a
+// [*StartError] or, from a driver that refuses the configuration, a [*plugins.ConfigError].
 type TakeoverError struct {
 	Path string // of the executable that was to be started
 	Err  error
@@ -103,12 +108,14 @@ func (e *excusedError) Error() string { return e.err.Error() }
 // Unwrap returns it.
 func (e *excusedError) Unwrap() error { return e.err }
 
-// faultError is a call that ended with a fault of the plugin: the SDK reports it when the driver panics.
+// faultError is a call that ended with a fault of the plugin: the SDK reports it when the driver
+// panics.
 type faultError struct{ words string }
 
 func (e *faultError) Error() string { return e.words }
 
-// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to put one there.
+// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to put one
+// there.
 type NotInstalledError struct {
 	Driver string
 	Path   string
@@ -162,8 +169,9 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Cause }
 
-// CallError says which call of which driver failed. It wraps the driver's own error ([plugins.ErrReshapeNeeded],
-// [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or an untyped error.
+// CallError says which call of which driver failed. It wraps the driver's own error
+// ([plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or an
+// untyped error.
 type CallError struct {
 	Driver string
 	Call   string
@@ -175,7 +183,8 @@ func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.D
 // Unwrap returns what went wrong.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// timeoutError is [ErrNoAnswer] of a call, with the last message of the other side or the transport.
+// timeoutError is [ErrNoAnswer] of a call, with the last message of the other side or the
+// transport.
 type timeoutError struct {
 	limit    time.Duration
 	deadline time.Time // that passed: the limit's, or an earlier one of the caller
@@ -193,8 +202,8 @@ func (e *timeoutError) Error() string {
 // Unwrap makes errors.Is hold for both.
 func (e *timeoutError) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
 
-// callerGaveUp reports whether a call ended because of the caller's ctx, which says nothing about the plugin. ctx
-// may learn of its own deadline a moment later than the answer to it arrives.
+// callerGaveUp reports whether a call ended because of the caller's ctx, which says nothing about
+// the plugin. ctx may learn of its own deadline a moment later than the answer to it arrives.
 func callerGaveUp(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true

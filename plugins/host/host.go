@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// socketDirName is below the runtime directory; a plugin's socket is socketDirName/plugin-dirN/pluginM there, where N
-	// and M have up to 10 digits.
+	// socketDirName is below the runtime directory; a plugin's socket is
+	// socketDirName/plugin-dirN/pluginM there, where N and M have up to 10 digits.
 	socketDirName  = "plugins"
 	socketTail     = len("/plugin-dir0123456789/plugin0123456789")
 	maxSocketPath  = 107 // what fits into a sockaddr_un
@@ -33,8 +33,8 @@ const (
 type Options struct {
 	// Dir is where plugin executables are, unless their Spec says otherwise.
 	Dir string
-	// RuntimeDir is the agent's directory for sockets, such as /run/compute-agent. It must exist. Never one below /tmp on
-	// a real system: its sockets would be tidied away after some days.
+	// RuntimeDir is the agent's directory for sockets, such as /run/compute-agent. It must exist.
+	// Never one below /tmp on a real system: its sockets would be tidied away after some days.
 	RuntimeDir string
 	// Logger gets everything that happens to plugins, and what they log themselves.
 	Logger zerolog.Logger
@@ -42,12 +42,13 @@ type Options struct {
 	Environ []string
 	// Jitter returns a uniform random duration in [0, d); nil is a real one. For tests.
 	Jitter func(d time.Duration) time.Duration
-	// OnTransition is called at every change of state, for metrics; from the plugin's supervisor, which waits for it. May
-	// be nil.
+	// OnTransition is called at every change of state, for metrics; from the plugin's supervisor,
+	// which waits for it. May be nil.
 	OnTransition func(Status)
 }
 
-// Host is what all plugins of an agent share: the directory of sockets and the thread that starts processes.
+// Host is what all plugins of an agent share: the directory of sockets and the thread that starts
+// processes.
 type Host struct {
 	opts    Options
 	sockets string
@@ -63,7 +64,8 @@ type Host struct {
 
 // New prepares the runtime directory and removes what a former agent left there.
 //
-// Errors: [ErrRuntimeDir], also when another agent uses the directory or when its path is too long for sockets.
+// Errors: [ErrRuntimeDir], also when another agent uses the directory or when its path is too long
+// for sockets.
 func New(opts Options) (*Host, error) {
 	if opts.Jitter == nil {
 		opts.Jitter = func(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
@@ -130,7 +132,8 @@ func (h *Host) claim(dir *os.File) error {
 	return nil
 }
 
-// Plugin makes the plugin of one configured driver. Nothing is started yet: see [Plugin.Start] and [Plugin.Run].
+// Plugin makes the plugin of one configured driver. Nothing is started yet: see [Plugin.Start] and
+// [Plugin.Run].
 //
 // Errors: a Spec that cannot be, or whose name is taken.
 func (h *Host) Plugin(spec Spec) (*Plugin, error) {
@@ -159,8 +162,8 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 	return p, nil
 }
 
-// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: another driver of that name may then be made. This one cannot be started
-// any more.
+// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: another driver of that name may
+// then be made. This one cannot be started any more.
 func (h *Host) Remove(ctx context.Context, p *Plugin) error {
 	p.forbidStart(errRemoved)
 	err := p.Stop(ctx)
@@ -184,8 +187,8 @@ func (h *Host) Status() []Status {
 	return out
 }
 
-// Close kills what still runs and gives the runtime directory back. Stop the plugins first, if they are to end in an
-// orderly way.
+// Close kills what still runs and gives the runtime directory back. Stop the plugins first, if they
+// are to end in an orderly way.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -210,8 +213,8 @@ func (h *Host) Close() error {
 	return h.lock.Close()
 }
 
-// Installed lists the executables in a plugin directory that are named like plugins, by driver name. Being there does not
-// make a driver start; only the configuration does.
+// Installed lists the executables in a plugin directory that are named like plugins, by driver
+// name. Being there does not make a driver start; only the configuration does.
 func Installed(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -25,21 +25,24 @@ type instanceCalls struct {
 	locks     keylock.Map // by uuid, whichever process is asked
 
 	mu sync.Mutex // also of the management of every seat
-	// open has the processes that were asked about an instance and did not answer, by uuid: they may still be at it.
+	// open has the processes that were asked about an instance and did not answer, by uuid: they
+	// may still be at it.
 	open map[string]*activeProcess
 }
 
-// management is what is kept of the calls of one process about its instances; instanceCalls.mu is held.
+// management is what is kept of the calls of one process about its instances; instanceCalls.mu is
+// held.
 type management struct {
 	underWay int
 	missed   int       // calls in a row without an answer, of those that ran side by side one
 	lastMiss time.Time // the last one of them
 }
 
-// Instances asks the driver for its instances on a node, all of them. uuids are canonical, each is there once.
+// Instances asks the driver for its instances on a node, all of them. uuids are canonical, each is
+// there once.
 //
-// Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage instances, [plugins.ErrNotReady] if it cannot
-// list them now; [ErrBadRequest].
+// Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage
+// instances, [plugins.ErrNotReady] if it cannot list them now; [ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	return ask(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
 		instances, err := s.Instances(ctx, node)
@@ -50,13 +53,15 @@ func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance
 	})
 }
 
-// Spawn has the driver make an instance and start it; see [plugins.InstanceManager] for what that promises. tree is left as it is. Calls
-// about one instance wait for each other, also while one process of the plugin replaces another; those about different ones, and all other
-// calls, do not.
+// Spawn has the driver make an instance and start it; see [plugins.InstanceManager] for what that
+// promises. tree is left as it is. Calls about one instance wait for each other, also while one
+// process of the plugin replaces another; those about different ones, and all other calls, do not.
 //
-// Errors: [ErrUnavailable] at once while the plugin is down, [ErrBadRequest], [plugins.ErrUnsupported], [plugins.ErrNotReady], and the
-// driver's own [*plugins.InstanceFault] say that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
-// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are [ErrOutcomeUnknown] too.
+// Errors: [ErrUnavailable] at once while the plugin is down, [ErrBadRequest],
+// [plugins.ErrUnsupported], [plugins.ErrNotReady], and the driver's own [*plugins.InstanceFault]
+// say that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
+// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are [ErrOutcomeUnknown]
+// too.
 func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	return manageOn(ctx, p, "Spawn", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
 }
@@ -67,7 +72,8 @@ func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
 	return err
 }
 
-// SetPower has the driver start or stop an instance. Errors: as Spawn; [plugins.ErrInstanceNotFound].
+// SetPower has the driver start or stop an instance. Errors: as Spawn;
+// [plugins.ErrInstanceNotFound].
 func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
 	return manageOn(ctx, p, "SetPower", uuid, func(s *activeProcess) (plugins.Instance, error) {
 		return s.SetPower(ctx, node, uuid, to, hard)
@@ -108,8 +114,8 @@ func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(
 	return result, &outcomeUnknownError{err}
 }
 
-// acquireFor is acquire for a call about an instance: if a process that was replaced may still be at work on it, it waits for the end of that one,
-// which is as near as the longest call.
+// acquireFor is acquire for a call about an instance: if a process that was replaced may still be
+// at work on it, it waits for the end of that one, which is as near as the longest call.
 func (p *Plugin) acquireFor(ctx context.Context, call, uuid string) (*activeProcess, error) {
 	for {
 		s, err := p.acquire()
@@ -143,8 +149,8 @@ func (p *Plugin) notBegun(call, uuid string, cause error) error {
 	return &CallError{Driver: p.Name(), Call: call, Err: &notBegunError{uuid: uuid, cause: cause}}
 }
 
-// recordInstanceCall takes note of how a call about an instance ended. It is not counted together with other calls: those may be answered while
-// these hang, and the other way round.
+// recordInstanceCall takes note of how a call about an instance ended. It is not counted together
+// with other calls: those may be answered while these hang, and the other way round.
 func (p *Plugin) recordInstanceCall(s *activeProcess, missed int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,9 +190,10 @@ func (c *instanceCalls) begin(s *activeProcess) {
 	s.management.underWay++
 }
 
-// end notes how that ended: silent, if the process may still be at it; late, if it had all the time that such a call has. It returns how
-// many calls in a row were late. Those that were under way at the same time count as one, and any answer ends the row: a driver that takes
-// very long over some instances is better left alone.
+// end notes how that ended: silent, if the process may still be at it; late, if it had all the time
+// that such a call has. It returns how many calls in a row were late. Those that were under way at
+// the same time count as one, and any answer ends the row: a driver that takes very long over some
+// instances is better left alone.
 func (c *instanceCalls) end(s *activeProcess, uuid string, begun time.Time, silent, late bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,8 +251,9 @@ func (s *activeProcess) ended() bool {
 	}
 }
 
-// nothingBegun reports whether an error promises that things are as they were. That there is no such instance is such a promise of SetPower
-// alone: what Spawn misses is its own half-made one, and Destroy succeeds without one.
+// nothingBegun reports whether an error promises that things are as they were. That there is no
+// such instance is such a promise of SetPower alone: what Spawn misses is its own half-made one,
+// and Destroy succeeds without one.
 func nothingBegun(call string, err error) bool {
 	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
 		if errors.Is(err, kind) {
@@ -269,7 +277,8 @@ func (e *outcomeUnknownError) Error() string {
 // Unwrap returns both.
 func (e *outcomeUnknownError) Unwrap() []error { return []error{e.err, ErrOutcomeUnknown} }
 
-// notBegunError says that a call was not made, since an earlier one about the same instance has not ended.
+// notBegunError says that a call was not made, since an earlier one about the same instance has not
+// ended.
 type notBegunError struct {
 	uuid  string
 	cause error

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
-// launch takes a plugin from its executable to a configured driver. It reports the states on the way, and leaves nothing
-// behind when it fails.
+// launch takes a plugin from its executable to a configured driver. It reports the states on the
+// way, and leaves nothing behind when it fails.
 func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error) {
 	exe, err := h.open(spec)
 	if err != nil {
@@ -117,7 +117,8 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 	return nil, p.startError(err)
 }
 
-// checkHandshake finds the reason why a handshake line could not be used that a reader should know first: versions.
+// checkHandshake finds the reason why a handshake line could not be used that a reader should know
+// first: versions.
 func checkHandshake(line string) error {
 	parts := strings.Split(line, "|")
 	if len(parts) < 5 {

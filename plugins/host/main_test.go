@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	case partEcho:
 		echoMain()
 		return
-	case partStock:
-		stockMain(os.Getenv(rowKey))
+	case partUpstream:
+		upstreamMain(os.Getenv(rowKey))
 		return
 	case partOurs:
 		oursMain()

@@ -27,8 +27,8 @@ const (
 	bytesASecond = 4 << 20  // of them
 )
 
-// output is what a plugin process writes: the handshake on one side, log lines on the other. Whatever it is, it ends as
-// log records of ours.
+// output is what a plugin process writes: the handshake on one side, log lines on the other.
+// Whatever it is, it ends as log records of ours.
 type output struct {
 	log zerolog.Logger
 
@@ -82,8 +82,8 @@ func (o *output) expectMark() (string, <-chan struct{}) {
 	return mark, seen
 }
 
-// lineWriter writes lines to the log, whichever way they come in pieces. Of a line that is too long,
-// the beginning is logged.
+// lineWriter writes lines to the log, whichever way they come in pieces. Of a line that is too
+// long, the beginning is logged.
 type lineWriter struct {
 	output *output
 	line   []byte

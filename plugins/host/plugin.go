@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// Plugin is one configured driver, whether its process runs or not. All methods may be called at any time from any
-// goroutine.
+// Plugin is one configured driver, whether its process runs or not. All methods may be called at
+// any time from any goroutine.
 type Plugin struct {
 	pluginDeps
 
@@ -64,7 +64,8 @@ type running struct {
 	done   chan struct{}
 }
 
-// activeProcess is a process that serves calls, and how many it is serving: one that is replaced ends after them.
+// activeProcess is a process that serves calls, and how many it is serving: one that is replaced
+// ends after them.
 type activeProcess struct {
 	instance
 	calls      sync.WaitGroup
@@ -97,8 +98,9 @@ func (p *Plugin) Status() Status {
 	return status
 }
 
-// Start lets the plugin run until [Plugin.Stop], and waits for the outcome of the first attempt: nil, or why the driver
-// does not work yet. Its supervisor goes on trying in the latter case too. If ctx ends first, so does the waiting.
+// Start lets the plugin run until [Plugin.Stop], and waits for the outcome of the first attempt:
+// nil, or why the driver does not work yet. Its supervisor goes on trying in the latter case too.
+// If ctx ends first, so does the waiting.
 func (p *Plugin) Start(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r, err := p.begin(cancel)
@@ -110,8 +112,8 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return p.Ready(ctx)
 }
 
-// Run is the supervisor: it keeps the plugin running until ctx ends, then stops it and returns nil. A plugin that does not
-// work is no reason to return.
+// Run is the supervisor: it keeps the plugin running until ctx ends, then stops it and returns nil.
+// A plugin that does not work is no reason to return.
 func (p *Plugin) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,8 +140,8 @@ func (p *Plugin) begin(cancel context.CancelFunc) (*running, error) {
 	return p.run, nil
 }
 
-// Ready waits until the first attempt to start has ended. It returns nil if the plugin serves calls, or else an
-// [*UnavailableError] with the cause.
+// Ready waits until the first attempt to start has ended. It returns nil if the plugin serves
+// calls, or else an [*UnavailableError] with the cause.
 func (p *Plugin) Ready(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -159,8 +161,8 @@ func (p *Plugin) Ready(ctx context.Context) error {
 	}
 }
 
-// Stop ends the plugin: calls under way are finished, the driver may tidy up, the process is gone when it returns. At the
-// end of ctx that is cut short.
+// Stop ends the plugin: calls under way are finished, the driver may tidy up, the process is gone
+// when it returns. At the end of ctx that is cut short.
 func (p *Plugin) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	r := p.run

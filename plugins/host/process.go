@@ -25,7 +25,8 @@ type instance interface {
 	Identity() identity
 	// Configure may be called again.
 	Configure(ctx context.Context, spec Spec) error
-	// Health returns nil, an *unhealthyError, or why there was no answer. Nil and an *unhealthyError come with all warnings that hold.
+	// Health returns nil, an *unhealthyError, or why there was no answer. Nil and an
+	// *unhealthyError come with all warnings that hold.
 	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
@@ -36,14 +37,16 @@ type instance interface {
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
-	// Instances: plugins.ErrUnsupported without the ability, ErrBadRequest for what cannot be asked.
+	// Instances: plugins.ErrUnsupported without the ability, ErrBadRequest for what cannot be
+	// asked.
 	plugins.InstanceManager
 	plugins.InstanceWatcher
 	// Done is closed when the process has ended; Exit then says how.
 	Done() <-chan struct{}
 	Exit() error
-	// Stop asks the process to end, then makes it. Kill does not ask. Nothing of the process is left when they return.
-	// Abort kills it without waiting, also while Stop is waiting. idle is closed when the answers of all calls have arrived.
+	// Stop asks the process to end, then makes it. Kill does not ask. Nothing of the process is
+	// left when they return. Abort kills it without waiting, also while Stop is waiting. idle is
+	// closed when the answers of all calls have arrived.
 	Stop(grace time.Duration, idle <-chan struct{})
 	Kill()
 	Abort()
@@ -173,8 +176,9 @@ func (p *process) kill() {
 	})
 }
 
-// Stop asks the driver to finish what it is doing and to tidy up, for as long as grace; then go-plugin ends the
-// connection, on which the process exits; what is still there soon after is killed.
+// Stop asks the driver to finish what it is doing and to tidy up, for as long as grace; then
+// go-plugin ends the connection, on which the process exits; what is still there soon after is
+// killed.
 func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 	p.ending.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
@@ -192,8 +196,8 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 	})
 }
 
-// disconnect has go-plugin end the connection, on which a plugin exits by itself. It reports whether
-// the process had to be killed.
+// disconnect has go-plugin end the connection, on which a plugin exits by itself. It reports
+// whether the process had to be killed.
 func (p *process) disconnect() (killed bool) {
 	const exitTime = 2 * time.Second
 	watch := time.AfterFunc(exitTime, p.runner.kill)
@@ -204,7 +208,8 @@ func (p *process) disconnect() (killed bool) {
 	return killed
 }
 
-// cleanUp ends the connection and returns when the process, its goroutines here and its sockets are gone.
+// cleanUp ends the connection and returns when the process, its goroutines here and its sockets are
+// gone.
 func (p *process) cleanUp() {
 	p.client.Kill()
 	if p.runner.pid() != 0 {

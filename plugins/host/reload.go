@@ -17,17 +17,19 @@ type reloadRequest struct {
 	reply chan error // buffered
 }
 
-// Reconfigure brings the plugin to a new configuration, and the process to a new executable if there is one. It is what
-// SIGHUP does, also when nothing seems to have changed.
+// Reconfigure brings the plugin to a new configuration, and the process to a new executable if
+// there is one. It is what SIGHUP does, also when nothing seems to have changed.
 //
-// If only the driver's own configuration may differ, the running process is configured again. If the executable, its
-// arguments or environment changed, or the process does not answer to its new configuration, a second process is started and
-// configured first, takes over the calls, and the old one ends when it has finished its own. An error means that the former process goes on,
-// with the former configuration as far as its driver keeps to its word. A plugin that is down takes the new configuration in any case and is
-// tried at once; an error says how that ended.
+// If only the driver's own configuration may differ, the running process is configured again. If
+// the executable, its arguments or environment changed, or the process does not answer to its new
+// configuration, a second process is started and configured first, takes over the calls, and the
+// old one ends when it has finished its own. An error means that the former process goes on, with
+// the former configuration as far as its driver keeps to its word. A plugin that is down takes the
+// new configuration in any case and is tried at once; an error says how that ended.
 //
-// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [*TakeoverError] around what went wrong with the start of the second
-// process, and, for a plugin that is down, [*UnavailableError] around the same. If ctx ends before, the order may still be carried out.
+// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [*TakeoverError] around
+// what went wrong with the start of the second process, and, for a plugin that is down,
+// [*UnavailableError] around the same. If ctx ends before, the order may still be carried out.
 func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	spec, err := spec.complete(p.dir)
 	if err != nil {
@@ -69,8 +71,8 @@ func (p *Plugin) gone() error {
 	return p.unavailable()
 }
 
-// reload carries out a request while a process serves. It returns the process that serves afterwards: another one, the same, or
-// nil if none is to.
+// reload carries out a request while a process serves. It returns the process that serves
+// afterwards: another one, the same, or nil if none is to.
 func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloadRequest) (*activeProcess, error) {
 	if o.spec.Disabled {
 		s.setSpec(o.spec)
@@ -116,7 +118,8 @@ func (s *supervisor) mustReplace(serving *activeProcess, spec Spec) string {
 	return ""
 }
 
-// replace starts a process beside the one that serves and lets it take over. No call is refused meanwhile.
+// replace starts a process beside the one that serves and lets it take over. No call is refused
+// meanwhile.
 func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec, why string) (*activeProcess, error) {
 	inst, err := s.launch(ctx, spec, s.log, func(State) {})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // callRecords says how the calls to a process ended: those without an answer in a row, and for each
-// call by itself its misses and faults in a row. A driver that names its nodes and then hangs in the
-// tree of one of them would otherwise be forgiven at every pass.
+// call by itself its misses and faults in a row. A driver that names its nodes and then hangs in
+// the tree of one of them would otherwise be forgiven at every pass.
 type callRecords struct {
 	misses int // in a row, of all calls
 	of     map[string]*callRecord
@@ -57,8 +57,8 @@ func (c *callRecords) record(call string) *callRecord {
 	return c.of[call]
 }
 
-// problem is nil, or the call that ended with as many faults in a row as policy allows misses. A call
-// that was not made for long is forgotten: its node may be removed.
+// problem is nil, or the call that ended with as many faults in a row as policy allows misses. A
+// call that was not made for long is forgotten: its node may be removed.
 func (c *callRecords) problem(policy Restart, now time.Time) error {
 	for _, call := range slices.Sorted(maps.Keys(c.of)) {
 		switch r := c.of[call]; {
@@ -71,7 +71,8 @@ func (c *callRecords) problem(policy Restart, now time.Time) error {
 	return nil
 }
 
-// breaker decides how long to wait after a failure. It knows nothing of processes; time is given to it.
+// breaker decides how long to wait after a failure. It knows nothing of processes; time is given to
+// it.
 type breaker struct {
 	policy Restart
 	jitter func(time.Duration) time.Duration // uniform in [0, d)
@@ -81,7 +82,8 @@ type breaker struct {
 	tried    bool        // quarantine is over and the one attempt after it has not proved itself yet
 }
 
-// failed notes a failure and returns the delay until the next attempt, and whether it is a quarantine.
+// failed notes a failure and returns the delay until the next attempt, and whether it is a
+// quarantine.
 func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 	for len(b.failures) > 0 && now.Sub(b.failures[0]) >= b.policy.FailureWindow {
 		b.failures = b.failures[1:]

@@ -15,17 +15,20 @@ import (
 // ErrKilled says that a process did not end when it was asked to, and was killed.
 var ErrKilled = errors.New("it did not end by itself and was killed")
 
-// Session is one plugin process without a supervisor: started as the agent starts it, and then left alone. Its services are
-// called as they are, without checks of what it answers. It is for tools that examine plugins.
+// Session is one plugin process without a supervisor: started as the agent starts it, and then left
+// alone. Its services are called as they are, without checks of what it answers. It is for tools
+// that examine plugins.
 type Session struct {
 	p    *process
 	host *Host
 }
 
-// Open starts a plugin process and makes the connection; nothing is asked of it. Of spec, only what is about starting counts. The
-// process is gone when the session ends, the host is closed or this process dies.
+// Open starts a plugin process and makes the connection; nothing is asked of it. Of spec, only what
+// is about starting counts. The process is gone when the session ends, the host is closed or this
+// process dies.
 //
-// Unlike the supervisor, it takes an executable that others could have changed: it may have just been built.
+// Unlike the supervisor, it takes an executable that others could have changed: it may have just
+// been built.
 //
 // Errors: a spec that cannot be; a [*StartError]; those of the file system.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
@@ -110,15 +113,17 @@ func (s *Session) Exit() error { return s.p.Exit() }
 // Output is the end of what the process wrote, line by line.
 func (s *Session) Output() []string { return s.p.runner.output.tail() }
 
-// CatchUp waits until every line that the process has written so far is in the log: an answer of the process may arrive before the lines that
-// it wrote while it made it. After the end of a process that holds without a wait.
+// CatchUp waits until every line that the process has written so far is in the log: an answer of
+// the process may arrive before the lines that it wrote while it made it. After the end of a
+// process that holds without a wait.
 //
 // Errors: ctx ended.
 func (s *Session) CatchUp(ctx context.Context) error {
 	return s.p.runner.catchUp(ctx)
 }
 
-// End closes the connection, on which a plugin exits by itself within two seconds. It does not ask for Shutdown: that is the caller's.
+// End closes the connection, on which a plugin exits by itself within two seconds. It does not ask
+// for Shutdown: that is the caller's.
 //
 // Errors: [ErrKilled]. Nothing of the process is left in any case.
 func (s *Session) End() error {

@@ -17,16 +17,19 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
-// ExecutablePrefix begins the file name of every plugin: that of the driver "libvirt" is compute-driver-libvirt.
+// ExecutablePrefix begins the file name of every plugin: that of the driver "libvirt" is
+// compute-driver-libvirt.
 const ExecutablePrefix = "compute-driver-"
 
 // Spec is one configured driver: what the table [drivers.NAME] says.
 type Spec struct {
 	// Name of the driver: lower case letters, digits and hyphens.
 	Name string
-	// Path of the executable. Relative ones are below the plugin directory; "" is compute-driver-NAME there.
+	// Path of the executable. Relative ones are below the plugin directory; "" is
+	// compute-driver-NAME there.
 	Path string
-	// Searched are the directories in which the executable was looked for before Path was chosen, for the error if there is none.
+	// Searched are the directories in which the executable was looked for before Path was chosen,
+	// for the error if there is none.
 	Searched []string
 	// SHA256 of the executable in hexadecimal, or "" to trust whatever its owner put there.
 	SHA256 string
@@ -42,13 +45,14 @@ type Spec struct {
 	// Timeouts and Restart: zero fields mean the defaults.
 	Timeouts Timeouts
 	Restart  Restart
-	// Changed is called when a node's tree may look different: the driver says so, or its process was started or
-	// configured again. node "" stands for all nodes. It is called from one goroutine at a time and must not wait for
-	// anything that takes long. May be nil.
+	// Changed is called when a node's tree may look different: the driver says so, or its process
+	// was started or configured again. node "" stands for all nodes. It is called from one
+	// goroutine at a time and must not wait for anything that takes long. May be nil.
 	Changed func(node string)
-	// InstanceChanged is called when an instance may no longer be as it was: the driver says so, or its events were interrupted, or its
-	// process was started or configured again. uuid "" stands for all instances of the node, node "" for all of all nodes. It is never
-	// called for a driver that does not manage instances. Otherwise as Changed.
+	// InstanceChanged is called when an instance may no longer be as it was: the driver says so, or
+	// its events were interrupted, or its process was started or configured again. uuid "" stands
+	// for all instances of the node, node "" for all of all nodes. It is never called for a driver
+	// that does not manage instances. Otherwise as Changed.
 	InstanceChanged func(node, uuid string)
 }
 
@@ -158,7 +162,8 @@ func (s Spec) complete(dir string) (Spec, error) {
 	return s, nil
 }
 
-// otherProcess names the first key by which a process started for s would be started in another way for o, or "".
+// otherProcess names the first key by which a process started for s would be started in another way
+// for o, or "".
 func (s Spec) otherProcess(o Spec) string {
 	switch {
 	case s.Path != o.Path:

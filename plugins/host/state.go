@@ -26,8 +26,8 @@ const (
 	Configured State = "configured"
 	// Healthy: all is well.
 	Healthy State = "healthy"
-	// Degraded: the process missed a health check, or the driver says that something keeps it from working, or panics in a call again and
-	// again.
+	// Degraded: the process missed a health check, or the driver says that something keeps it from
+	// working, or panics in a call again and again.
 	Degraded State = "degraded"
 	// Backoff: it failed and is started again soon.
 	Backoff State = "backoff"
@@ -35,14 +35,16 @@ const (
 	Quarantined State = "quarantined"
 	// NotInstalled: there is no executable; it is started as soon as there is one.
 	NotInstalled State = "not-installed"
-	// Incompatible: it speaks another version of the protocol; it is tried again when the executable changes.
+	// Incompatible: it speaks another version of the protocol; it is tried again when the
+	// executable changes.
 	Incompatible State = "incompatible"
 	// Refused: the executable is not started, since it is not trusted or the kernel does not
 	// execute it; it is tried again when that changes.
 	Refused State = "refused"
 	// Disabled: the configuration says so.
 	Disabled State = "disabled"
-	// Stopped: its supervisor has ended, or no call is served any more and the process, if there is one yet, is being ended.
+	// Stopped: its supervisor has ended, or no call is served any more and the process, if there is
+	// one yet, is being ended.
 	Stopped State = "stopped"
 )
 
@@ -56,9 +58,11 @@ type Status struct {
 	Since time.Time `json:"since"`
 	// PID is 0 while there is no process, or only one that is being killed.
 	PID int `json:"pid,omitempty"`
-	// Restarts counts the processes that were started because there was none any more; the first one does not count.
+	// Restarts counts the processes that were started because there was none any more; the first
+	// one does not count.
 	Restarts int `json:"restarts"`
-	// Replacements counts the processes that took over from one that served, because of a reload: no call was refused.
+	// Replacements counts the processes that took over from one that served, because of a reload:
+	// no call was refused.
 	Replacements int `json:"replacements"`
 	// LastError is what last went wrong, "" if nothing ever did; it stays after the recovery.
 	LastError   string    `json:"last_error,omitempty"`
@@ -81,7 +85,8 @@ func refusesConfig(reason error) bool {
 	return errors.As(reason, &refused)
 }
 
-// meaningOf is meaning, for a reason. Another start does not help a driver that refuses its configuration.
+// meaningOf is meaning, for a reason. Another start does not help a driver that refuses its
+// configuration.
 func (s State) meaningOf(reason error) string {
 	if (s == Backoff || s == Quarantined) && refusesConfig(reason) {
 		return "The driver refuses its configuration. Fix the configuration, then reload the agent. What the driver last reported stands."

@@ -22,7 +22,8 @@ type supervisor struct {
 	forced   context.Context //nolint:containedctx // see running
 }
 
-// supervise keeps the process running until ctx ends. It returns when nothing of the plugin is left.
+// supervise keeps the process running until ctx ends. It returns when nothing of the plugin is
+// left.
 func (p *Plugin) supervise(ctx context.Context, r *running) {
 	defer func() {
 		p.mu.Lock()
@@ -74,7 +75,8 @@ func (s *supervisor) runOnce(ctx context.Context) {
 	s.pause(ctx, time.After(delay))
 }
 
-// lasting is the state after a failure that another start of the same file would repeat, "" for others.
+// lasting is the state after a failure that another start of the same file would repeat, "" for
+// others.
 func lasting(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
@@ -87,7 +89,8 @@ func lasting(err error) State {
 	return ""
 }
 
-// pause waits for a timer (nil: for ever), a reload or the end. It reports whether there was a reload.
+// pause waits for a timer (nil: for ever), a reload or the end. It reports whether there was a
+// reload.
 func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloaded bool) {
 	select {
 	case <-until:
@@ -129,7 +132,8 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State,
 	}
 }
 
-// watchProcess watches over a process until it ends, fails, or must end. A nil error means that it was to end.
+// watchProcess watches over a process until it ends, fails, or must end. A nil error means that it
+// was to end.
 func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 	spec := s.currentSpec()
 	serving := s.activate(inst)
@@ -180,7 +184,8 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 	}
 }
 
-// checkHealth is one health check; it returns the misses so far, and a failure when they are too many.
+// checkHealth is one health check; it returns the misses so far, and a failure when they are too
+// many.
 func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, spec Spec, misses int) (int, error) {
 	warnings, err := serving.Health(ctx)
 	var calm *unhealthyError

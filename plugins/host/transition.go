@@ -19,8 +19,8 @@ func (p *Plugin) setSpec(spec Spec) {
 	p.spec, p.status.Path = spec, spec.Path
 }
 
-// to moves the plugin to a state, for a reason if it is a bad one. Every change is a log record, a callback, and wakes
-// those who wait.
+// to moves the plugin to a state, for a reason if it is a bad one. Every change is a log record, a
+// callback, and wakes those who wait.
 func (p *Plugin) to(state State, reason error) {
 	p.transition(state, reason, 0)
 }
@@ -97,7 +97,8 @@ func (s *supervisor) activate(inst instance) *activeProcess {
 	return next
 }
 
-// deactivate lets no new calls through. next is the state to come, when the process has ended; for a cause it is killed.
+// deactivate lets no new calls through. next is the state to come, when the process has ended; for
+// a cause it is killed.
 func (s *supervisor) deactivate(next State, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,8 @@ func (s *supervisor) deactivate(next State, cause error) {
 	}
 }
 
-// drain ends a process that was replaced, when it has finished its calls; sooner if the plugin is to stop.
+// drain ends a process that was replaced, when it has finished its calls; sooner if the plugin is
+// to stop.
 func (s *supervisor) drain(ctx context.Context, old *activeProcess, patience, grace time.Duration) {
 	idle := s.idle(old)
 	timer := time.NewTimer(patience)
@@ -129,7 +131,8 @@ func (s *supervisor) end(old *activeProcess, idle <-chan struct{}, grace time.Du
 	old.Stop(grace, idle)
 }
 
-// idle returns a channel that is closed when a process that gets no new calls has answered the last one.
+// idle returns a channel that is closed when a process that gets no new calls has answered the last
+// one.
 func (s *supervisor) idle(old *activeProcess) <-chan struct{} {
 	idle := make(chan struct{})
 	s.draining.Go(func() {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable is an open plugin executable that passed all checks. It is started by its descriptor, so that no other file
-// can take its place in between.
+// executable is an open plugin executable that passed all checks. It is started by its descriptor,
+// so that no other file can take its place in between.
 type executable struct {
 	file   *os.File
 	path   string // without symbolic links
@@ -32,11 +32,12 @@ type fileID struct {
 	mtime, ctime unix.Timespec
 }
 
-// openTrusted opens an executable and checks that only root and the user uid can have changed it: the owner and
-// mode of the file and of every directory above it, and its digest if one is given.
+// openTrusted opens an executable and checks that only root and the user uid can have changed it:
+// the owner and mode of the file and of every directory above it, and its digest if one is given.
 //
-// The directories are walked from the root by descriptors that follow no links, so what is checked is what is opened.
-// Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and those of the file system. Cost: reads the file once.
+// The directories are walked from the root by descriptors that follow no links, so what is checked
+// is what is opened. Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and
+// those of the file system. Cost: reads the file once.
 func openTrusted(path, digest string, uid int) (*executable, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -101,8 +102,9 @@ func unreadable(path, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// checkDirectory checks one directory on the way. Only where files are protected from each other's owners (the sticky bit,
-// as on /tmp) may others write to it, and not to the one that holds the executable.
+// checkDirectory checks one directory on the way. Only where files are protected from each other's
+// owners (the sticky bit, as on /tmp) may others write to it, and not to the one that holds the
+// executable.
 func checkDirectory(fd int, path string, uid int, holds bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -13,19 +13,22 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Warning is something that a driver reports beside its health: it works, and an operator should know.
+// Warning is something that a driver reports beside its health: it works, and an operator should
+// know.
 type Warning struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// Since is when it was reported first. It stays if another process of the driver reports the same.
+	// Since is when it was reported first. It stays if another process of the driver reports the
+	// same.
 	Since time.Time `json:"since"`
 }
 
 // unusableWarnings is the warning of ours that says what is wrong with a driver's.
 const unusableWarnings = "unusable-warnings"
 
-// checkWarnings turns what came with an answer to Health into a list that is ordered by name and printable. What cannot be used is left
-// out, and one warning more says so: a mistake in a warning is no reason to call the driver ill, nor to lose the others.
+// checkWarnings turns what came with an answer to Health into a list that is ordered by name and
+// printable. What cannot be used is left out, and one warning more says so: a mistake in a warning
+// is no reason to call the driver ill, nor to lose the others.
 //
 // Cost: O(n log n) for the n up to [wire.MaxWarnings] that are looked at.
 func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Warning {
@@ -63,15 +66,16 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 	return out
 }
 
-// maxWarningBytes is room for the text of a warning in most scripts; the bound of the protocol is one of characters.
+// maxWarningBytes is room for the text of a warning in most scripts; the bound of the protocol is
+// one of characters.
 const maxWarningBytes = 2 * wire.MaxWarningText
 
-// warnings are those that are logged to hold, by name. They outlive the process, so that a new process that reports the same is not
-// logged again.
+// warnings are those that are logged to hold, by name. They outlive the process, so that a new
+// process that reports the same is not logged again.
 type warnings map[string]Warning
 
-// observe takes all that a process reports at a moment. It returns them with the time since when they hold, and what began and ended
-// since the last time, ordered by name.
+// observe takes all that a process reports at a moment. It returns them with the time since when
+// they hold, and what began and ended since the last time, ordered by name.
 func (w *warnings) observe(now time.Time, reported []plugins.Warning) (hold, begun, over []Warning) {
 	next := make(warnings, len(reported))
 	for _, t := range reported {
@@ -94,7 +98,8 @@ func (w *warnings) observe(now time.Time, reported []plugins.Warning) (hold, beg
 	return hold, begun, over
 }
 
-// recordWarnings takes note of what the serving process warns of. Each warning is a line of log when it begins and another when it is over.
+// recordWarnings takes note of what the serving process warns of. Each warning is a line of log
+// when it begins and another when it is over.
 func (p *Plugin) recordWarnings(reported []plugins.Warning) {
 	now := time.Now()
 	p.mu.Lock()

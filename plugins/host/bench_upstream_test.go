@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// partEcho is a plugin made with stock go-plugin, which answers with the message that it got: what the same payload costs at least with
-// stock go-plugin and protobuf, without a tree made of it, a check, or a driver.
+// partEcho is a plugin made with go-plugin as it is, which answers with the message that it got: what the same payload costs at least with
+// go-plugin as it is and protobuf, without a tree made of it, a check, or a driver.
 const partEcho = "echo"
 
 // echoHandshake has a cookie of its own: at the sight of ours the SDK, which this executable holds too, takes over standard output.
@@ -51,7 +51,7 @@ func echoMain() {
 	})
 }
 
-// startEcho starts it as stock go-plugin does, with its mutual TLS.
+// startEcho starts it as go-plugin as it is does, with its mutual TLS.
 func startEcho(b *testing.B) (*goplugin.Client, driverv1.DriverClient) {
 	b.Helper()
 	cmd := exec.Command(chaosPath)
@@ -75,8 +75,8 @@ func startEcho(b *testing.B) (*goplugin.Client, driverv1.DriverClient) {
 	return client, driverv1.NewDriverClient(conn)
 }
 
-// BenchmarkStock is the peer of the benchmarks of this package.
-func BenchmarkStock(b *testing.B) {
+// BenchmarkGoPlugin is the peer of the benchmarks of this package.
+func BenchmarkGoPlugin(b *testing.B) {
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			client, driver := startEcho(b)
@@ -94,12 +94,12 @@ func BenchmarkStock(b *testing.B) {
 			tree, _ := update(b, startBench(b, h, Spec{Name: "fake", Config: wideNode(b, n)}), oneNode(b), nil)
 			client, driver := startEcho(b)
 			defer client.Kill()
-			stockRoundTrip(b, client, driver, tree)
+			upstreamRoundTrip(b, client, driver, tree)
 		})
 	}
 }
 
-func stockRoundTrip(b *testing.B, client *goplugin.Client, driver driverv1.DriverClient, tree *providertree.Tree) {
+func upstreamRoundTrip(b *testing.B, client *goplugin.Client, driver driverv1.DriverClient, tree *providertree.Tree) {
 	pid := client.ReattachConfig().Pid
 	req := &driverv1.UpdateProviderTreeRequest{Node: "cn1", Tree: wire.FromTree(tree)}
 	own, its := cpuTime(b, os.Getpid()), cpuTime(b, pid)

@@ -30,11 +30,11 @@ import (
 // Two more parts of the test binary: a host that is made with go-plugin as it is, and an agent with ours. Both say what they see,
 // line by line, and are killed in the end, with everything that they started: it carries their mark in its environment.
 const (
-	partStock = "stock host"
-	partOurs  = "our host"
-	rowKey    = "HOST_TEST_ROW"
-	oursKey   = "HOST_TEST_PLUGIN"
-	markKey   = "HOST_TEST_MARK"
+	partUpstream = "host of go-plugin"
+	partOurs     = "our host"
+	rowKey       = "HOST_TEST_ROW"
+	oursKey      = "HOST_TEST_PLUGIN"
+	markKey      = "HOST_TEST_MARK"
 )
 
 // blocked is how long something is waited for that should return at once, until it counts as blocked. go-plugin's own grace for
@@ -208,22 +208,22 @@ func awaitNone(t *testing.T, mark string) {
 	}
 }
 
-// stockHost is what happens in the stock host.
-type stockHost struct{}
+// upstreamHost is what happens in the host of go-plugin.
+type upstreamHost struct{}
 
-func stockMain(row string) {
+func upstreamMain(row string) {
 	for _, f := range faults {
 		if f.name == row {
-			f.host(stockHost{})
+			f.host(upstreamHost{})
 			forever() // there may be more to look at
 		}
 	}
-	stockHost{}.fail(errors.New("no such row: " + row))
+	upstreamHost{}.fail(errors.New("no such row: " + row))
 }
 
-func (stockHost) say(key string, value any) { fmt.Printf("%s=%q\n", key, fmt.Sprint(value)) }
+func (upstreamHost) say(key string, value any) { fmt.Printf("%s=%q\n", key, fmt.Sprint(value)) }
 
-func (h stockHost) fail(err error) {
+func (h upstreamHost) fail(err error) {
 	if err != nil {
 		h.say("failed", err)
 		os.Exit(1)
@@ -231,7 +231,7 @@ func (h stockHost) fail(err error) {
 }
 
 // config is the simplest one that go-plugin takes.
-func (stockHost) config(args ...string) *goplugin.ClientConfig {
+func (upstreamHost) config(args ...string) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {}},
@@ -241,7 +241,7 @@ func (stockHost) config(args ...string) *goplugin.ClientConfig {
 }
 
 // start starts the plain plugin, and says its process id.
-func (h stockHost) start(cfg *goplugin.ClientConfig) (*goplugin.Client, driverv1.DriverClient) {
+func (h upstreamHost) start(cfg *goplugin.ClientConfig) (*goplugin.Client, driverv1.DriverClient) {
 	client := goplugin.NewClient(cfg)
 	protocol, err := client.Client()
 	h.fail(err)
@@ -250,7 +250,7 @@ func (h stockHost) start(cfg *goplugin.ClientConfig) (*goplugin.Client, driverv1
 }
 
 // do does something and says whether it returned.
-func (h stockHost) do(what string, do func()) {
+func (h upstreamHost) do(what string, do func()) {
 	done := make(chan struct{})
 	go func() { do(); close(done) }()
 	select {
@@ -263,7 +263,7 @@ func (h stockHost) do(what string, do func()) {
 
 // oursMain is an agent with our host and one plugin, which waits to be killed.
 func oursMain() {
-	h := stockHost{}
+	h := upstreamHost{}
 	var spec Spec
 	var plugin struct{ Path, Args, Config string }
 	h.fail(json.Unmarshal([]byte(os.Getenv(oursKey)), &plugin))

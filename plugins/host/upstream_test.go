@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// fault is something that stock go-plugin does, or lets a plugin do, that an agent cannot live with.
+// fault is something that go-plugin as it is does, or lets a plugin do, that an agent cannot live with.
 type fault struct {
 	name string
 	// host is a host made with go-plugin as it is, in a process of its own. It says what it sees.
-	host func(stockHost)
+	host func(upstreamHost)
 	// shows starts it and reports whether the fault is there, with what was seen.
 	shows func(*testing.T, *run) (there bool, seen string)
 	// ours is the same under the host of this package.
@@ -24,7 +24,7 @@ type fault struct {
 var faults []fault
 
 func init() {
-	faults = []fault{ // not in the declaration: stockMain reads the table, and is reached from it
+	faults = []fault{ // not in the declaration: upstreamMain reads the table, and is reached from it
 		// The runner reads standard error itself; go-plugin gets none of it.
 		{"a line of log crashes the host", crashingLine, hostCrashed, logLineIsALogRecord},
 		// Every call and every stop has a deadline of ours, after which the process group is killed.
@@ -60,17 +60,17 @@ func init() {
 	}
 }
 
-// TestFaultsOfStockGoPlugin shows each fault in stock go-plugin, and that it is not in ours. Nothing here measures time: what
+// TestFaultsOfGoPlugin shows each fault in go-plugin as it is, and that it is not in ours. Nothing here measures time: what
 // should return at once and has not after some seconds is blocked.
-func TestFaultsOfStockGoPlugin(t *testing.T) {
+func TestFaultsOfGoPlugin(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			t.Run("stock", func(t *testing.T) {
+			t.Run("go-plugin", func(t *testing.T) {
 				t.Parallel()
-				there, seen := f.shows(t, newRun(t, partStock, f.name))
+				there, seen := f.shows(t, newRun(t, partUpstream, f.name))
 				if !there {
-					t.Errorf("stock go-plugin no longer has this fault; see whether our remedy is still needed. Seen: %s", seen)
+					t.Errorf("go-plugin as it is no longer has this fault; see whether our fix is still needed. Seen: %s", seen)
 				}
 				t.Log(seen)
 			})

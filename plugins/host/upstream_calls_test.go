@@ -26,7 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-func crashingLine(h stockHost) {
+func crashingLine(h upstreamHost) {
 	_, driver := h.start(h.config("log-line"))
 	_, _ = driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
 	time.Sleep(blocked)
@@ -68,7 +68,7 @@ func logLineIsALogRecord(t *testing.T) {
 // large is more than gRPC takes by default, 4 MiB.
 const large = 5 << 20
 
-func largeRequest(h stockHost) {
+func largeRequest(h upstreamHost) {
 	_, driver := h.start(h.config())
 	_, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Node: strings.Repeat("n", large)})
 	h.say("code", status.Code(err))
@@ -104,7 +104,7 @@ func largeRequestPasses(t *testing.T) {
 	}
 }
 
-func killDuringCall(h stockHost) {
+func killDuringCall(h upstreamHost) {
 	file := filepath.Join(os.TempDir(), "go")
 	client, driver := h.start(h.config("wait", file))
 	result := make(chan error, 1)
@@ -164,7 +164,7 @@ func stopDrains(t *testing.T) {
 	r.await(n, "the end", is(Stopped))
 }
 
-func printBeforeHandshake(h stockHost) {
+func printBeforeHandshake(h upstreamHost) {
 	_, err := goplugin.NewClient(h.config("print")).Start()
 	h.say("start", err)
 }

@@ -22,13 +22,13 @@ import (
 )
 
 // justRun starts a plugin and does nothing with it.
-func justRun(h stockHost) {
+func justRun(h upstreamHost) {
 	client, _ := h.start(h.config())
 	h.say("address", client.ReattachConfig().Addr)
 	h.say("running", true)
 }
 
-func stopProcess(h stockHost, pid int) {
+func stopProcess(h upstreamHost, pid int) {
 	h.fail(syscall.Kill(pid, syscall.SIGSTOP))
 	for !threadsStopped(pid) {
 		time.Sleep(time.Millisecond)
@@ -47,7 +47,7 @@ func threadsStopped(pid int) bool {
 	return len(threads) > 0
 }
 
-func stoppedProcess(h stockHost) {
+func stoppedProcess(h upstreamHost) {
 	client, _ := h.start(h.config())
 	protocol, err := client.Client()
 	h.fail(err)
@@ -100,7 +100,7 @@ func stoppedProcessIsReplaced(t *testing.T) {
 	waitGone(t, second.PID)
 }
 
-func childHoldsOutput(h stockHost) {
+func childHoldsOutput(h upstreamHost) {
 	client, driver := h.start(h.config("child"))
 	_, err := driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
 	h.fail(err)
@@ -256,7 +256,7 @@ func environmentIsKept(t *testing.T) {
 	}
 }
 
-func startAgain(h stockHost) {
+func startAgain(h upstreamHost) {
 	cfg := h.config()
 	client, _ := h.start(cfg)
 	pid, err := strconv.Atoi(client.ID())

@@ -25,7 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/wire"
 )
 
-func killedPlugin(h stockHost) {
+func killedPlugin(h upstreamHost) {
 	client, _ := h.start(h.config())
 	h.say("address", client.ReattachConfig().Addr)
 	pid, err := strconv.Atoi(client.ID())
@@ -63,7 +63,7 @@ func socketsAreRemoved(t *testing.T) {
 	}
 }
 
-func removedSocket(h stockHost) {
+func removedSocket(h upstreamHost) {
 	client, _ := h.start(h.config())
 	protocol, err := client.Client()
 	h.fail(err)
@@ -113,7 +113,7 @@ func longDir(t *testing.T, below string) string {
 	return dir
 }
 
-func longSocketPath(h stockHost) {
+func longSocketPath(h upstreamHost) {
 	_, err := goplugin.NewClient(h.config()).Start()
 	h.say("start", err)
 }
@@ -148,7 +148,7 @@ func longPathIsSaid(t *testing.T) {
 }
 
 // reattachToStranger has a socket and a process number that have nothing to do with each other, as after a reboot.
-func reattachToStranger(h stockHost) {
+func reattachToStranger(h upstreamHost) {
 	socket, err := net.Listen("unix", filepath.Join(os.TempDir(), "s"))
 	h.fail(err)
 	go func() {
@@ -293,7 +293,7 @@ func (s swappingHash) Sum(b []byte) []byte {
 	return s.Hash.Sum(b)
 }
 
-func swappedExecutable(h stockHost) {
+func swappedExecutable(h upstreamHost) {
 	s, err := newSwap(os.TempDir(), os.Getenv("AGENT_BIN"))
 	h.fail(err)
 	sum, err := hex.DecodeString(s.good)
