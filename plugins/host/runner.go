@@ -93,14 +93,13 @@ func (r *runner) run(started chan<- error) {
 	awaitExit(r.cmd.Process.Pid)
 	r.mu.Lock()
 	r.killGroup()
-	err = r.cmd.Wait()
-	close(r.reaped)
-	r.mu.Unlock()
-	if exited := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exited) {
+	if err = r.cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		r.exit = fmt.Errorf("waiting for the process: %w", err)
 	} else {
 		r.exit = fmt.Errorf("the process ended (%s)", r.cmd.ProcessState)
 	}
+	close(r.reaped)
+	r.mu.Unlock()
 	r.stdout.finish()
 	r.stderr.finish()
 }
