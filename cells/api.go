@@ -25,10 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/internal/authn"
-	"github.com/compute-agent/compute-agent/internal/loopback"
-	"github.com/compute-agent/compute-agent/internal/serve"
-	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // APIDatabase is the name of the API database in a state directory.
@@ -44,11 +41,11 @@ type APIConfig struct {
 	// Upgrade runs schema steps that the database lacks, instead of refusing it: for a process that is alone on it.
 	Upgrade bool
 	// Auth finds out who sends a request. Open says that it believes everybody: such an API serves on loopback only.
-	Auth authn.Authenticator
+	Auth osapi.Authenticator
 	Open bool
-	TLS  servertls.Files
+	TLS  osapi.TLSFiles
 	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
-	Connections *serve.Connections
+	Connections *osapi.Connections
 	// PolicyFile has rules that go before Nova's defaults; "" is none.
 	PolicyFile string
 	Options    compute.Options
@@ -84,7 +81,7 @@ type API struct {
 // what is wrong with the database.
 func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Connections == nil {
-		cfg.Connections = serve.NewConnections(serve.Limits{})
+		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	a := &API{cfg: cfg, metrics: metrics.NewAPI(nil)}
 	a.ready.look = a.look
@@ -143,7 +140,7 @@ func (a *API) States() []gather.CellState { return a.gatherer.States() }
 
 // Serve answers requests on the listener, schedules and reconciles, until the context ends. It closes the listener in any case.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
-	if a.cfg.Open && !loopback.Addr(l.Addr()) {
+	if a.cfg.Open && !osapi.IsLoopbackAddr(l.Addr()) {
 		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is none", ErrConfig, l.Addr()), l.Close())
 	}
 	// Those who write come to their end after those who may ask them to.
@@ -154,7 +151,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	group.Go(func() error { return a.boot.Run(behind) })
 	group.Go(func() error {
 		defer stop()
-		server := &serve.Server{
+		server := &osapi.Server{
 			Handler: a.handler, TLS: a.tls, Connections: a.cfg.Connections, Refuse: a.handler.Refuse, Logger: a.cfg.Logger,
 			ReadTimeout: requestTimeout, WriteTimeout: cellCalls*a.cfg.CellTimeout + answerTimeout, Grace: stopGrace,
 		}

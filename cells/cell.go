@@ -18,8 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/serve"
-	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // CellDatabase is the name of a cell's database in its state directory.
@@ -32,9 +31,9 @@ type CellConfig struct {
 	// Database is the file of its database.
 	Database string
 	Auth     cell.Auth
-	TLS      servertls.Files
+	TLS      osapi.TLSFiles
 	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this cell's own.
-	Connections *serve.Connections
+	Connections *osapi.Connections
 	// ReportInterval is how often agents show life, ServiceDownTime after which silence a host is down.
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
@@ -63,7 +62,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		return nil, err
 	}
 	if cfg.Connections == nil {
-		cfg.Connections = serve.NewConnections(serve.Limits{})
+		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	c := &Cell{metrics: metrics.NewCell(nil), problem: store.Problem, tls: config, cfg: cfg}
 	c.store, c.ready.look = c.metrics.Timed(store), c.look
@@ -91,7 +90,7 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 	if err := c.cfg.Auth.CheckListen(l.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())
 	}
-	server := &serve.Server{
+	server := &osapi.Server{
 		Handler: c.handler, TLS: c.tls, Connections: c.cfg.Connections, Refuse: c.handler.Refuse, Logger: c.cfg.Logger,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: stopGrace,
 	}

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // pipes is a listener whose connections are made by the test.
@@ -43,7 +43,7 @@ func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text str
 	ctx, stop := context.WithCancel(t.Context())
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
 	ended := make(chan error)
-	s := &serve.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: longest + answerTimeout, Grace: stopGrace}
+	s := &osapi.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: longest + answerTimeout, Grace: stopGrace}
 	go func() { ended <- s.Serve(ctx, l) }()
 	client, server := net.Pipe()
 	l.come <- server

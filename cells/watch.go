@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/dbfile"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Bounds of requests of those who watch.
@@ -60,7 +60,7 @@ func (r *readiness) now(ctx context.Context) Readiness {
 }
 
 // serveWatch answers /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
-func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness, conns *serve.Connections, log zerolog.Logger) error {
+func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness, conns *osapi.Connections, log zerolog.Logger) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
@@ -71,7 +71,7 @@ func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready
 		}
 		say(w, status, now.Lines...)
 	})
-	server := &serve.Server{Handler: mux, Connections: conns, ReadTimeout: watchReadTimeout, WriteTimeout: watchWriteTimeout, Grace: watchGrace, Logger: log}
+	server := &osapi.Server{Handler: mux, Connections: conns, ReadTimeout: watchReadTimeout, WriteTimeout: watchWriteTimeout, Grace: watchGrace, Logger: log}
 	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}

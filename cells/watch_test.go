@@ -22,7 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // noPlacement is one that nobody asks here.
@@ -77,7 +77,7 @@ func newCell(t *testing.T, dir, name string) *cells.Cell {
 func newAPI(t *testing.T, dir string) *cells.API {
 	t.Helper()
 	api, err := cells.NewAPI(t.Context(), cells.APIConfig{
-		Database: filepath.Join(dir, cells.APIDatabase), Auth: authn.NoAuth{}, Open: true, Placement: noPlacement,
+		Database: filepath.Join(dir, cells.APIDatabase), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
 		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},

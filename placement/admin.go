@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -87,7 +87,7 @@ func (s *Server) metricsMux() *http.ServeMux {
 
 // serveAside serves what is not the API until the context ends.
 func (s *Server) serveAside(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &serve.Server{Handler: handler, Connections: s.connections, Grace: adminGrace, Logger: s.log}
+	server := &osapi.Server{Handler: handler, Connections: s.connections, Grace: adminGrace, Logger: s.log}
 	// A profile under way ends with the service.
 	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)

@@ -12,9 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
-	"github.com/compute-agent/compute-agent/internal/loopback"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
@@ -37,9 +35,9 @@ type Config struct {
 	// PolicyFile has rules that go before those of Policy, as api.OpenPolicy reads them. None when empty.
 	PolicyFile string
 	// TLS is how the service is reached by TLS.
-	TLS TLS
+	TLS osapi.TLSFiles
 	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
-	Connections *serve.Connections
+	Connections *osapi.Connections
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
 	// Placement are Placement's own options.
@@ -69,12 +67,12 @@ const (
 // Auth says how a service knows who sends a request.
 type Auth struct {
 	Strategy Strategy
-	// TokenFile is the file of the Token strategy; authn.ReadTokens says how it looks.
+	// TokenFile is the file of the Token strategy; osapi.ReadTokens says how it looks.
 	TokenFile string
 	// Keystone is the service of the Keystone strategy.
 	Keystone keystone.Config
 	// Authenticator goes before Strategy, for strategies that are made elsewhere.
-	Authenticator api.Authenticator
+	Authenticator osapi.Authenticator
 }
 
 // Errors that a caller may want to tell apart.
@@ -86,18 +84,18 @@ var (
 )
 
 // authenticator makes what the strategy names. It asks Keystone nothing yet.
-func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (api.Authenticator, error) {
+func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (osapi.Authenticator, error) {
 	switch {
 	case a.Authenticator != nil:
 		return a.Authenticator, nil
 	case a.TokenFile != "" && (a.Strategy == NoAuth || a.Strategy == Keystone):
 		return nil, fmt.Errorf("%w: a token file has no effect with the auth strategy %s; choose the strategy %s, or leave the file out", ErrConfig, a.Strategy, Token)
 	case a.Strategy == NoAuth:
-		return api.NoAuth{}, nil
+		return osapi.NoAuth{}, nil
 	case a.Strategy == Token && a.TokenFile == "":
 		return nil, fmt.Errorf("%w: the auth strategy %s needs a token file", ErrConfig, Token)
 	case a.Strategy == Token:
-		tokens, err := authn.OpenTokens(a.TokenFile, log)
+		tokens, err := osapi.OpenTokens(a.TokenFile, log)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
@@ -134,7 +132,7 @@ func (a Auth) open() bool {
 	if a.Authenticator == nil {
 		return a.Strategy == NoAuth
 	}
-	_, open := a.Authenticator.(api.NoAuth)
+	_, open := a.Authenticator.(osapi.NoAuth)
 	return open
 }
 
@@ -147,7 +145,7 @@ func (a Auth) checkListen(address string) error {
 	if err != nil {
 		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
 	}
-	if !loopback.Host(host) {
+	if !osapi.IsLoopback(host) {
 		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
 	}
 	return nil
@@ -155,7 +153,7 @@ func (a Auth) checkListen(address string) error {
 
 // checkListener is checkListen for a listener that is there already.
 func (a Auth) checkListener(l net.Listener) error {
-	if loopback.Addr(l.Addr()) {
+	if osapi.IsLoopbackAddr(l.Addr()) {
 		return nil
 	}
 	return a.checkListen(l.Addr().String())

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // InProcess is a Placement service without a socket: an http.RoundTripper whose requests the service answers in the
@@ -21,12 +21,12 @@ type InProcess struct {
 }
 
 // directPrincipal is who every request through Direct comes from.
-var directPrincipal = api.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}
+var directPrincipal = osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}
 
 // Direct opens a Placement service in this process. It is the service that New makes, but that every request comes from a
 // service user, whatever token it carries. Close it when done.
 func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
-	cfg.Auth = Auth{Authenticator: api.Fixed{Principal: directPrincipal}}
+	cfg.Auth = Auth{Authenticator: osapi.Fixed{Principal: directPrincipal}}
 	server, err := assemble(ctx, cfg, nil)
 	if err != nil {
 		return nil, err

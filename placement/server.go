@@ -13,7 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -39,7 +39,7 @@ type Server struct {
 	listen  string
 	grace   time.Duration
 	// connections are those of all servers of the process.
-	connections *serve.Connections
+	connections *osapi.Connections
 	log         zerolog.Logger
 
 	started  time.Time
@@ -85,7 +85,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 		return nil, err
 	}
 	if cfg.Connections == nil {
-		cfg.Connections = serve.NewConnections(serve.Limits{})
+		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultGrace
@@ -153,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return errors.Join(err, l.Close())
 	}
 	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("The Placement service answers requests.")
-	server := &serve.Server{
+	server := &osapi.Server{
 		Handler: s.api, TLS: s.tls, Connections: s.connections, Refuse: s.api.Refuse, Logger: s.log,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true,
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -162,10 +163,10 @@ type holding struct {
 	once           sync.Once
 }
 
-func (h *holding) Authenticate(*http.Request) (api.Principal, error) {
+func (h *holding) Authenticate(*http.Request) (osapi.Principal, error) {
 	h.once.Do(func() { close(h.entered) })
 	<-h.leave
-	return api.Principal{User: "admin", Roles: []string{"admin"}}, nil
+	return osapi.Principal{User: "admin", Roles: []string{"admin"}}, nil
 }
 
 // steps is a listener that reports each call of Accept, and when it is closed.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -86,10 +87,10 @@ func (a *authority) sign(t *testing.T, name string, days int) (certificate, key 
 }
 
 // tlsFiles are those of a service, in a directory of the test.
-func tlsFiles(t *testing.T) placement.TLS {
+func tlsFiles(t *testing.T) osapi.TLSFiles {
 	t.Helper()
 	dir := t.TempDir()
-	return placement.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	return osapi.TLSFiles{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
 }
 
 func put(t *testing.T, path string, data []byte, mode fs.FileMode) {
@@ -215,17 +216,17 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 	certificate, key := ca.sign(t, "one", 100)
 	other, _ := ca.sign(t, "other", 100)
 	for name, c := range map[string]struct {
-		change func(*placement.TLS)
+		change func(*osapi.TLSFiles)
 		says   string
 	}{
-		"no key":         {func(c *placement.TLS) { c.KeyFile = "" }, "needs a certificate and its key"},
-		"only clients":   {func(c *placement.TLS) { *c = placement.TLS{ClientCAFile: c.CertFile} }, "needs a certificate and its key"},
-		"a missing file": {func(c *placement.TLS) { c.CertFile += ".not" }, "no such file"},
-		"another's key":  {func(c *placement.TLS) { put(t, c.CertFile, other, 0o600) }, "private key does not match public key"},
-		"no certificate": {func(c *placement.TLS) { put(t, c.CertFile, []byte("hello"), 0o600) }, "failed to find any PEM data"},
-		"a key for all":  {func(c *placement.TLS) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that others may read or change it; run: chmod g-w,o= "},
-		"no CAs":         {func(c *placement.TLS) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
-		"a CA that is none": {func(c *placement.TLS) {
+		"no key":         {func(c *osapi.TLSFiles) { c.KeyFile = "" }, "needs a certificate and its key"},
+		"only clients":   {func(c *osapi.TLSFiles) { *c = osapi.TLSFiles{ClientCAFile: c.CertFile} }, "needs a certificate and its key"},
+		"a missing file": {func(c *osapi.TLSFiles) { c.CertFile += ".not" }, "no such file"},
+		"another's key":  {func(c *osapi.TLSFiles) { put(t, c.CertFile, other, 0o600) }, "private key does not match public key"},
+		"no certificate": {func(c *osapi.TLSFiles) { put(t, c.CertFile, []byte("hello"), 0o600) }, "failed to find any PEM data"},
+		"a key for all":  {func(c *osapi.TLSFiles) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that others may read or change it; run: chmod g-w,o= "},
+		"no CAs":         {func(c *osapi.TLSFiles) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
+		"a CA that is none": {func(c *osapi.TLSFiles) {
 			c.ClientCAFile = c.CertFile + "2"
 			put(t, c.ClientCAFile, []byte("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"), 0o600)
 		}, "certificate 1 of"},

@@ -15,15 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/realplacement"
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // service is who a reshape is allowed to; everything else the tests do is, too.
-var service = api.Fixed{Principal: api.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}}
+var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}}
 
 // onEmpty runs a test against the bundled Placement and against OpenStack's own. Each call of empty gives the URL of one
 // in which nothing was written.

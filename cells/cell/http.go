@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // maxBody bounds the body of a request, in bytes.
@@ -166,10 +166,10 @@ func (c *Cell) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // turnAway answers a request of somebody who is not known, or may not.
 func (c *Cell) turnAway(w http.ResponseWriter, r *http.Request, one call, who caller, err error) {
 	var refusal *wire.Error
-	var unknown *authn.Unauthenticated
+	var unknown *osapi.Unauthenticated
 	switch {
 	case errors.As(err, &refusal):
-	case errors.Is(err, authn.ErrUnauthenticated):
+	case errors.Is(err, osapi.ErrUnauthenticated):
 		if errors.As(err, &unknown) && unknown.Challenge != "" {
 			w.Header().Set("WWW-Authenticate", unknown.Challenge)
 		}

@@ -9,8 +9,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
-	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Roles of tokens.
@@ -40,7 +39,7 @@ func NoAuth() Auth {
 }
 
 // Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is the agent of the host that is its user.
-func Tokens(tokens authn.Authenticator) Auth {
+func Tokens(tokens osapi.Authenticator) Auth {
 	return Auth{"token", func(r *http.Request) (caller, error) {
 		p, err := tokens.Authenticate(r)
 		if err != nil {
@@ -60,7 +59,7 @@ func MutualTLS(apiNames []string) Auth {
 	apiNames = slices.Clone(apiNames)
 	return Auth{"mtls", func(r *http.Request) (caller, error) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
-			return caller{}, &authn.Unauthenticated{Reason: "The connection has no client certificate that was verified."}
+			return caller{}, &osapi.Unauthenticated{Reason: "The connection has no client certificate that was verified."}
 		}
 		certificate := r.TLS.VerifiedChains[0][0]
 		names := slices.Clone(certificate.DNSNames)
@@ -74,7 +73,7 @@ func MutualTLS(apiNames []string) Auth {
 
 // CheckListen refuses to believe everybody where others than this machine can connect: noauth is for the loopback interface and for unix sockets.
 func (a Auth) CheckListen(address net.Addr) error {
-	if a.name != "noauth" || loopback.Addr(address) {
+	if a.name != "noauth" || osapi.IsLoopbackAddr(address) {
 		return nil
 	}
 	return fmt.Errorf("a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls", address)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 func tokenLine(token, roles, user string) string {
@@ -28,7 +28,7 @@ func tokenLine(token, roles, user string) string {
 func withToken(token string) func(*http.Request) {
 	return func(r *http.Request) {
 		if token != "" {
-			r.Header.Set(authn.HeaderToken, token)
+			r.Header.Set(osapi.HeaderToken, token)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func withCertificate(cn string, names ...string) func(*http.Request) {
 
 // TestWhoMayDoWhat tries each call as each client. Who may not is told nothing, whatever there is.
 func TestWhoMayDoWhat(t *testing.T) {
-	tokens, err := authn.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
+	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
 		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 // TestRefusalsAreLogged: who is turned away is told of with what lets them in, each once a minute.
 func TestRefusalsAreLogged(t *testing.T) {
-	tokens, err := authn.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
+	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +133,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 // failing is an authenticator that cannot tell.
 type failing struct{}
 
-func (failing) Authenticate(*http.Request) (authn.Principal, error) {
-	return authn.Principal{}, errors.New("the disk is on fire")
+func (failing) Authenticate(*http.Request) (osapi.Principal, error) {
+	return osapi.Principal{}, errors.New("the disk is on fire")
 }
 
 func TestNobodyCanTell(t *testing.T) {

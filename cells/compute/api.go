@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Config is what an API is made of. Store, Gatherer and Auth are required, and Boot and Quota for the calls that use them.
@@ -22,7 +22,7 @@ type Config struct {
 	Boot     Boots
 	Quota    Quotas
 	// Auth finds out who sends a request. Version documents are for everybody.
-	Auth authn.Authenticator
+	Auth osapi.Authenticator
 	// Policy decides who may do what; Nova's defaults when nil.
 	Policy  *Policy
 	Options Options
@@ -76,7 +76,7 @@ type API struct {
 	cells    cellReader
 	boot     Boots
 	quota    Quotas
-	auth     authn.Authenticator
+	auth     osapi.Authenticator
 	policy   *Policy
 	options  Options
 	observer Observer

@@ -17,8 +17,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
-	"github.com/compute-agent/compute-agent/internal/authn"
-	"github.com/compute-agent/compute-agent/internal/oslopolicy"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
 // TestMicroversions: which one a request gets, which is echoed, and how those are refused that are none.
@@ -262,8 +262,8 @@ func TestRoles(t *testing.T) {
 // unable cannot find out who sends a request.
 type unable struct{}
 
-func (unable) Authenticate(*http.Request) (authn.Principal, error) {
-	return authn.Principal{}, errors.New("keystone is away")
+func (unable) Authenticate(*http.Request) (osapi.Principal, error) {
+	return osapi.Principal{}, errors.New("keystone is away")
 }
 
 // TestWhoCannotBeFoundOut: that is the service's fault, and passes.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // The roles that Nova's policies are made of.
@@ -19,13 +19,13 @@ const (
 )
 
 // identify finds out who sends the request. As in Keystone, the role admin implies member, and member implies reader. Who is only believed
-// (authn.NoAuth) and names no role, in X-Roles or as a third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
+// (osapi.NoAuth) and names no role, in X-Roles or as a third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
 func (a *API) identify(x *exchange) error {
 	who, err := a.auth.Authenticate(x.r)
 	switch {
-	case errors.Is(err, authn.ErrUnauthenticated):
+	case errors.Is(err, osapi.ErrUnauthenticated):
 		f := newFault(http.StatusUnauthorized, "%s", err.Error())
-		var u *authn.Unauthenticated
+		var u *osapi.Unauthenticated
 		if errors.As(err, &u) && u.Challenge != "" {
 			f.headers = map[string]string{"WWW-Authenticate": u.Challenge}
 		}
@@ -34,7 +34,7 @@ func (a *API) identify(x *exchange) error {
 		return unavailable("Who sent the request could not be found out now. Send it again in a moment.").because(err)
 	}
 	roles := slices.Clone(who.Roles)
-	if _, believed := a.auth.(authn.NoAuth); believed && len(x.r.Header[authn.HeaderRoles]) == 0 {
+	if _, believed := a.auth.(osapi.NoAuth); believed && len(x.r.Header[osapi.HeaderRoles]) == 0 {
 		project, named, _ := strings.Cut(who.Project, ":")
 		who.Project = project
 		switch {

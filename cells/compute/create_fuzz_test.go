@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -50,7 +50,7 @@ func FuzzCreate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, version uint8) {
 		boots := &fakeBoots{}
 		api := New(Config{
-			Store: oneFlavor{}, Boot: boots, Quota: &fakeQuotas{store: oneFlavor{}}, Auth: authn.Fixed{Principal: authn.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
+			Store: oneFlavor{}, Boot: boots, Quota: &fakeQuotas{store: oneFlavor{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
 			Gatherer: gather.New(gather.Options{Logger: zerolog.Nop()}), Logger: zerolog.Nop(),
 		})
 		r := httptest.NewRequest(http.MethodPost, "http://compute/v2.1/servers", strings.NewReader(body))

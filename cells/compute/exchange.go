@@ -18,7 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // The headers that carry the id of a request. X-Openstack-Request-Id is that of all services, the other Nova's own.
@@ -38,7 +38,7 @@ type exchange struct {
 
 	id      string
 	started time.Time
-	who     authn.Principal
+	who     osapi.Principal
 	version Version
 	echo    string // the microversion that the answer shows, "" for none
 

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/fresh"
-	"github.com/compute-agent/compute-agent/internal/oslopolicy"
+	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
 // Rule is what a policy allows or not, by the name that Nova's policies have. servers:create:cell_down is of the specification of cells

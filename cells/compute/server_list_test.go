@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // next is the path of the next page, "" without one.
@@ -177,7 +177,7 @@ func TestMarkerThatIsDeleted(t *testing.T) {
 // TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's, unless these are asked for.
 func TestWhoHasNoProject(t *testing.T) {
 	c := crowd(t, Options{})
-	c.api.auth = authn.Fixed{Principal: authn.Principal{User: "root", Roles: []string{roleAdmin}}}
+	c.api.auth = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
 	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {
 		if got := c.ask(admin, "2.69", path); got.status != 200 || len(got.names()) != want {
 			t.Errorf("%s: %d %v", path, got.status, got.names())

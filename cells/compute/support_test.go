@@ -27,7 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -219,7 +219,7 @@ func newCloud(t *testing.T, options Options) *cloud {
 	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
 	}})
-	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: authn.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(zerolog.SyncWriter(&c.logged))})
+	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: osapi.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(zerolog.SyncWriter(&c.logged))})
 	return c
 }
 

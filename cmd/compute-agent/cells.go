@@ -15,9 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/internal/access"
-	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 )
@@ -116,7 +115,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	return cells.APIConfig{
 		Database: database,
 		Auth:     auth, Open: c.Auth == config.AuthNoauth,
-		TLS:        servertls.Files{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
+		TLS:        osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
 		PolicyFile: c.PolicyFile,
 		Options: compute.Options{
 			MaxLimit: c.MaxLimit, ListSkipsDownCells: c.ListRecordsBySkippingDownCells, PerProjectCells: c.InstanceListPerProjectCells,
@@ -153,11 +152,11 @@ func quotaDefaults(q config.Quota) apidb.QuotaSet {
 }
 
 // computeAuth is how the compute API knows who sends a request.
-func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (authn.Authenticator, error) {
+func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (osapi.Authenticator, error) {
 	c := cfg.ComputeAPI
 	switch c.Auth {
 	case config.AuthToken:
-		tokens, err := authn.OpenTokens(c.TokenFile, log)
+		tokens, err := osapi.OpenTokens(c.TokenFile, log)
 		if err != nil {
 			return nil, fmt.Errorf("%w: compute_api.token_file: %w", config.ErrInvalid, err)
 		}
@@ -172,5 +171,5 @@ func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (a
 		}
 		return asking, nil
 	}
-	return authn.NoAuth{}, nil
+	return osapi.NoAuth{}, nil
 }

@@ -15,9 +15,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/internal/authn"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/servertls"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -89,7 +88,7 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 	auth := cell.NoAuth()
 	switch c.Auth {
 	case config.AuthToken:
-		tokens, err := authn.OpenTokens(c.TokenFile, log)
+		tokens, err := osapi.OpenTokens(c.TokenFile, log)
 		if err != nil {
 			return cells.CellConfig{}, fmt.Errorf("%w: cell.token_file: %w", config.ErrInvalid, err)
 		}
@@ -99,7 +98,7 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 	}
 	return cells.CellConfig{
 		Name: name, Database: database, Auth: auth,
-		TLS:            servertls.Files{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile},
+		TLS:            osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile},
 		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -134,18 +134,18 @@ func closeAll(listeners []net.Listener) {
 }
 
 // connectionsOf are the connections of all servers of a process.
-func connectionsOf(cfg *config.Config) *serve.Connections {
-	return serve.NewConnections(serve.Limits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress})
+func connectionsOf(cfg *config.Config) *osapi.Connections {
+	return osapi.NewConnections(osapi.ConnectionLimits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress})
 }
 
 // placementConfig makes of the configuration what Placement is made of. connections are those of the process, nil if it serves no client.
-func placementConfig(cfg *config.Config, flags placementFlags, connections *serve.Connections, log zerolog.Logger) placement.Config {
+func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: flags.database, Listen: flags.listen,
 		Auth:        placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
 		Policy:      api.Defaults(cfg.Policy.Defaults),
 		PolicyFile:  cfg.Policy.File,
-		TLS:         placement.TLS{CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile},
+		TLS:         osapi.TLSFiles{CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile},
 		CORS:        corsOptions(cfg.CORS),
 		Connections: connections,
 		Placement: api.Options{

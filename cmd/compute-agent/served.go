@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -29,7 +29,7 @@ type served struct {
 // case, and returns when nothing of the service runs.
 func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifier, log zerolog.Logger) error {
 	address := l.Addr().String()
-	if s.plain && !loopback.Addr(l.Addr()) {
+	if s.plain && !osapi.IsLoopbackAddr(l.Addr()) {
 		log.Warn().Str("address", address).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set " + s.tls + ", or let only a proxy that speaks TLS reach the address.")
 	}
 	stopWatched, err := serveWatched(ctx, s.watched, log)

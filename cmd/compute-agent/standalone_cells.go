@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -65,7 +65,7 @@ func cellSocket(cfg *config.Config, name string) string {
 }
 
 // newStandaloneCompute opens all databases and sockets. Requests are answered from Serve on.
-func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, connections *serve.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
+func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, connections *osapi.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
 	s := &standaloneCompute{}
 	defer func() {
 		if err != nil {

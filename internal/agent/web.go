@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Metrics implements [control.MetricsSource].
@@ -38,7 +38,7 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 // serveMetrics answers Prometheus and probes until ctx ends. A listener that fails ends nothing else.
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
-	server := &serve.Server{Handler: a.web(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, Grace: 2 * time.Second, Logger: a.log}
+	server := &osapi.Server{Handler: a.web(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, Grace: 2 * time.Second, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
 		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // world is a compute API in this process over the cells of a model: most in a process of their own, and two here, of which one can be made to
@@ -205,7 +205,7 @@ func (w *world) serveHere(number int) *here {
 func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
 	w.t.Helper()
 	api, err := cells.NewAPI(w.t.Context(), cells.APIConfig{
-		Database: filepath.Join(w.dir, "api.db"), Auth: authn.NoAuth{}, Open: true,
+		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
 		CellClient: w.cellClient, CellTimeout: timeout, CellFastFail: fastFail,
 		Placement: placing.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},

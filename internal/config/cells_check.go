@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // unixURL begins the address of a unix socket.
@@ -105,7 +105,7 @@ func (v *validator) openNoauth(section, auth, listen, remedy string) {
 	if auth != AuthNoauth {
 		return
 	}
-	if host, _, err := net.SplitHostPort(listen); err == nil && loopback.Exposed(host) {
+	if host, _, err := net.SplitHostPort(listen); err == nil && osapi.IsExposed(host) {
 		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" believes whoever asks", remedy)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -63,7 +63,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	server := &http.Server{Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
 	// Who still waits for an answer when the agent ends gets none.
-	if err := serve.Until(ctx, server, l, 2*time.Second); err != nil {
+	if err := osapi.Until(ctx, server, l, 2*time.Second); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/reportclient/keystone"
 )
 
@@ -134,7 +134,7 @@ func (e *Env) unreachable(address string, err error, why, look string, start fun
 		return bad(fmt.Sprintf("the name %s cannot be resolved", u.Hostname()), why, "getent hosts "+u.Hostname())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		mend := look
-		if start != nil && loopback.Host(u.Hostname()) {
+		if start != nil && osapi.IsLoopback(u.Hostname()) {
 			mend = start(u)
 		}
 		return bad("nobody listens at "+hostPort(u), why, mend)

@@ -18,43 +18,43 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
 func TestNoAuthBelievesTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers []string
-		want    api.Principal
+		want    osapi.Principal
 	}{
-		"the admin":          {[]string{"X-Auth-Token: admin"}, api.Principal{User: "admin", Project: "admin", Roles: []string{"admin"}}},
-		"a user":             {[]string{"X-Auth-Token: me"}, api.Principal{User: "me", Project: "me"}},
-		"with a project":     {[]string{"X-Auth-Token: me:ours"}, api.Principal{User: "me", Project: "ours"}},
-		"project by header":  {[]string{"X-Auth-Token: me:ours", "X-Project-Id: theirs"}, api.Principal{User: "me", Project: "theirs"}},
-		"roles by header":    {[]string{"X-Auth-Token: admin", "X-Roles: Member, reader"}, api.Principal{User: "admin", Project: "admin", Roles: []string{"member", "reader"}}},
-		"for the system":     {[]string{"X-Auth-Token: admin", "OpenStack-System-Scope: all"}, api.Principal{User: "admin", Roles: []string{"admin"}, SystemScope: true}},
-		"for no system":      {[]string{"X-Auth-Token: me", "OpenStack-System-Scope: "}, api.Principal{User: "me", Project: "me"}},
-		"an empty name":      {[]string{"X-Auth-Token: "}, api.Principal{}},
-		"keystoneauth none":  {[]string{"X-Auth-Token: notused"}, api.Principal{User: "notused", Project: "notused", Roles: []string{"admin"}}},
-		"admin of a project": {[]string{"X-Auth-Token: admin:p"}, api.Principal{User: "admin", Project: "p", Roles: []string{"admin"}}},
+		"the admin":          {[]string{"X-Auth-Token: admin"}, osapi.Principal{User: "admin", Project: "admin", Roles: []string{"admin"}}},
+		"a user":             {[]string{"X-Auth-Token: me"}, osapi.Principal{User: "me", Project: "me"}},
+		"with a project":     {[]string{"X-Auth-Token: me:ours"}, osapi.Principal{User: "me", Project: "ours"}},
+		"project by header":  {[]string{"X-Auth-Token: me:ours", "X-Project-Id: theirs"}, osapi.Principal{User: "me", Project: "theirs"}},
+		"roles by header":    {[]string{"X-Auth-Token: admin", "X-Roles: Member, reader"}, osapi.Principal{User: "admin", Project: "admin", Roles: []string{"member", "reader"}}},
+		"for the system":     {[]string{"X-Auth-Token: admin", "OpenStack-System-Scope: all"}, osapi.Principal{User: "admin", Roles: []string{"admin"}, SystemScope: true}},
+		"for no system":      {[]string{"X-Auth-Token: me", "OpenStack-System-Scope: "}, osapi.Principal{User: "me", Project: "me"}},
+		"an empty name":      {[]string{"X-Auth-Token: "}, osapi.Principal{}},
+		"keystoneauth none":  {[]string{"X-Auth-Token: notused"}, osapi.Principal{User: "notused", Project: "notused", Roles: []string{"admin"}}},
+		"admin of a project": {[]string{"X-Auth-Token: admin:p"}, osapi.Principal{User: "admin", Project: "p", Roles: []string{"admin"}}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/traits", nil)
 		for _, line := range c.headers {
 			name, value, _ := strings.Cut(line, ": ")
 			r.Header.Set(name, value)
 		}
-		got, err := api.NoAuth{}.Authenticate(r)
+		got, err := osapi.NoAuth{}.Authenticate(r)
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	if _, err := (api.NoAuth{}).Authenticate(httptest.NewRequest(http.MethodGet, "/traits", nil)); !errors.Is(err, api.ErrUnauthenticated) {
+	if _, err := (osapi.NoAuth{}).Authenticate(httptest.NewRequest(http.MethodGet, "/traits", nil)); !errors.Is(err, osapi.ErrUnauthenticated) {
 		t.Errorf("without a token: %v", err)
 	}
 }
 
 func TestPolicy(t *testing.T) {
-	who := map[string]api.Principal{
+	who := map[string]osapi.Principal{
 		"admin":        {User: "u", Project: "p", Roles: []string{"admin"}},
 		"service":      {User: "u", Project: "p", Roles: []string{"service"}},
 		"reader":       {User: "u", Project: "p", Roles: []string{"reader"}},
@@ -187,8 +187,8 @@ func TestAnAuthenticatorThatCannotTell(t *testing.T) {
 
 type unsure struct{}
 
-func (unsure) Authenticate(*http.Request) (api.Principal, error) {
-	return api.Principal{}, errors.New("keystone is down")
+func (unsure) Authenticate(*http.Request) (osapi.Principal, error) {
+	return osapi.Principal{}, errors.New("keystone is down")
 }
 
 func sum(token string) string {
@@ -198,7 +198,7 @@ func sum(token string) string {
 
 func TestTokens(t *testing.T) {
 	file := "# who may come in\n\n" + sum("s3cret") + " service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
-	auth, err := authn.ReadTokens(strings.NewReader(file), "tokens")
+	auth, err := osapi.ReadTokens(strings.NewReader(file), "tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestTokenFilesThatAreNotRight(t *testing.T) {
 		"too many":      strings.Repeat(sum("a")+" service me\n", 1001),
 		"endless line":  strings.Repeat("a", 1<<20),
 	} {
-		_, err := authn.ReadTokens(strings.NewReader(file), "/etc/tokens")
+		_, err := osapi.ReadTokens(strings.NewReader(file), "/etc/tokens")
 		if err == nil || !strings.Contains(err.Error(), "/etc/tokens") {
 			t.Errorf("%s: the error is %v", name, err)
 		}

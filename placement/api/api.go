@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/dbfile"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -29,7 +30,7 @@ type Ledger interface {
 // Config is what an API is made of. Only the Ledger and the Authenticator are required.
 type Config struct {
 	Ledger        Ledger
-	Authenticator Authenticator
+	Authenticator osapi.Authenticator
 	Policy        Policy
 	CORS          CORS
 	Options       Options
@@ -103,7 +104,7 @@ func (l Limits) withDefaults() Limits {
 // API serves the Placement API. It is an http.Handler and safe for concurrent use.
 type API struct {
 	ledger   Ledger
-	auth     Authenticator
+	auth     osapi.Authenticator
 	policy   Policy
 	cors     CORS
 	options  Options
@@ -213,9 +214,9 @@ func (a *API) admit(x *exchange) error {
 	if x.r.URL.Path != "/" {
 		who, err := a.auth.Authenticate(x.r)
 		switch {
-		case errors.Is(err, ErrUnauthenticated):
+		case errors.Is(err, osapi.ErrUnauthenticated):
 			f := fail(http.StatusUnauthorized, wire.CodeUndefined, "%s", err.Error())
-			var u *Unauthenticated
+			var u *osapi.Unauthenticated
 			if errors.As(err, &u) {
 				f.challenge = u.Challenge
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
@@ -33,7 +34,7 @@ func oneHost(t *testing.T, log zerolog.Logger) *API {
 			t.Error(err)
 		}
 	})
-	a := New(Config{Ledger: l, Authenticator: Fixed{Principal: Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
+	a := New(Config{Ledger: l, Authenticator: osapi.Fixed{Principal: osapi.Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
 	for _, c := range [][3]string{
 		{"POST", "/resource_providers", `{"name":"node","uuid":"` + u1 + `"}`},
 		{"PUT", "/resource_providers/" + u1 + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`},

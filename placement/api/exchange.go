@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -46,7 +47,7 @@ type exchange struct {
 
 	id, globalID string // of the request; the caller's own, if it sent one
 	started      time.Time
-	who          Principal
+	who          osapi.Principal
 	v            wire.Version
 	negotiated   bool // v is known
 

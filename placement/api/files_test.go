@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
@@ -33,7 +33,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		file(t, path, sum("one")+" service me\n")
-		auth, err := authn.OpenTokens(path, zerolog.New(&log))
+		auth, err := osapi.OpenTokens(path, zerolog.New(&log))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 				switch _, err := auth.Authenticate(r); {
 				case err == nil:
 					out = append(out, token)
-				case !errors.Is(err, api.ErrUnauthenticated):
+				case !errors.Is(err, osapi.ErrUnauthenticated):
 					t.Errorf("%s: %v", token, err)
 				}
 			}
@@ -67,7 +67,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 			}
 		}
 	})
-	if _, err := authn.OpenTokens(path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := osapi.OpenTokens(path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
@@ -81,7 +81,7 @@ func TestATokenFileOfOthers(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := authn.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "run: chmod ") {
+		if _, err := osapi.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "run: chmod ") {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestATokenFileOfOthers(t *testing.T) {
 		if err := os.Chown(path, 65534, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := authn.OpenTokens(path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		if _, err := osapi.OpenTokens(path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("another user's: %v", err)
 		}
 		if err := os.Chown(path, 0, -1); err != nil {
@@ -101,7 +101,7 @@ func TestATokenFileOfOthers(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		auth, err := authn.OpenTokens(path, zerolog.New(&log))
+		auth, err := osapi.OpenTokens(path, zerolog.New(&log))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,13 +122,13 @@ func allowedBy(policy api.Policy, action api.Action) string {
 	var allowed []string
 	for _, who := range []struct {
 		name string
-		api.Principal
+		osapi.Principal
 	}{
-		{"admin", api.Principal{User: "a", Project: "p", Roles: []string{"admin"}}},
-		{"service", api.Principal{User: "s", Project: "p", Roles: []string{"service"}}},
-		{"reader", api.Principal{User: "r", Project: "p", Roles: []string{"reader"}}},
-		{"stranger", api.Principal{User: "x", Project: "q", Roles: []string{"reader", "auditor"}}},
-		{"system", api.Principal{User: "y", Roles: []string{"admin", "service"}, SystemScope: true}},
+		{"admin", osapi.Principal{User: "a", Project: "p", Roles: []string{"admin"}}},
+		{"service", osapi.Principal{User: "s", Project: "p", Roles: []string{"service"}}},
+		{"reader", osapi.Principal{User: "r", Project: "p", Roles: []string{"reader"}}},
+		{"stranger", osapi.Principal{User: "x", Project: "q", Roles: []string{"reader", "auditor"}}},
+		{"system", osapi.Principal{User: "y", Roles: []string{"admin", "service"}, SystemScope: true}},
 	} {
 		if policy.Allows(action, &who.Principal, "p") {
 			allowed = append(allowed, who.name)
@@ -268,7 +268,7 @@ func BenchmarkPolicy(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	who := api.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
+	who := osapi.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if !policy.Allows(api.ListTraits, &who, "") {

@@ -11,7 +11,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/fresh"
-	"github.com/compute-agent/compute-agent/internal/oslopolicy"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
 // Action is what a policy allows or not, by the name that Placement's policies have.
@@ -220,12 +221,12 @@ func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 
 // Allows says whether the principal may do the action. project is the project that the request is about, "" for none; only
 // ShowUsages is about a project, all other actions are about the principal's own project and user. Cost: some 50 ns.
-func (p Policy) Allows(action Action, who *Principal, project string) bool {
+func (p Policy) Allows(action Action, who *osapi.Principal, project string) bool {
 	return allows(p.current().rules, action, who, project)
 }
 
 // LegacyAllows reports whether the Policy would allow the action if its defaults were Legacy, which they are not.
-func (p Policy) LegacyAllows(action Action, who *Principal, project string) bool {
+func (p Policy) LegacyAllows(action Action, who *osapi.Principal, project string) bool {
 	legacy := p.current().legacy
 	return legacy != nil && allows(legacy, action, who, project)
 }
@@ -240,7 +241,7 @@ func (p Policy) current() *ruleSet {
 	return p.rules
 }
 
-func allows(rules *oslopolicy.Rules, action Action, who *Principal, project string) bool {
+func allows(rules *oslopolicy.Rules, action Action, who *osapi.Principal, project string) bool {
 	if who.SystemScope || who.DomainScope {
 		return false
 	}

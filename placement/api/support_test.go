@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -62,7 +63,7 @@ func newAPI(t testing.TB, change ...func(*api.Config)) *api.API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := api.Config{Authenticator: api.NoAuth{}, Policy: policy, Logger: zerolog.Nop(), Now: func() time.Time { return clock }}
+	cfg := api.Config{Authenticator: osapi.NoAuth{}, Policy: policy, Logger: zerolog.Nop(), Now: func() time.Time { return clock }}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // key is what is remembered of a token; the token itself is not.
@@ -30,7 +30,7 @@ type cache struct {
 
 type entry struct {
 	key   key
-	who   api.Principal
+	who   osapi.Principal
 	until time.Time
 }
 
@@ -39,25 +39,25 @@ func newCache(most int) *cache {
 }
 
 // get is what was put, if that is still good.
-func (c *cache) get(k key, now time.Time) (api.Principal, bool) {
+func (c *cache) get(k key, now time.Time) (osapi.Principal, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	element, ok := c.entries[k]
 	if !ok {
-		return api.Principal{}, false
+		return osapi.Principal{}, false
 	}
 	e, _ := element.Value.(*entry)
 	if !now.Before(e.until) {
 		c.order.Remove(element)
 		delete(c.entries, k)
-		return api.Principal{}, false
+		return osapi.Principal{}, false
 	}
 	c.order.MoveToFront(element)
 	return e.who, true
 }
 
 // put remembers a principal until a time.
-func (c *cache) put(k key, who api.Principal, until time.Time) {
+func (c *cache) put(k key, who osapi.Principal, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if element, ok := c.entries[k]; ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 func keyOf(n int) key { return key{sum: sha256.Sum256([]byte(strconv.Itoa(n)))} }
@@ -42,7 +42,7 @@ func TestCache(t *testing.T) {
 			"put": func(t *rapid.T) {
 				n, who, seconds := number.Draw(t, "n"), rapid.StringMatching("[a-z]").Draw(t, "who"), rapid.IntRange(0, 5).Draw(t, "seconds")
 				until := now.Add(time.Duration(seconds) * time.Second)
-				c.put(keyOf(n), api.Principal{User: who}, until)
+				c.put(keyOf(n), osapi.Principal{User: who}, until)
 				take(n)
 				if model = append(model, known{n, who, until}); len(model) > most {
 					model = model[1:]

@@ -14,7 +14,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Errors of asking Keystone.
@@ -67,7 +67,7 @@ func newIdentity(cfg Config, now func() time.Time) (*identity, error) {
 
 // subject is what Keystone says of a token.
 type subject struct {
-	who     api.Principal
+	who     osapi.Principal
 	expires time.Time
 }
 
@@ -132,7 +132,7 @@ func (k *identity) get(ctx context.Context, own, token string, expired bool) (su
 	if t == nil || t.User.ID == "" || t.Expires.IsZero() {
 		return subject{}, errors.New("the answer names no token, no user or no time of expiry")
 	}
-	s := subject{expires: t.Expires, who: api.Principal{
+	s := subject{expires: t.Expires, who: osapi.Principal{
 		User: t.User.ID, Project: t.Project.ID, SystemScope: t.System.All, DomainScope: t.Domain != nil,
 	}}
 	for _, role := range t.Roles {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -33,7 +33,7 @@ const (
 	headerServiceToken = "X-Service-Token"
 )
 
-// Authenticator is an api.Authenticator that asks Keystone. Make one with New.
+// Authenticator is an osapi.Authenticator that asks Keystone. Make one with New.
 type Authenticator struct {
 	identity  *identity
 	challenge string
@@ -84,19 +84,19 @@ func (a *Authenticator) Check(ctx context.Context) error {
 
 // Authenticate finds out whose the token of a request is. Cost: one SHA-256 and a look into memory; for a token that was
 // not seen lately a request to Keystone, one for all that ask for the same token at once.
-func (a *Authenticator) Authenticate(r *http.Request) (api.Principal, error) {
+func (a *Authenticator) Authenticate(r *http.Request) (osapi.Principal, error) {
 	token := strings.TrimSpace(r.Header.Get(wire.HeaderAuthToken))
 	if token == "" {
-		return api.Principal{}, a.refuse("The request has no X-Auth-Token header.")
+		return osapi.Principal{}, a.refuse("The request has no X-Auth-Token header.")
 	}
 	expired := false
 	if service := strings.TrimSpace(r.Header.Get(headerServiceToken)); service != "" {
 		who, err := a.principal(r.Context(), service, false)
-		if errors.Is(err, api.ErrUnauthenticated) {
-			return api.Principal{}, a.refuse("The token in X-Service-Token is not valid.")
+		if errors.Is(err, osapi.ErrUnauthenticated) {
+			return osapi.Principal{}, a.refuse("The token in X-Service-Token is not valid.")
 		}
 		if err != nil {
-			return api.Principal{}, err
+			return osapi.Principal{}, err
 		}
 		expired = who.HasRole(serviceRole)
 	}
@@ -104,13 +104,13 @@ func (a *Authenticator) Authenticate(r *http.Request) (api.Principal, error) {
 }
 
 func (a *Authenticator) refuse(reason string) error {
-	return &api.Unauthenticated{Reason: reason, Challenge: a.challenge}
+	return &osapi.Unauthenticated{Reason: reason, Challenge: a.challenge}
 }
 
 // principal is whose a token is. expired says that the token may have expired.
-func (a *Authenticator) principal(ctx context.Context, token string, expired bool) (api.Principal, error) {
+func (a *Authenticator) principal(ctx context.Context, token string, expired bool) (osapi.Principal, error) {
 	if len(token) > maxToken {
-		return api.Principal{}, a.refuse("The token is not valid: it is too long.")
+		return osapi.Principal{}, a.refuse("The token is not valid: it is too long.")
 	}
 	k := key{sha256.Sum256([]byte(token)), expired}
 	if who, found, err := a.remembered(k); found {
@@ -131,15 +131,15 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 	})
 	select {
 	case <-ctx.Done():
-		return api.Principal{}, ctx.Err()
+		return osapi.Principal{}, ctx.Err()
 	case answer := <-flight:
-		who, _ := answer.Val.(api.Principal)
+		who, _ := answer.Val.(osapi.Principal)
 		return who, answer.Err
 	}
 }
 
 // remembered is what is known of a token; found is false for nothing.
-func (a *Authenticator) remembered(k key) (who api.Principal, found bool, err error) {
+func (a *Authenticator) remembered(k key) (who osapi.Principal, found bool, err error) {
 	now := a.now()
 	if who, found = a.known.get(k, now); found {
 		return who, true, nil
@@ -155,21 +155,21 @@ func (a *Authenticator) invalid() error {
 }
 
 // ask asks Keystone about a token, and remembers the answer. An error of asking is not remembered.
-func (a *Authenticator) ask(ctx context.Context, k key, token string) (api.Principal, error) {
+func (a *Authenticator) ask(ctx context.Context, k key, token string) (osapi.Principal, error) {
 	select {
 	case a.calls <- struct{}{}:
 		defer func() { <-a.calls }()
 	case <-ctx.Done():
-		return api.Principal{}, fmt.Errorf("%w: %d questions are under way already", ErrUnavailable, maxCalls)
+		return osapi.Principal{}, fmt.Errorf("%w: %d questions are under way already", ErrUnavailable, maxCalls)
 	}
 	s, err := a.identity.validate(ctx, token, k.expired)
 	now := a.now()
 	switch {
 	case errors.Is(err, errUnknown), err == nil && !k.expired && !now.Before(s.expires):
-		a.refused.put(k, api.Principal{}, now.Add(refusedFor))
-		return api.Principal{}, a.invalid()
+		a.refused.put(k, osapi.Principal{}, now.Add(refusedFor))
+		return osapi.Principal{}, a.invalid()
 	case err != nil:
-		return api.Principal{}, err
+		return osapi.Principal{}, err
 	}
 	until := now.Add(a.cacheTime)
 	if s.expires.Before(until) && !k.expired {

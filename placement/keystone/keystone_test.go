@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 )
 
@@ -148,7 +148,7 @@ func outcome(t *testing.T, a *keystone.Authenticator, tokens ...string) string {
 			t.Errorf("the error repeats the token: %v", err)
 		}
 	}
-	var refused *api.Unauthenticated
+	var refused *osapi.Unauthenticated
 	switch {
 	case err == nil:
 		return "ok"
@@ -176,14 +176,14 @@ func TestWhoATokenIs(t *testing.T) {
 	a := f.authenticator(t)
 	for name, c := range map[string]struct {
 		rest string
-		want api.Principal
+		want osapi.Principal
 	}{
-		"of a project": {asService, api.Principal{User: "u1", Project: "p1", Roles: []string{"service", "reader"}}},
+		"of a project": {asService, osapi.Principal{User: "u1", Project: "p1", Roles: []string{"service", "reader"}}},
 		"of the system": {`"system":{"all":true},"roles":[{"name":"admin"}]`,
-			api.Principal{User: "u1", Roles: []string{"admin"}, SystemScope: true}},
+			osapi.Principal{User: "u1", Roles: []string{"admin"}, SystemScope: true}},
 		"of a domain": {`"domain":{"id":"default"},"roles":[{"name":"admin"}]`,
-			api.Principal{User: "u1", Roles: []string{"admin"}, DomainScope: true}},
-		"of nothing": {`"methods":["password"]`, api.Principal{User: "u1"}},
+			osapi.Principal{User: "u1", Roles: []string{"admin"}, DomainScope: true}},
+		"of nothing": {`"methods":["password"]`, osapi.Principal{User: "u1"}},
 	} {
 		f.set(func() { f.tokens[name] = f.token(600, c.rest) })
 		got, err := a.Authenticate(request(name))

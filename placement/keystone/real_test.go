@@ -17,8 +17,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/realkeystone"
-	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/keystone"
 )
 
@@ -109,7 +109,7 @@ func TestRealKeystone(t *testing.T) {
 	if err := a.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	is := func(token string, want api.Principal) {
+	is := func(token string, want osapi.Principal) {
 		t.Helper()
 		got, err := a.Authenticate(request(token))
 		slices.Sort(got.Roles)
@@ -118,10 +118,10 @@ func TestRealKeystone(t *testing.T) {
 		}
 	}
 	nova := c.as(t, "nova", "service")
-	asNova := api.Principal{User: c.users["nova"], Project: c.project, Roles: []string{"service"}}
+	asNova := osapi.Principal{User: c.users["nova"], Project: c.project, Roles: []string{"service"}}
 	is(nova.Token(), asNova)
 	is(nova.Token(), asNova)
-	is(c.as(t, "guest", "service").Token(), api.Principal{User: c.users["guest"], Project: c.project, Roles: []string{"reader"}})
+	is(c.as(t, "guest", "service").Token(), osapi.Principal{User: c.users["guest"], Project: c.project, Roles: []string{"reader"}})
 	if got := outcome(t, a, "gAAAAABrubbish"); got != "401" {
 		t.Errorf("rubbish: %s", got)
 	}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve runs HTTP servers: [Server] those that clients on a network reach, with bounds for what they
-// may take, and [Until] those on sockets of this machine's administrators.
-package serve
+package osapi
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package osapi
 
 import (
 	"container/list"
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Bounds that hold unless Limits say otherwise.
+// Bounds that hold unless ConnectionLimits say otherwise.
 const (
 	// mostConnections is the bound of all connections where the process may have more descriptors.
 	mostConnections = 20_000
@@ -27,8 +27,8 @@ const (
 	lineCost = 128
 )
 
-// Limits bound the connections of the clients of a process. Connections to unix sockets do not count.
-type Limits struct {
+// ConnectionLimits bound the connections of the clients of a process. Connections to unix sockets do not count.
+type ConnectionLimits struct {
 	// Total is how many there may be; 0 is what the process's limit of open files allows, at most 20,000.
 	Total int
 	// PerAddress is how many one IP address may have; 0 is a quarter of Total.
@@ -36,7 +36,7 @@ type Limits struct {
 }
 
 // resolve fills in defaults for a process that may have so many files open.
-func (l Limits) resolve(files uint64) Limits {
+func (l ConnectionLimits) resolve(files uint64) ConnectionLimits {
 	possible := mostConnections
 	if reserved := otherDescriptors + files/shareOfOthers; files < mostConnections+reserved {
 		possible = max(int(files)-int(reserved), leastConnections) //nolint:gosec // it is less than the bound above
@@ -56,7 +56,7 @@ func (l Limits) resolve(files uint64) Limits {
 // else the one that has been sending the headers of a request for longest. A connection whose request is
 // worked on is never closed; if there are no others, the new one is refused. It is safe for concurrent use.
 type Connections struct {
-	limits Limits
+	limits ConnectionLimits
 	budget int64 // of headers
 
 	mu        sync.Mutex
@@ -74,7 +74,7 @@ type address struct {
 }
 
 // NewConnections makes an empty set.
-func NewConnections(l Limits) *Connections {
+func NewConnections(l ConnectionLimits) *Connections {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		files.Cur = 1024 // the usual limit
@@ -83,7 +83,7 @@ func NewConnections(l Limits) *Connections {
 }
 
 // Limits are the bounds in force.
-func (s *Connections) Limits() Limits { return s.limits }
+func (s *Connections) Limits() ConnectionLimits { return s.limits }
 
 // state of a connection.
 type state int

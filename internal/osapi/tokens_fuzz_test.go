@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package authn_test
+package osapi_test
 
 import (
 	"crypto/sha256"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/authn"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines name, with their
@@ -29,7 +29,7 @@ func FuzzReadTokens(f *testing.F) {
 	f.Add(strings.Repeat("x", 1<<17), "x")
 	f.Add("\x00\xff \xfe", "\x00")
 	f.Fuzz(func(t *testing.T, content, token string) {
-		auth, err := authn.ReadTokens(strings.NewReader(content), "tokens")
+		auth, err := osapi.ReadTokens(strings.NewReader(content), "tokens")
 		if err != nil {
 			if !strings.Contains(err.Error(), "tokens") || len(err.Error()) > 500 {
 				t.Errorf("the error is %q", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package osapi
 
 import (
 	"bytes"
@@ -142,7 +142,7 @@ func (f *framing) endHeader() {
 // bytes.
 const maxHeaderLines = 200
 
-var errTooManyLines = errors.New("serve: the headers of the request have too many lines")
+var errTooManyLines = errors.New("osapi: the headers of the request have too many lines")
 
 // watched is an HTTP/1 connection whose requests are followed.
 type watched struct {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servertls is how a server is reached by TLS: from files that are read again when they change.
-package servertls
+package osapi
 
 import (
 	"crypto/tls"
@@ -16,10 +15,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/fresh"
 )
 
-// Files says how a service is reached by TLS, of version 1.2 at least. The zero Files are plain HTTP. The files are looked at
+// TLSFiles says how a service is reached by TLS, of version 1.2 at least. The zero TLSFiles are plain HTTP. The files are looked at
 // again while connections come, at most once a second, and new connections use what they say then; files that cannot be
 // used leave in force what was, and the log says so.
-type Files struct {
+type TLSFiles struct {
 	// CertFile has the certificate of the service, in PEM, and those between it and its CA. KeyFile has its key; it must not
 	// be readable for everybody.
 	CertFile, KeyFile string
@@ -28,10 +27,10 @@ type Files struct {
 	ClientCAFile string
 }
 
-// Config is nil for the zero Files. now is the clock; time.Now when nil.
-func (t Files) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, error) {
+// Config is nil for the zero TLSFiles. now is the clock; time.Now when nil.
+func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, error) {
 	switch {
-	case t == Files{}:
+	case t == (TLSFiles{}):
 		return nil, nil
 	case t.CertFile == "" || t.KeyFile == "":
 		return nil, errors.New("TLS needs a certificate and its key")
@@ -56,7 +55,7 @@ func (t Files) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, er
 }
 
 // read makes the configuration of one connection from the files.
-func (t Files) read(files []fresh.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
+func (t TLSFiles) read(files []fresh.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
 	if err := files[1].Private(); err != nil {
 		return nil, fmt.Errorf("the key %w", err)
 	}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package loopback_test
+package osapi_test
 
 import (
 	"net"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/loopback"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 func TestHost(t *testing.T) {
@@ -46,10 +46,10 @@ func TestHost(t *testing.T) {
 		{" 127.0.0.1", false, false},
 		{"unix", false, false},
 	} {
-		if got := loopback.Host(c.host); got != c.alone {
+		if got := osapi.IsLoopback(c.host); got != c.alone {
 			t.Errorf("Host(%q) = %v", c.host, got)
 		}
-		if got := loopback.Exposed(c.host); got != c.exposed {
+		if got := osapi.IsExposed(c.host); got != c.exposed {
 			t.Errorf("Exposed(%q) = %v", c.host, got)
 		}
 	}
@@ -83,7 +83,7 @@ func TestAddr(t *testing.T) {
 		{text{"tcp", "127.0.0.1"}, false}, // without a port it is no listener's address
 		{text{"", ""}, false},
 	} {
-		if got := loopback.Addr(c.addr); got != c.want {
+		if got := osapi.IsLoopbackAddr(c.addr); got != c.want {
 			t.Errorf("Addr(%s %s) = %v", c.addr.Network(), c.addr, got)
 		}
 	}
@@ -100,8 +100,8 @@ func TestListener(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", address, err)
 		}
-		if !loopback.Host(host) || !loopback.Addr(l.Addr()) {
-			t.Errorf("%s listens on %s: Host says %v, and Addr %v", address, l.Addr(), loopback.Host(host), loopback.Addr(l.Addr()))
+		if !osapi.IsLoopback(host) || !osapi.IsLoopbackAddr(l.Addr()) {
+			t.Errorf("%s listens on %s: Host says %v, and Addr %v", address, l.Addr(), osapi.IsLoopback(host), osapi.IsLoopbackAddr(l.Addr()))
 		}
 		_ = l.Close()
 	}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn finds out who sends a request to one of the services: by believing it (for one machine), or by a file of tokens. Keystone's
-// way is placement/keystone.
-package authn
+package osapi
 
 import (
 	"errors"

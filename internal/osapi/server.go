@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package osapi
 
 import (
 	"context"
@@ -49,7 +49,7 @@ type Server struct {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conns := s.Connections
 	if conns == nil {
-		conns = NewConnections(Limits{})
+		conns = NewConnections(ConnectionLimits{})
 	}
 	server := &http.Server{
 		Handler:           http.HandlerFunc(s.handle),
@@ -91,7 +91,7 @@ func countedOf(c net.Conn) *conn {
 	case *tls.Conn: // HTTP/2
 		return c.NetConn().(*conn)
 	}
-	panic(fmt.Sprintf("serve: a connection of type %T", c)) // the listener makes these only
+	panic(fmt.Sprintf("osapi: a connection of type %T", c)) // the listener makes these only
 }
 
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {

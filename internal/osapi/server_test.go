@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package osapi
 
 import (
 	"bufio"
@@ -255,7 +255,7 @@ func (s *Connections) until(is func() bool) {
 // TestIdleIsClosedFirst: at the bound, a new connection closes the one that has been idle for longest, then the one that has
 // been sending headers for longest, and never one whose request is worked on.
 func TestIdleIsClosedFirst(t *testing.T) {
-	for name, limits := range map[string]Limits{"in all": {Total: 3, PerAddress: 3}, "of an address": {Total: 100, PerAddress: 3}} {
+	for name, limits := range map[string]ConnectionLimits{"in all": {Total: 3, PerAddress: 3}, "of an address": {Total: 100, PerAddress: 3}} {
 		t.Run(name, func(t *testing.T) {
 			held := make(chan struct{})
 			came := make(chan struct{}, 10)
@@ -328,7 +328,7 @@ func TestIdleIsClosedFirst(t *testing.T) {
 // TestHeadersShareABudget: many connections with headers that never end are closed, the oldest first, when all together cost
 // more than the budget; a client among them is served.
 func TestHeadersShareABudget(t *testing.T) {
-	conns := NewConnections(Limits{})
+	conns := NewConnections(ConnectionLimits{})
 	conns.budget = 64 << 10
 	address := start(t, &Server{Connections: conns, Handler: http.HandlerFunc(echo)})
 	const each = 8 << 10
@@ -376,16 +376,16 @@ func TestHeadersAreBounded(t *testing.T) {
 func TestLimitsFromDescriptors(t *testing.T) {
 	for _, c := range []struct {
 		files uint64
-		given Limits
-		want  Limits
+		given ConnectionLimits
+		want  ConnectionLimits
 	}{
-		{64, Limits{}, Limits{20, 8}},
-		{1024, Limits{}, Limits{920, 230}},
-		{524288, Limits{}, Limits{20000, 5000}},
-		{1024, Limits{5000, 4000}, Limits{920, 920}},
-		{1024, Limits{100, 0}, Limits{100, 25}},
-		{1024, Limits{100, 100}, Limits{100, 100}},
-		{16, Limits{}, Limits{8, 8}},
+		{64, ConnectionLimits{}, ConnectionLimits{20, 8}},
+		{1024, ConnectionLimits{}, ConnectionLimits{920, 230}},
+		{524288, ConnectionLimits{}, ConnectionLimits{20000, 5000}},
+		{1024, ConnectionLimits{5000, 4000}, ConnectionLimits{920, 920}},
+		{1024, ConnectionLimits{100, 0}, ConnectionLimits{100, 25}},
+		{1024, ConnectionLimits{100, 100}, ConnectionLimits{100, 100}},
+		{16, ConnectionLimits{}, ConnectionLimits{8, 8}},
 	} {
 		if got := c.given.resolve(c.files); got != c.want {
 			t.Errorf("%d files, %+v: got %+v, want %+v", c.files, c.given, got, c.want)
