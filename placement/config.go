@@ -43,7 +43,7 @@ type Config struct {
 	// Placement are Placement's own options.
 	Placement api.Options
 	// Limits bound what requests may take. The zero Limits are the defaults.
-	Limits api.Limits
+	Limits osapi.Limits
 	// ShutdownGrace is how long requests under way may take to end when the service stops. 10 s when zero.
 	ShutdownGrace time.Duration
 	Logger        zerolog.Logger

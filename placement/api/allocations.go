@@ -30,12 +30,12 @@ func showAllocations(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	c, ok := s.Consumer(x.r.PathValue("consumer"))
+	c, ok := s.Consumer(x.R.PathValue("consumer"))
 	if !ok {
-		return x.json(http.StatusOK, append(x.buffer(), `{"allocations":{}}`...), time.Time{})
+		return x.json(http.StatusOK, append(x.Buffer(), `{"allocations":{}}`...), time.Time{})
 	}
 	var modified time.Time
-	b := append(x.buffer(), `{"allocations":{`...)
+	b := append(x.Buffer(), `{"allocations":{`...)
 	for i := 0; i < len(c.Allocations); {
 		uuid := c.Allocations[i].Provider
 		if i > 0 {
@@ -84,7 +84,7 @@ func listProviderAllocations(x *exchange) error {
 		return err
 	}
 	var modified time.Time
-	b := append(x.buffer(), '{')
+	b := append(x.Buffer(), '{')
 	b = wire.AppendGeneration(b, p.Generation)
 	b = append(b, `"allocations":{`...)
 	for i, c := range s.ConsumersOn(p.UUID) {
@@ -149,11 +149,11 @@ var allocationRefusals = refusals{
 
 // putAllocations is PUT /allocations/{consumer}.
 func putAllocations(x *exchange) error {
-	consumer, err := providertree.CanonicalUUID(x.r.PathValue("consumer"))
+	consumer, err := providertree.CanonicalUUID(x.R.PathValue("consumer"))
 	if err != nil {
-		return badRequest("Malformed consumer_uuid: %s.", shortened(x.r.PathValue("consumer")))
+		return badRequest("Malformed consumer_uuid: %s.", shortened(x.R.PathValue("consumer")))
 	}
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (x *exchange) consumerList(from map[string]wire.ConsumerAllocations) []ledg
 
 // postAllocations is POST /allocations.
 func postAllocations(x *exchange) error {
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func postAllocations(x *exchange) error {
 
 // deleteAllocations is DELETE /allocations/{consumer}.
 func deleteAllocations(x *exchange) error {
-	consumer := x.r.PathValue("consumer")
+	consumer := x.R.PathValue("consumer")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteAllocations(consumer) })
 	if err != nil {
 		return explain(err, nil, "No allocations for consumer '%s'", shortened(consumer))

@@ -7,10 +7,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"net/http"
-	"path"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,7 +30,7 @@ type Config struct {
 	Policy        Policy
 	CORS          CORS
 	Options       Options
-	Limits        Limits
+	Limits        osapi.Limits
 	Logger        zerolog.Logger
 	// Problem is why writes fail now, for /readyz; nil when nothing can be known of that.
 	Problem func() error
@@ -66,57 +62,16 @@ type Options struct {
 // IncompleteID is Placement's default for the owners of consumers that are written without any.
 const IncompleteID = "00000000-0000-0000-0000-000000000000"
 
-// Limits bound what one request and all of them together may take. A zero is the default.
-type Limits struct {
-	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default: a reshape of 1,000 consumers has 1.2 MB.
-	Body int64
-	// Bodies is the memory that the bodies of all requests under way may take together, in bytes; 503 beyond. 256 MiB by
-	// default. What a body is decoded to is a few times as large, and there while it is worked on.
-	Bodies int64
-	// BodyTime is how long a request body may take to arrive, counted from when it is asked for; 408 beyond. 30 s by default.
-	BodyTime time.Duration
-	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
-	Query int
-	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default. A request whose body is awaited is not
-	// worked on.
-	InFlight int64
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.Body <= 0 {
-		l.Body = 16 << 20
-	}
-	if l.Bodies <= 0 {
-		l.Bodies = 256 << 20
-	}
-	if l.BodyTime <= 0 {
-		l.BodyTime = 30 * time.Second
-	}
-	if l.Query <= 0 {
-		l.Query = 64 << 10
-	}
-	if l.InFlight <= 0 {
-		l.InFlight = 1000
-	}
-	return l
-}
-
 // API serves the Placement API. It is an http.Handler and safe for concurrent use.
 type API struct {
+	service  *osapi.Service
+	routes   *osapi.Routes[endpoint]
 	ledger   Ledger
-	auth     osapi.Authenticator
 	policy   Policy
 	cors     CORS
 	options  Options
-	limits   Limits
-	log      zerolog.Logger
-	now      func() time.Time
-	mux      *http.ServeMux
 	observer Observer
 	problem  func() error
-	inFlight atomic.Int64
-	bodies   atomic.Int64 // bytes reserved for request bodies
-	buffers  sync.Pool
 	answers  candidateAnswers
 	rotated  rotations
 	granted  extensions // to all clients
@@ -128,22 +83,19 @@ func New(cfg Config) *API {
 		panic("api.New: a ledger and an authenticator are required")
 	}
 	a := &API{
+		service: osapi.NewService(osapi.Options{
+			Authenticator: cfg.Authenticator, Limits: cfg.Limits, Observer: cfg.Observer, LogMessage: "request", Now: cfg.Now, Logger: cfg.Logger,
+		}),
+		routes:   newRoutes(),
 		ledger:   cfg.Ledger,
-		auth:     cfg.Authenticator,
 		policy:   cfg.Policy,
 		cors:     cfg.CORS,
 		options:  cfg.Options,
-		limits:   cfg.Limits.withDefaults(),
-		log:      cfg.Logger,
 		observer: cfg.Observer,
 		problem:  cfg.Problem,
-		now:      cfg.Now,
 	}
 	if a.problem == nil {
 		a.problem = func() error { return nil }
-	}
-	if a.now == nil {
-		a.now = time.Now
 	}
 	if a.options.IncompleteProjectID == "" {
 		a.options.IncompleteProjectID = IncompleteID
@@ -153,8 +105,6 @@ func New(cfg Config) *API {
 	}
 	a.rotated.seed = maphash.MakeSeed()
 	a.granted = readExtensions(a.options.Extensions)
-	a.buffers.New = func() any { b := make([]byte, 0, 4<<10); return &b }
-	a.mux = newMux(a, routes)
 	return a
 }
 
@@ -166,125 +116,83 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(r.Context())
 		r.URL = &root
 	}
-	x := a.newExchange(w, r)
-	defer x.finish()
+	x := &exchange{api: a}
 	switch r.URL.Path {
 	case "/healthz", "/readyz":
-		x.route = r.URL.Path
-		a.health(r.Context(), x)
-		return
+		a.service.ServeProbe(w, r, &x.Exchange, probe{x})
+	default:
+		a.service.Serve(w, r, &x.Exchange, x)
 	}
-	defer a.inFlight.Add(-1)
-	if n := a.inFlight.Add(1); n > a.limits.InFlight {
-		x.fail(tooMany(n - 1))
-		return
-	}
-	if len(r.URL.RawQuery) > a.limits.Query {
-		x.fail(fail(http.StatusRequestURITooLong, wire.CodeUndefined, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), a.limits.Query))
-		return
-	}
-	if a.cors.enabled() {
-		if r.Method == http.MethodOptions {
-			a.cors.preflight(w.Header(), r)
-			x.send(http.StatusOK, nil)
-			return
-		}
-		a.cors.allow(w.Header(), r)
-	}
-	if err := a.admit(x); err != nil {
-		x.fail(err)
-		return
-	}
-	if !clean(r.URL.Path) {
-		x.fail(noRoute())
-		return
-	}
-	a.mux.ServeHTTP(x, r)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.
 func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	x := a.newExchange(w, r)
-	defer x.finish()
-	x.fail(fail(status, wire.CodeUndefined, "%s", reason))
+	x := &exchange{api: a}
+	a.service.Refuse(w, r, status, reason, &x.Exchange, x)
 }
 
-// admit finds out who sends the request and in which version it is to be answered.
-func (a *API) admit(x *exchange) error {
-	if x.r.URL.Path != "/" {
-		who, err := a.auth.Authenticate(x.r)
-		switch {
-		case errors.Is(err, osapi.ErrUnauthenticated):
-			f := fail(http.StatusUnauthorized, wire.CodeUndefined, "%s", err.Error())
-			var u *osapi.Unauthenticated
-			if errors.As(err, &u) {
-				f.challenge = u.Challenge
-			}
-			return f
-		case err != nil:
-			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "Who sent the request could not be found out now. Send it again in a moment.")
-			f.retry, f.cause = true, err
-			return f
+// Handle makes the checks that are the same for all routes, and then those of the route.
+func (x *exchange) Handle() error {
+	if cors := &x.api.cors; cors.enabled() {
+		if x.R.Method == http.MethodOptions {
+			cors.preflight(x.W.Header(), x.R)
+			x.Send(http.StatusOK, nil)
+			return nil
 		}
-		x.who = who
+		cors.allow(x.W.Header(), x.R)
 	}
-	v, err := wire.RequestVersion(x.r.Header[wire.HeaderVersion])
+	if err := x.admit(); err != nil {
+		return err
+	}
+	found := x.api.routes.Find(x.R)
+	x.Route = found.Path
+	if found.Err != nil {
+		return found.Err
+	}
+	return x.serve(found.Route, found.Allow)
+}
+
+// admit finds out who sends the request and in which version it is to be answered. GET / is for
+// everybody.
+func (x *exchange) admit() error {
+	if x.R.URL.Path != "/" {
+		if err := x.Authenticate(); err != nil {
+			return err
+		}
+	}
+	err := x.negotiate()
 	switch {
 	case errors.Is(err, wire.ErrUnacceptableVersion):
-		return fail(http.StatusNotAcceptable, wire.CodeUndefined, "Invalid microversion: %s.", shortened(err.Error()))
+		return osapi.Errorf(http.StatusNotAcceptable, "Invalid microversion: %s.", shortened(err.Error()))
 	case err != nil:
 		return badRequest("Invalid microversion: %s.", shortened(err.Error()))
 	}
-	x.v, x.negotiated = v, true
-	if x.r.ContentLength > 0 && x.r.Header.Get("Content-Type") == "" {
+	if x.R.ContentLength > 0 && x.R.Header.Get("Content-Type") == "" {
 		return badRequest("A content-type header required when content-length > 0 is missing; send application/json.")
 	}
 	return nil
 }
 
-func tooMany(others int64) *failure {
-	f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server works on %d requests already. Send the request again in a moment.", others)
-	f.retry = true
-	return f
-}
+// probe answers /healthz, which says that the process serves, and /readyz, which says that it can answer:
+// the state is loaded, the database can be read, and writes to it do not fail. Neither needs a token.
+type probe struct{ *exchange }
 
-func noRoute() *failure { return notFound("The resource could not be found.") }
-
-// clean says whether a path is in the form that the routes are: with a slash first, and no empty, "." or ".." segments.
-// Placement answers 404 to others, where http.ServeMux would redirect.
-func clean(p string) bool {
-	if p == "" || p[0] != '/' || strings.Contains(p, "//") {
-		return false
+// Handle answers.
+func (p probe) Handle() error {
+	p.Route = p.R.URL.Path
+	if p.R.Method != http.MethodGet && p.R.Method != http.MethodHead {
+		return osapi.NoMethod(p.R.Method, "GET, HEAD")
 	}
-	return !strings.Contains(p, "/.") || path.Clean(p) == strings.TrimSuffix(p, "/")
-}
-
-// health answers /healthz, which says that the process serves, and /readyz, which says that it can answer: the state is
-// loaded, the database can be read, and writes to it do not fail. Neither needs a token.
-func (a *API) health(ctx context.Context, x *exchange) {
-	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
-		f := fail(http.StatusMethodNotAllowed, wire.CodeUndefined, "The method %s is not allowed for this resource.", shortened(x.r.Method))
-		f.allow = "GET, HEAD"
-		x.fail(f)
-		return
-	}
-	x.quiet = true
-	if x.r.URL.Path == "/readyz" {
-		if _, err := a.ledger.Snapshot(ctx); err != nil {
-			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is not ready: its database cannot be read.")
-			f.cause = err
-			x.quiet = false
-			x.fail(f)
-			return
+	p.Routine = true
+	if p.Route == "/readyz" {
+		if _, err := p.snapshot(); err != nil {
+			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").Because(err)
 		}
-		if err := a.problem(); err != nil {
-			f := fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is not ready: its database cannot be written to: %s. Reading is possible.", dbfile.Reason(err))
-			f.cause = err
-			x.quiet = false
-			x.fail(f)
-			return
+		if err := p.api.problem(); err != nil {
+			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be written to: %s. Reading is possible.", dbfile.Reason(err)).Because(err)
 		}
 	}
-	x.w.Header()["Content-Type"] = headerText
-	x.send(http.StatusOK, []byte("ok\n"))
+	p.W.Header()["Content-Type"] = headerText
+	p.Send(http.StatusOK, []byte("ok\n"))
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // aggregates answers with the aggregates of a provider. Nothing tells when they changed: it is now, as in Placement.
 func (x *exchange) aggregates(list []string, generation int64) error {
-	b := wire.AppendAggregates(x.buffer(), list, generation, x.v)
+	b := wire.AppendAggregates(x.Buffer(), list, generation, x.v)
 	return x.json(http.StatusOK, b, time.Time{})
 }
 
@@ -44,7 +44,7 @@ func setAggregates(x *exchange) error {
 
 // providerTraits answers with the traits of a provider. The traits changed last when the newest of them was made.
 func (x *exchange) providerTraits(s traitSource, p *ledger.Provider) error {
-	b := wire.AppendProviderTraits(x.buffer(), p.TraitsByID(), p.Generation)
+	b := wire.AppendProviderTraits(x.Buffer(), p.TraitsByID(), p.Generation)
 	var modified time.Time
 	if x.v.Has(wire.CacheHeaders) {
 		for _, name := range p.Traits {
@@ -72,7 +72,7 @@ func listProviderTraits(x *exchange) error {
 
 // setProviderTraits is PUT /resource_providers/{uuid}/traits.
 func setProviderTraits(x *exchange) error {
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func setProviderTraits(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	uuid := x.r.PathValue("uuid")
+	uuid := x.R.PathValue("uuid")
 	var p *ledger.Provider
-	s, err := x.api.ledger.Update(x.r.Context(), func(tx *ledger.Tx) (err error) {
+	s, err := x.api.ledger.Update(x.R.Context(), func(tx *ledger.Tx) (err error) {
 		p, err = tx.SetTraits(uuid, wanted.Generation, wanted.Traits)
 		return err
 	})
@@ -96,7 +96,7 @@ func setProviderTraits(x *exchange) error {
 
 // deleteProviderTraits is DELETE /resource_providers/{uuid}/traits.
 func deleteProviderTraits(x *exchange) error {
-	uuid := x.r.PathValue("uuid")
+	uuid := x.R.PathValue("uuid")
 	err := x.update(func(tx *ledger.Tx) error { return tx.ClearTraits(uuid) })
 	if err != nil {
 		return explain(err, nil, "Unable to delete the traits of resource provider %s", shortened(uuid))

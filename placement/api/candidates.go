@@ -24,7 +24,7 @@ const maxCandidates = 100_000
 // summaries of a tree are made once for as long as nothing changes in it (1.29); then, they are copied. Nothing is allocated
 // for a candidate or a summary. Before 1.29 the search ends at the limit only where trees have one provider each.
 func listCandidates(x *exchange) error {
-	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, x.extensions())
+	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, x.extensions())
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func listCandidates(x *exchange) error {
 	defer x.api.answers.keep(a)
 	ended := func(int) {}
 	if o.Seed == 0 {
-		o.Rotation, ended = x.api.rotated.begin(x.r.URL.RawQuery, limit)
+		o.Rotation, ended = x.api.rotated.begin(x.R.URL.RawQuery, limit)
 	}
-	stats, err := candidates.Search(x.r.Context(), s, &cq.Request, o, a.add)
+	stats, err := candidates.Search(x.R.Context(), s, &cq.Request, o, a.add)
 	ended(stats.Passed)
 	if x.api.observer != nil {
 		x.api.observer.Searched(Search{Candidates: a.count, Steps: stats.Steps})
@@ -120,7 +120,7 @@ func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
 	case a.full:
 		why = "the answer became larger than it may"
 	}
-	x.api.log.Warn().Str("request_id", x.id).Str("query", shortened(x.r.URL.RawQuery)).Str("why", why).
+	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("query", shortened(x.R.URL.RawQuery)).Str("why", why).
 		Int("candidates", a.count).Int("trees", stats.Trees).Int("steps", stats.Steps).
 		Msg("A search for allocation candidates ended early, and its answer holds only what was found until then. Have the client ask with a limit, or for fewer groups at once, or set max_allocation_candidates.")
 }

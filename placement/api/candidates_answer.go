@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"math"
 	"math/big"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -110,10 +110,7 @@ func (a *candidatesAnswer) account() bool {
 	if a.all.bytes.Add(grown) <= maxAnswers {
 		return true
 	}
-	f := fail(http.StatusServiceUnavailable, wire.CodeUndefined,
-		"The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
-	f.retry = true
-	a.err = f
+	a.err = osapi.Unavailable("The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
 	return false
 }
 

@@ -8,8 +8,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -126,20 +124,32 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	if got := string(body); err != nil || !strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
 		t.Errorf("%v: %s", err, got)
 	}
-	x := a.newExchange(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/allocation_candidates?resources=VCPU:1", nil))
-	for _, c := range []struct {
-		stats candidates.Stats
-		want  string
-	}{
-		{candidates.Stats{}, "larger"},
-		{candidates.Stats{Exhausted: true}, "steps"},
-	} {
-		log.Reset()
-		if x.logCutShort(c.stats, answer); !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), x.id) {
-			t.Errorf("the log says %s", &log)
+	x := &exchange{api: a}
+	request := httptest.NewRequest(http.MethodGet, "/allocation_candidates?resources=VCPU:1", nil)
+	a.service.Serve(httptest.NewRecorder(), request, &x.Exchange, handling{x, func() error {
+		for _, c := range []struct {
+			stats candidates.Stats
+			want  string
+		}{
+			{candidates.Stats{}, "larger"},
+			{candidates.Stats{Exhausted: true}, "steps"},
+		} {
+			log.Reset()
+			if x.logCutShort(c.stats, answer); !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), x.ID) {
+				t.Errorf("the log says %s", &log)
+			}
 		}
-	}
+		return nil
+	}})
 }
+
+// handling is an exchange that a test handles.
+type handling struct {
+	*exchange
+	do func() error
+}
+
+func (h handling) Handle() error { return h.do() }
 
 // TestCandidatesAnswerAllocatesNothing: with a kept answer, a candidate and the summaries behind it cost no memory.
 func TestCandidatesAnswerAllocatesNothing(t *testing.T) {
@@ -183,26 +193,6 @@ func TestFewAnswersAreKept(t *testing.T) {
 	for _, answer := range a.answers.kept {
 		if cap(answer.b) > maxKeptAnswer || answer.s != nil || answer.cq != nil || answer.used[:1][0] != nil {
 			t.Errorf("an answer is kept with %d bytes, or with what it told of", cap(answer.b))
-		}
-	}
-}
-
-// TestAnswerInParts: a body that goes on is written whole, however large its parts are, and its length is told before.
-func TestAnswerInParts(t *testing.T) {
-	a := oneHost(t, zerolog.Nop())
-	for _, sizes := range [][]int{{}, {0}, {1}, {100_000}, {40_000, 40_000, 1, 70_000}, slices.Repeat([]int{1000}, 200)} {
-		want := []byte("[")
-		var parts [][]byte
-		for i, size := range sizes {
-			parts = append(parts, bytes.Repeat([]byte{byte('a' + i%26)}, size))
-			want = append(want, parts[i]...)
-		}
-		recorder := httptest.NewRecorder()
-		x := a.newExchange(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
-		x.send(http.StatusOK, []byte("["), parts...)
-		x.finish()
-		if got := recorder.Body.Bytes(); !bytes.Equal(got, want) || recorder.Header().Get("Content-Length") != strconv.Itoa(len(want)) || x.size != len(want) {
-			t.Errorf("parts of %v: %d bytes came, Content-Length %s, logged %d; want %d", sizes, len(got), recorder.Header().Get("Content-Length"), x.size, len(want))
 		}
 	}
 }

@@ -74,8 +74,8 @@ func ExtensionNames() []string {
 // extensions are what the client gets, which the answer's header lists: those that it asks for, at the last microversion, and
 // those that the operator grants to all. Without either there are none, and nothing in the answer says that there could be.
 func (x *exchange) extensions() (e extensions) {
-	h := x.w.Header()
-	if values := x.r.Header[wire.HeaderExtensions]; len(values) > 0 && x.v == wire.MaxVersion {
+	h := x.W.Header()
+	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v == wire.MaxVersion {
 		e = readExtensions(values)
 		h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
 	}

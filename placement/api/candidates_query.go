@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -112,7 +113,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	return c, nil
 }
 
-func unknownParameter(key string, v wire.Version) *failure {
+func unknownParameter(key string, v wire.Version) *osapi.Error {
 	if e := wideParameters[key].extension; e != "" {
 		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, e)
 	}
@@ -210,7 +211,7 @@ func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) err
 	}
 	if len(values) > 1 {
 		f := badRequest("Query parameter 'root_required' may be specified only once.")
-		f.code = wire.CodeDuplicateQueryKey
+		f.Code = string(wire.CodeDuplicateQueryKey)
 		return f
 	}
 	if strings.HasPrefix(values[0], "in:") {
@@ -231,9 +232,9 @@ func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) err
 }
 
 // badValue is the refusal of a value that has the right form.
-func badValue(format string, args ...any) *failure {
+func badValue(format string, args ...any) *osapi.Error {
 	f := badRequest(format, args...)
-	f.code = wire.CodeBadQueryValue
+	f.Code = string(wire.CodeBadQueryValue)
 	return f
 }
 
@@ -360,7 +361,7 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
 	resources := slices.ContainsFunc(cq.Groups, func(g candidates.Group) bool { return len(g.Resources) > 0 })
 	if !resources {
 		f := badRequest("There must be at least one resources or resources[$S] parameter.")
-		f.code = wire.CodeMissingQueryValue
+		f.Code = string(wire.CodeMissingQueryValue)
 		return f
 	}
 	related := map[string]bool{}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -213,8 +214,8 @@ func TestCandidatesQueryRefused(t *testing.T) {
 	} {
 		for v := c.since; v <= c.until; v++ {
 			_, err := readCandidatesQuery(c.query, v, 0)
-			var f *failure
-			if !errors.As(err, &f) || f.status != http.StatusBadRequest || f.code != c.code {
+			var f *osapi.Error
+			if !errors.As(err, &f) || f.Status != http.StatusBadRequest || new(exchange).Explain(f).Code != string(c.code) {
 				t.Errorf("%s at %s: %v %+v, want code %s", c.query, v, err, f, c.code)
 			}
 		}
@@ -256,8 +257,8 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 	} {
 		got, err := readCandidatesQuery(c.query, wire.MaxVersion, readExtensions([]string{c.ext}))
 		if c.want == nil {
-			var f *failure
-			if !errors.As(err, &f) || f.status != http.StatusBadRequest {
+			var f *osapi.Error
+			if !errors.As(err, &f) || f.Status != http.StatusBadRequest {
 				t.Errorf("%s with %s: %v", c.query, c.ext, err)
 			}
 			continue
@@ -284,8 +285,8 @@ func FuzzCandidatesQuery(f *testing.F) {
 		ext := extensions(granted % 8)
 		cq, err := readCandidatesQuery(raw, v, ext)
 		if err != nil {
-			var no *failure
-			if !errors.As(err, &no) || no.status != http.StatusBadRequest {
+			var no *osapi.Error
+			if !errors.As(err, &no) || no.Status != http.StatusBadRequest {
 				t.Errorf("%q gives %v", raw, err)
 			}
 			return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -229,7 +230,7 @@ func candidatesOf(t testing.TB, body []byte) (roots []string) {
 // counted is an Observer that keeps the searches.
 type counted struct{ searches []api.Search }
 
-func (c *counted) Answered(api.Answer)   {}
+func (c *counted) Answered(osapi.Answer) {}
 func (c *counted) Searched(s api.Search) { c.searches = append(c.searches, s) }
 
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with four places each.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -18,7 +19,7 @@ func listClasses(x *exchange) error {
 		return err
 	}
 	var modified time.Time
-	b := append(x.buffer(), `{"resource_classes":[`...)
+	b := append(x.Buffer(), `{"resource_classes":[`...)
 	for i, c := range s.Classes() {
 		if i > 0 {
 			b = append(b, ',')
@@ -36,17 +37,17 @@ func showClass(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	c, ok := s.Class(name)
 	if !ok {
 		return notFound("No such resource class %s.", shortened(name))
 	}
-	return x.json(http.StatusOK, wire.AppendResourceClass(x.buffer(), c.Name), changed(c.CreatedAt, c.UpdatedAt))
+	return x.json(http.StatusOK, wire.AppendResourceClass(x.Buffer(), c.Name), changed(c.CreatedAt, c.UpdatedAt))
 }
 
 // createClass is POST /resource_classes.
 func createClass(x *exchange) error {
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -63,10 +64,10 @@ func createClass(x *exchange) error {
 		return explain(err, nil, "Unable to create resource class %s", name)
 	}
 	if !created {
-		return fail(http.StatusConflict, wire.CodeUndefined, "Conflicting resource class already exists: %s.", name)
+		return osapi.Errorf(http.StatusConflict, "Conflicting resource class already exists: %s.", name)
 	}
 	x.location("/resource_classes/" + name)
-	x.send(http.StatusCreated, nil)
+	x.Send(http.StatusCreated, nil)
 	return nil
 }
 
@@ -78,7 +79,7 @@ func putClass(x *exchange) error {
 	if err := x.authorize(UpdateClass, ""); err != nil {
 		return err
 	}
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {
 		return badRequest("The resource class is invalid: a name must begin with CUSTOM_, go on with A-Z, 0-9 and _, and have at most 255 characters.")
 	}
@@ -101,7 +102,7 @@ func putClass(x *exchange) error {
 		}
 	}
 	x.location("/resource_classes/" + name)
-	x.send(status, nil)
+	x.Send(status, nil)
 	return nil
 }
 
@@ -112,7 +113,7 @@ func renameClass(x *exchange) error {
 	if err := x.authorize(UpdateClass, ""); err != nil {
 		return err
 	}
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -120,20 +121,20 @@ func renameClass(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	err = x.update(func(tx *ledger.Tx) error { return tx.RenameClass(name, wanted) })
 	if ledger.KindOf(err) == ledger.DuplicateName {
-		return fail(http.StatusConflict, wire.CodeUndefined, "Resource class already exists: %s.", wanted)
+		return osapi.Errorf(http.StatusConflict, "Resource class already exists: %s.", wanted)
 	}
 	if err != nil {
 		return explain(err, nil, "Unable to rename resource class %s", shortened(name))
 	}
-	return x.json(http.StatusOK, wire.AppendResourceClass(x.buffer(), wanted), time.Time{})
+	return x.json(http.StatusOK, wire.AppendResourceClass(x.Buffer(), wanted), time.Time{})
 }
 
 // deleteClass is DELETE /resource_classes/{name}.
 func deleteClass(x *exchange) error {
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteClass(name) })
 	if err != nil {
 		return explain(err, nil, "Unable to delete resource class %s", shortened(name))

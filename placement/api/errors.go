@@ -10,55 +10,28 @@ import (
 	"os"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// failure is an answer that says no: a status, an error code and a sentence for people.
-type failure struct {
-	status int
-	code   wire.ErrorCode
-	detail string
-	// allow is the value of the Allow header of a 405.
-	allow string
-	// challenge is the value of the WWW-Authenticate header of a 401.
-	challenge string
-	// retry says that the same request may well succeed in a moment.
-	retry bool
-	// cause is what the log shall know and the client shall not.
-	cause error
-	// hint is what the log tells the operator to do.
-	hint string
-}
+// The refusals that handlers make most.
+var (
+	badRequest = osapi.BadRequest
+	notFound   = osapi.NotFound
+	shortened  = osapi.Shortened
+)
 
-func (f *failure) Error() string { return f.detail }
-
-func (f *failure) Unwrap() error { return f.cause }
-
-func fail(status int, code wire.ErrorCode, format string, args ...any) *failure {
-	return &failure{status: status, code: code, detail: fmt.Sprintf(format, args...)}
-}
-
-func badRequest(format string, args ...any) *failure {
-	return fail(http.StatusBadRequest, wire.CodeUndefined, format, args...)
-}
-
-func notFound(format string, args ...any) *failure {
-	return fail(http.StatusNotFound, wire.CodeUndefined, format, args...)
+// fail is a refusal with an error code of its own; [exchange.Explain] gives all others CodeUndefined.
+func fail(status int, code wire.ErrorCode, format string, args ...any) *osapi.Error {
+	e := osapi.Errorf(status, format, args...)
+	e.Code = string(code)
+	return e
 }
 
 // providerNotFound is what everything below /resource_providers/{uuid} answers when the provider is not there.
-func providerNotFound(uuid string) *failure {
+func providerNotFound(uuid string) *osapi.Error {
 	return notFound("No resource provider with uuid %s found.", shortened(uuid))
-}
-
-// shortened keeps what a client sent from filling error bodies and logs.
-func shortened(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }
 
 // verdict is the status and the code that a refusal of the ledger gets.
@@ -119,17 +92,28 @@ func explain(err error, own refusals, format string, args ...any) error {
 	return fail(v.status, v.code, "%s: %s.", fmt.Sprintf(format, args...), refused.Error())
 }
 
-// failureOf finds the answer that any error of a handler gets.
-func failureOf(err error) *failure {
+// Explain finds the answer that any error of a handler gets.
+func (x *exchange) Explain(err error) *osapi.Error {
+	e := errorOf(err)
+	if e.Code == "" {
+		e.Code = string(wire.CodeUndefined)
+	}
+	var bug *ledger.PanicError
+	if errors.As(e.Cause, &bug) {
+		x.LogBug(bug.Value, bug.Stack)
+	}
+	return e
+}
+
+func errorOf(err error) (e *osapi.Error) {
 	var (
-		f       *failure
 		body    *jsonkit.Error
 		refused *ledger.Error
 		large   *http.MaxBytesError
 	)
 	switch {
-	case errors.As(err, &f):
-		return f
+	case errors.As(err, &e):
+		return e
 	case errors.As(err, &body):
 		return badRequest("%s.", body.Error())
 	case errors.As(err, &refused):
@@ -137,29 +121,27 @@ func failureOf(err error) *failure {
 			return fail(v.status, v.code, "%s.", refused.Error())
 		}
 	case errors.As(err, &large):
-		return fail(http.StatusRequestEntityTooLarge, wire.CodeUndefined, "The body is larger than the %d bytes that this server reads.", large.Limit)
+		return osapi.Errorf(http.StatusRequestEntityTooLarge, "The body is larger than the %d bytes that this server reads.", large.Limit)
 	case errors.Is(err, ledger.ErrBusy):
-		f = fail(http.StatusConflict, wire.CodeConcurrentUpdate, "Other servers changed the data at the same time, again and again. Read again and retry the request.")
-		f.retry = true
+		e = fail(http.StatusConflict, wire.CodeConcurrentUpdate, "Other servers changed the data at the same time, again and again. Read again and retry the request.")
+		e.Retry = true
 	case errors.Is(err, ledger.ErrClosed):
-		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The server is shutting down. Send the request to another one, or again when it is back.")
-		f.retry = true
+		e = osapi.Unavailable("The server is shutting down. Send the request to another one, or again when it is back.")
 	case errors.Is(err, ledger.ErrOutcomeUnknown):
-		f = fail(http.StatusInternalServerError, wire.CodeUndefined, "The database did not tell whether the change was made. Read before you repeat the request.")
+		e = osapi.Errorf(http.StatusInternalServerError, "The database did not tell whether the change was made. Read before you repeat the request.")
 	case errors.Is(err, ledger.ErrFull):
-		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
-		f.retry = true
+		e = osapi.Unavailable("The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
 	case errors.Is(err, ledger.ErrUnavailable):
-		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
-		f.retry = true
+		e = osapi.Unavailable("The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f = fail(http.StatusRequestTimeout, wire.CodeUndefined, "The request did not arrive in time.")
+		e = osapi.Errorf(http.StatusRequestTimeout, "The request did not arrive in time.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		f = fail(http.StatusServiceUnavailable, wire.CodeUndefined, "The request was given up before it was done.")
+		e = osapi.Errorf(http.StatusServiceUnavailable, "The request was given up before it was done.")
+	case errors.Is(err, osapi.ErrBug):
+		return osapi.Errorf(http.StatusInternalServerError, "The server ran into a bug. Its log says more, under the request id of this answer.")
 	}
-	if f == nil {
-		f = fail(http.StatusInternalServerError, wire.CodeUndefined, "The server could not do this. Its log says why, under the request id of this answer.")
+	if e == nil {
+		e = osapi.Errorf(http.StatusInternalServerError, "The server could not do this. Its log says why, under the request id of this answer.")
 	}
-	f.cause = err
-	return f
+	return e.Because(err)
 }

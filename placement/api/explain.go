@@ -27,19 +27,19 @@ const noGroupPolicy = "The request has several groups with suffixes and no group
 func explainCandidates(x *exchange) error {
 	// A request without the group_policy that it needs is explained, and its refusal with it.
 	ext, optional := x.extensions(), readExtensions([]string{string(groupPolicy)})
-	cq, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, ext|optional)
+	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext|optional)
 	if err != nil {
 		return err
 	}
 	refused := ""
-	if _, err := readCandidatesQuery(x.r.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
+	if _, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
 		refused = noGroupPolicy
 	}
 	s, err := x.snapshot()
 	if err != nil {
 		return err
 	}
-	e, err := candidates.Explain(x.r.Context(), s, &cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
+	e, err := candidates.Explain(x.R.Context(), s, &cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
 	if errors.Is(err, candidates.ErrTooMuch) {
 		return badRequest("This cannot be explained: %s. Ask for less at once.", err.Error())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -203,7 +204,7 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	h := newAPI(t, func(c *api.Config) { c.Limits = api.Limits{Body: 100, Query: 50} })
+	h := newAPI(t, func(c *api.Config) { c.Limits = osapi.Limits{Body: 100, Query: 50} })
 	calls(t, h,
 		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` + strings.Repeat("a", 100) + `"}`, status: 413, code: wire.CodeUndefined},
 		call{method: "GET", path: "/resource_providers?name=" + strings.Repeat("a", 50), status: 414},

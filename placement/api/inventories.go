@@ -39,7 +39,7 @@ func ledgerInventories(from map[string]wire.Inventory) []ledger.Inventory {
 // inventories answers with all inventories of a provider. Cost: about 110 bytes each and no allocation for any.
 func (x *exchange) inventories(p *ledger.Provider) error {
 	var modified time.Time
-	b := append(x.buffer(), '{')
+	b := append(x.Buffer(), '{')
 	b = wire.AppendGeneration(b, p.Generation)
 	b = append(b, `"inventories":{`...)
 	for i := range p.Inventories {
@@ -62,7 +62,7 @@ func (x *exchange) inventory(status int, p *ledger.Provider, class string) error
 	if !ok {
 		return notFound("No inventory of class %s for resource provider %s.", shortened(class), p.UUID)
 	}
-	b := wire.AppendOneInventory(x.buffer(), wireInventory(&inv), p.Generation)
+	b := wire.AppendOneInventory(x.Buffer(), wireInventory(&inv), p.Generation)
 	return x.json(status, b, changed(inv.CreatedAt, inv.UpdatedAt))
 }
 
@@ -81,7 +81,7 @@ func showInventory(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.inventory(http.StatusOK, p, x.r.PathValue("class"))
+	return x.inventory(http.StatusOK, p, x.R.PathValue("class"))
 }
 
 // checkCapacity refuses an inventory of which nothing could be allocated; from 1.26 on it may be all reserved.
@@ -157,7 +157,7 @@ func setInventory(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	inv := ledgerInventory(x.r.PathValue("class"), wanted.Inventory)
+	inv := ledgerInventory(x.R.PathValue("class"), wanted.Inventory)
 	var p *ledger.Provider
 	err = x.update(func(tx *ledger.Tx) (err error) {
 		if now, ok := tx.Provider(uuid); ok && now.Generation == wanted.Generation {
@@ -177,7 +177,7 @@ func setInventory(x *exchange) error {
 
 // deleteInventory is DELETE /resource_providers/{uuid}/inventories/{class}.
 func deleteInventory(x *exchange) error {
-	uuid, class := x.r.PathValue("uuid"), x.r.PathValue("class")
+	uuid, class := x.R.PathValue("uuid"), x.R.PathValue("class")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteInventory(uuid, class) })
 	if err != nil {
 		return explain(err, refusals{ledger.InventoryInUse: {http.StatusConflict, wire.CodeConcurrentUpdate}},
@@ -188,7 +188,7 @@ func deleteInventory(x *exchange) error {
 
 // deleteInventories is DELETE /resource_providers/{uuid}/inventories.
 func deleteInventories(x *exchange) error {
-	uuid := x.r.PathValue("uuid")
+	uuid := x.R.PathValue("uuid")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteInventories(uuid) })
 	if err != nil {
 		return explain(err, nil, "Unable to delete the inventory of resource provider %s", shortened(uuid))

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -85,7 +86,7 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				if !resp.Close {
 					t.Error("the connection stays open, with the rest of the body on it")
 				}
-				if load := h.Load(); load != (api.Load{}) {
+				if load := h.Load(); load != (osapi.Load{}) {
 					t.Errorf("the API is left with %+v", load)
 				}
 				if err := errors.Join(conn.Close(), server.Close()); err != nil {
@@ -202,7 +203,7 @@ func TestABodyThatBreaksOff(t *testing.T) {
 		if w.Code != c.status {
 			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.status, w.Body)
 		}
-		if load := h.Load(); load != (api.Load{}) {
+		if load := h.Load(); load != (osapi.Load{}) {
 			t.Errorf("%s: still counted are %+v", name, load)
 		}
 	}
@@ -256,7 +257,7 @@ func TestMemoryForBodies(t *testing.T) {
 		t.Errorf("the request under way: %d", status)
 	}
 	put(128<<10, 409) // there is room again; the generation has moved
-	if load := h.Load(); load != (api.Load{}) {
+	if load := h.Load(); load != (osapi.Load{}) {
 		t.Errorf("at last: %+v", load)
 	}
 }
@@ -307,7 +308,7 @@ func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 			t.Errorf("half a body: %d", status)
 		}
 	}
-	if load := h.Load(); load != (api.Load{}) {
+	if load := h.Load(); load != (osapi.Load{}) {
 		t.Errorf("at last: %+v", load)
 	}
 }
@@ -362,7 +363,7 @@ func TestBodiesOfAllLengths(t *testing.T) {
 // answers collects what an API tells its observer.
 type answers struct{ list []string }
 
-func (o *answers) Answered(a api.Answer) {
+func (o *answers) Answered(a osapi.Answer) {
 	o.list = append(o.list, fmt.Sprintf("%s %s %d %s in %d", a.Method, a.Route, a.Status, a.Code, a.Received))
 }
 func (*answers) Searched(api.Search) {}

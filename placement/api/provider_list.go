@@ -57,7 +57,7 @@ func readProviderQuery(raw string, v wire.Version) (pq providerQuery, err error)
 // listProviders is GET /resource_providers.
 // Cost: that of the providers that the most selective of in_tree, uuid, name and member_of leaves; without any, of all.
 func listProviders(x *exchange) error {
-	pq, err := readProviderQuery(x.r.URL.RawQuery, x.v)
+	pq, err := readProviderQuery(x.R.URL.RawQuery, x.v)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func listProviders(x *exchange) error {
 		return err
 	}
 	var modified time.Time
-	b := append(x.buffer(), `{"resource_providers":[`...)
+	b := append(x.Buffer(), `{"resource_providers":[`...)
 	first := true
 	add := func(p *ledger.Provider) {
 		if !first {

@@ -39,7 +39,7 @@ func (x *exchange) provider() (*ledger.Snapshot, *ledger.Provider, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	uuid := x.r.PathValue("uuid")
+	uuid := x.R.PathValue("uuid")
 	p, ok := s.Provider(uuid)
 	if !ok {
 		return nil, nil, providerNotFound(uuid)
@@ -50,8 +50,8 @@ func (x *exchange) provider() (*ledger.Snapshot, *ledger.Provider, error) {
 // bodyForProvider reads the request body with decode. When it is not right, a provider that is not there goes first (404
 // before 400), as in Placement; when it is, the transaction will see whether the provider is there.
 func bodyForProvider[T any](x *exchange, decode func([]byte) (T, error)) (uuid string, value T, err error) {
-	uuid = x.r.PathValue("uuid")
-	body, err := x.body()
+	uuid = x.R.PathValue("uuid")
+	body, err := x.Body()
 	if err == nil {
 		value, err = decode(body)
 	}
@@ -68,7 +68,7 @@ func bodyForProvider[T any](x *exchange, decode func([]byte) (T, error)) (uuid s
 
 // createProvider is POST /resource_providers.
 func createProvider(x *exchange) error {
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}
@@ -89,10 +89,10 @@ func createProvider(x *exchange) error {
 	}
 	x.location("/resource_providers/" + p.UUID)
 	if !x.v.Has(wire.ProviderInPostReply) {
-		x.send(http.StatusCreated, nil)
+		x.Send(http.StatusCreated, nil)
 		return nil
 	}
-	return x.json(http.StatusOK, appendProvider(x.buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
+	return x.json(http.StatusOK, appendProvider(x.Buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
 }
 
 // explainProvider explains why a provider could not be written. Clients look for the phrase about the name.
@@ -114,7 +114,7 @@ func showProvider(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, appendProvider(x.buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
+	return x.json(http.StatusOK, appendProvider(x.Buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
 }
 
 // updateProvider is PUT /resource_providers/{uuid}.
@@ -135,12 +135,12 @@ func updateProvider(x *exchange) error {
 	if err != nil {
 		return explainProvider(err, uuid, wanted.Name)
 	}
-	return x.json(http.StatusOK, appendProvider(x.buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
+	return x.json(http.StatusOK, appendProvider(x.Buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
 }
 
 // deleteProvider is DELETE /resource_providers/{uuid}.
 func deleteProvider(x *exchange) error {
-	uuid := x.r.PathValue("uuid")
+	uuid := x.R.PathValue("uuid")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteProvider(uuid) })
 	if err != nil {
 		return explain(err, nil, "Unable to delete resource provider %s", shortened(uuid))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -49,8 +50,8 @@ func FuzzProviderQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string, minor uint8) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
 		pq, err := readProviderQuery(raw, v)
-		var no *failure
-		if err != nil && (!errors.As(err, &no) || no.status != http.StatusBadRequest) {
+		var no *osapi.Error
+		if err != nil && (!errors.As(err, &no) || no.Status != http.StatusBadRequest) {
 			t.Errorf("%q gives %v", raw, err)
 		}
 		for _, a := range pq.resources {

@@ -13,7 +13,7 @@ import (
 
 // reshape is POST /reshaper: all of it happens, or nothing.
 func reshape(x *exchange) error {
-	body, err := x.body()
+	body, err := x.Body()
 	if err != nil {
 		return err
 	}

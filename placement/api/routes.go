@@ -6,11 +6,12 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // handler answers one request that has passed all checks of its endpoint. Whatever it returns as an error becomes the
-// answer; see failureOf.
+// answer; see Explain.
 type handler func(x *exchange) error
 
 // endpoint is one method of one path.
@@ -122,54 +123,19 @@ var routes = []route{
 	}},
 }
 
-// newMux makes a ServeMux of the routes. Its patterns have no methods: each path finds its method in its own table, so that
-// a 405 has the Allow header and the body of Placement, and HEAD is not taken for GET.
-func newMux(a *API, routes []route) *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { exchangeOf(w).fail(noRoute()) })
+// newRoutes makes what finds the endpoint of a request.
+func newRoutes() *osapi.Routes[endpoint] {
+	found := osapi.NewRoutes[endpoint](false)
 	for _, rt := range routes {
-		methods := make(map[string]*endpoint, len(rt.endpoints))
-		names := make([]string, 0, len(rt.endpoints))
-		for i := range rt.endpoints {
-			e := &rt.endpoints[i]
-			methods[e.method] = e
-			names = append(names, e.method)
+		for _, e := range rt.endpoints {
+			found.Add(e.method, rt.path, e)
 		}
-		allow := strings.Join(names, ", ")
-		shown := strings.TrimSuffix(rt.path, "{$}")
-		mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
-			x := exchangeOf(w)
-			x.r, x.route = r, shown // The request with the values of the path.
-			e := methods[r.Method]
-			if e == nil {
-				x.fail(methodNotAllowed(r.Method, allow))
-				return
-			}
-			if err := a.serve(x, e, allow); err != nil {
-				x.fail(err)
-			}
-		})
 	}
-	return mux
-}
-
-// exchangeOf is the exchange that came through ServeMux.
-func exchangeOf(w http.ResponseWriter) *exchange {
-	x, ok := w.(*exchange)
-	if !ok {
-		panic("api: a handler was called around the API")
-	}
-	return x
-}
-
-func methodNotAllowed(method, allow string) *failure {
-	f := fail(http.StatusMethodNotAllowed, wire.CodeUndefined, "The method %s is not allowed for this resource.", shortened(method))
-	f.allow = allow
-	return f
+	return found
 }
 
 // serve makes the checks of the endpoint, in Placement's order, and calls its handler.
-func (a *API) serve(x *exchange, e *endpoint, allow string) error {
+func (x *exchange) serve(e *endpoint, allow string) error {
 	if e.needsFirst {
 		if err := x.require(e.needs); err != nil {
 			return err
@@ -177,9 +143,9 @@ func (a *API) serve(x *exchange, e *endpoint, allow string) error {
 	}
 	if !x.v.Has(e.since) {
 		if e.absent == http.StatusMethodNotAllowed {
-			return methodNotAllowed(e.method, withoutMethod(allow, e.method))
+			return osapi.NoMethod(e.method, withoutMethod(allow, e.method))
 		}
-		return noRoute()
+		return osapi.NoRoute()
 	}
 	if !e.needsFirst {
 		if err := x.require(e.needs); err != nil {
@@ -208,11 +174,11 @@ func withoutMethod(allow, method string) string {
 func (x *exchange) require(n need) error {
 	switch n {
 	case acceptJSON:
-		if readAccept(x.r.Header.Get("Accept")).json <= 0 {
-			return fail(http.StatusNotAcceptable, wire.CodeUndefined, "Only application/json is provided.")
+		if readAccept(x.R.Header.Get("Accept")).json <= 0 {
+			return osapi.Errorf(http.StatusNotAcceptable, "Only application/json is provided.")
 		}
 	case sendsJSON:
-		sent := x.r.Header.Get("Content-Type")
+		sent := x.R.Header.Get("Content-Type")
 		if sent == wire.MediaType {
 			return nil
 		}
@@ -221,7 +187,7 @@ func (x *exchange) require(n need) error {
 			if media == "" {
 				media = "None"
 			}
-			return fail(http.StatusUnsupportedMediaType, wire.CodeUndefined, "The media type %s is not supported, use application/json.", shortened(media))
+			return osapi.Errorf(http.StatusUnsupportedMediaType, "The media type %s is not supported, use application/json.", shortened(media))
 		}
 	}
 	return nil
@@ -229,13 +195,13 @@ func (x *exchange) require(n need) error {
 
 // authorize asks the policy. project is the project that the request is about, "" for none.
 func (x *exchange) authorize(action Action, project string) error {
-	if x.api.policy.Allows(action, &x.who, project) {
+	if x.api.policy.Allows(action, &x.Who, project) {
 		return nil
 	}
-	f := fail(http.StatusForbidden, wire.CodeUndefined, "Policy does not allow %s to be performed.", action)
-	if x.api.policy.LegacyAllows(action, &x.who, project) {
-		f.detail += " A user with the role service may do it; so may this user where the Placement server has [policy] defaults = \"legacy\"."
-		f.hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of this server"
+	f := osapi.Errorf(http.StatusForbidden, "Policy does not allow %s to be performed.", action)
+	if x.api.policy.LegacyAllows(action, &x.Who, project) {
+		f.Message += " A user with the role service may do it; so may this user where the Placement server has [policy] defaults = \"legacy\"."
+		f.Hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of this server"
 	}
 	return f
 }

@@ -15,7 +15,7 @@ import (
 
 // listTraits is GET /traits.
 func listTraits(x *exchange) error {
-	wanted, err := readTraitQuery(x.r.URL.RawQuery)
+	wanted, err := readTraitQuery(x.R.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func listTraits(x *exchange) error {
 		return err
 	}
 	var modified time.Time
-	b := append(x.buffer(), `{"traits":[`...)
+	b := append(x.Buffer(), `{"traits":[`...)
 	first := true
 	for _, t := range s.Traits() {
 		if !wanted(s, t.Name) {
@@ -86,7 +86,7 @@ func showTrait(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	t, ok := s.Trait(name)
 	if !ok {
 		return notFound("No such trait(s): %s.", shortened(name))
@@ -97,7 +97,7 @@ func showTrait(x *exchange) error {
 
 // putTrait is PUT /traits/{name}, which makes the trait or finds it.
 func putTrait(x *exchange) error {
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {
 		return badRequest("The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".")
 	}
@@ -122,13 +122,13 @@ func putTrait(x *exchange) error {
 	}
 	x.location("/traits/" + name)
 	x.cacheHeaders(t.CreatedAt)
-	x.send(status, nil)
+	x.Send(status, nil)
 	return nil
 }
 
 // deleteTrait is DELETE /traits/{name}.
 func deleteTrait(x *exchange) error {
-	name := x.r.PathValue("name")
+	name := x.R.PathValue("name")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteTrait(name) })
 	if err != nil {
 		return explain(err, nil, "Unable to delete trait %s", shortened(name))

@@ -23,7 +23,7 @@ func showProviderUsages(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	b := append(x.buffer(), '{')
+	b := append(x.Buffer(), '{')
 	b = wire.AppendGeneration(b, p.Generation)
 	b = append(b, `"usages":{`...)
 	for i := range p.Inventories {
@@ -98,7 +98,7 @@ func (s *usageSum) add(c *ledger.Consumer) {
 
 // showUsages is GET /usages. Cost: the consumers of the project and the allocations of those that match.
 func showUsages(x *exchange) error {
-	q, bad := readQuery(x.r.URL.RawQuery)
+	q, bad := readQuery(x.R.URL.RawQuery)
 	project, _ := q.last("project_id")
 	if err := x.authorize(ShowUsages, project); err != nil {
 		return err
@@ -132,7 +132,7 @@ func showUsages(x *exchange) error {
 		}
 		sums[at].add(c)
 	}
-	b := append(x.buffer(), `{"usages":{`...)
+	b := append(x.Buffer(), `{"usages":{`...)
 	for i, sum := range sums {
 		if x.v.Has(wire.ConsumerTypes) {
 			if i > 0 {

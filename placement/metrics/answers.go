@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
@@ -66,7 +67,7 @@ func (c *answers) collectors() []prometheus.Collector {
 }
 
 // Answered implements api.Observer. Cost: about 0.2 µs and no allocation.
-func (m *Metrics) Answered(a api.Answer) {
+func (m *Metrics) Answered(a osapi.Answer) {
 	c := &m.answers
 	s := c.series(kind{a.Route, a.Method, a.Status})
 	s.requests.Inc()
@@ -78,7 +79,7 @@ func (m *Metrics) Answered(a api.Answer) {
 		c.sent.Add(float64(a.Sent))
 	}
 	if a.Status == http.StatusConflict {
-		c.conflicts.WithLabelValues(string(a.Code)).Inc()
+		c.conflicts.WithLabelValues(a.Code).Inc()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/metrics"
@@ -39,10 +40,10 @@ func TestRequests(t *testing.T) {
 	m := metrics.New()
 	const inventories = "/resource_providers/{uuid}/inventories"
 	for range 2 {
-		m.Answered(api.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
+		m.Answered(osapi.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
 	}
-	m.Answered(api.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
-	m.Answered(api.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
+	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+	m.Answered(osapi.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
 	want := []string{
 		`placement_conflicts_total{code="placement.concurrent_update"} 1`,
 		`placement_http_received_bytes_total 30`,
@@ -102,7 +103,7 @@ func BenchmarkAnswered(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m.Answered(api.Answer{Route: "/resource_providers", Method: "GET", Status: 200, Duration: time.Millisecond, Sent: 100})
+			m.Answered(osapi.Answer{Route: "/resource_providers", Method: "GET", Status: 200, Duration: time.Millisecond, Sent: 100})
 		}
 	})
 }

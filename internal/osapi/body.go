@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package osapi
 
 import (
 	"context"
@@ -10,45 +10,44 @@ import (
 	"net/http"
 	"os"
 	"time"
-
-	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // maxBelieved is the largest body that gets its memory before it is there, in bytes.
 const maxBelieved = 64 << 10
 
-// body reads the request body. It is bounded in size (413), in the time that it takes to arrive (408) and, together with the
-// bodies of all other requests under way, in memory (503).
+// Body reads the request body. It is bounded in size (413, an [http.MaxBytesError]), in the time that it
+// takes to arrive (408) and, together with the bodies of all other requests under way, in memory (503).
 //
 // Cost: one allocation for a body of up to maxBelieved bytes whose length is given; beyond, memory doubles as it fills.
-func (x *exchange) body() ([]byte, error) {
-	limit := x.api.limits.Body
-	if x.r.ContentLength > limit {
+func (x *Exchange) Body() ([]byte, error) {
+	limit := x.service.Limits.Body
+	if x.R.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	if x.r.Body == nil || x.r.Body == http.NoBody {
+	if x.R.Body == nil || x.R.Body == http.NoBody {
 		return nil, nil
 	}
-	// The connection's deadlines are in real time, whatever clock the API has. Who serves without connections has none, and
-	// gets an error here that means just that. net/http takes the deadline away as soon as the body is there.
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(x.api.limits.BodyTime))
-	// Who sends slowly takes no place from those that are worked on; what it does take is bounded by Limits.Bodies.
-	x.api.inFlight.Add(-1)
+	// The connection's deadlines are in real time, whatever clock the API has. A server without connections
+	// has none, which is the error here. net/http takes the deadline away as soon as the body is there.
+	_ = http.NewResponseController(x.W).SetReadDeadline(time.Now().Add(x.service.Limits.BodyTime))
+	// A slow client takes no place from requests that are worked on; what it takes is bounded by
+	// Limits.Bodies.
+	x.service.inFlight.Add(-1)
 	var n int64
 	b, err := func() ([]byte, error) {
-		defer func() { n = x.api.inFlight.Add(1) }() // Also when the body that somebody within the process gives panics.
+		defer func() { n = x.service.inFlight.Add(1) }() // Also when a body from within the process panics.
 		return x.readBody(limit)
 	}()
 	x.received = len(b)
-	if err == nil && n > x.api.limits.InFlight {
+	if err == nil && x.service.tooMany(n) {
 		err = tooMany(n - 1)
 	}
 	return b, err
 }
 
 // readBody reads up to limit bytes into memory that it reserves before it takes it.
-func (x *exchange) readBody(limit int64) ([]byte, error) {
-	length := x.r.ContentLength
+func (x *Exchange) readBody(limit int64) ([]byte, error) {
+	length := x.R.ContentLength
 	if length <= 0 {
 		length = -1 // not told
 	}
@@ -61,7 +60,7 @@ func (x *exchange) readBody(limit int64) ([]byte, error) {
 	}
 	b := make([]byte, 0, size)
 	for {
-		n, err := x.r.Body.Read(b[len(b):cap(b)])
+		n, err := x.R.Body.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		have := int64(len(b))
 		switch {
@@ -89,43 +88,36 @@ func (x *exchange) readBody(limit int64) ([]byte, error) {
 }
 
 // ends says whether a body of unknown length that has filled the limit ends there.
-func (x *exchange) ends() bool {
+func (x *Exchange) ends() bool {
 	var one [1]byte
-	n, err := io.ReadFull(x.r.Body, one[:])
+	n, err := io.ReadFull(x.R.Body, one[:])
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
 // reserve takes n bytes of what all request bodies together may take. The exchange gives back what it holds when it ends.
-func (x *exchange) reserve(n int64) error {
-	if all := x.api.bodies.Add(n); all > x.api.limits.Bodies {
-		x.api.bodies.Add(-n)
-		f := fail(http.StatusServiceUnavailable, wire.CodeUndefined,
-			"The bodies of the requests under way take up all the memory that this server has for them. Send the request again in a moment.")
-		f.retry = true
-		return f
+func (x *Exchange) reserve(n int64) error {
+	if all := x.service.bodies.Add(n); all > x.service.Limits.Bodies {
+		x.service.bodies.Add(-n)
+		return Unavailable("The bodies of the requests under way take up all the memory that this server has for them. Send the request again in a moment.")
 	}
 	x.held += n
 	return nil
 }
 
-func (x *exchange) release(n int64) {
-	x.api.bodies.Add(-n)
+func (x *Exchange) release(n int64) {
+	x.service.bodies.Add(-n)
 	x.held -= n
 }
 
 func readFailure(err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return badRequest("The body ends before the length that the request gives.")
+		return BadRequest("The body ends before the length that the request gives.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f := fail(http.StatusRequestTimeout, wire.CodeUndefined, "The body of the request did not arrive in time.")
-		f.cause = err
-		return f
+		return Errorf(http.StatusRequestTimeout, "The body of the request did not arrive in time.").Because(err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*http.MaxBytesError)):
-		return fmt.Errorf("read the request body: %w", err) // see failureOf
+		return fmt.Errorf("read the request body: %w", err) // a MaxBytesError, or one that ends the request
 	}
 	// Chunks that are none, a connection that was cut: whatever it is, it is not this server's.
-	f := badRequest("The body of the request could not be read.")
-	f.cause = fmt.Errorf("read the request body: %w", err)
-	return f
+	return BadRequest("The body of the request could not be read.").Because(fmt.Errorf("read the request body: %w", err))
 }

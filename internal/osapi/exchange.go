@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// HeaderRequestID carries the id of a request, in answers that of the service, in requests that of the
+// client.
+const HeaderRequestID = "X-Openstack-Request-Id"
+
+// Exchange is one request and its answer. APIs embed it in a type of their own.
+type Exchange struct {
+	W http.ResponseWriter
+	R *http.Request
+	// ID is the id of the request.
+	ID string
+	// Who sends the request, once Authenticate has found it out.
+	Who Principal
+	// Route is the pattern of the path; "" for none of the API's.
+	Route string
+	// Microversion is the one that the client asked for, for the log; "" when it is not known.
+	Microversion string
+	// Routine says that a success within a second is not worth a line in the log that everybody keeps.
+	Routine bool
+	// Status is the one that was sent; 0: nothing yet.
+	Status int
+
+	service  *Service
+	started  time.Time
+	err      *Error
+	pooled   *[]byte // what Buffer appends to
+	held     int64   // bytes reserved for the body of the request
+	received int     // bytes of it read
+	sent     int     // bytes of body sent
+}
+
+func (x *Exchange) begin(s *Service, w http.ResponseWriter, r *http.Request) {
+	x.W, x.R, x.service, x.ID, x.started = w, r, s, newRequestID(), s.Now()
+	h, id := w.Header(), []string{x.ID}
+	h[HeaderRequestID] = id
+	for _, name := range s.RequestIDs {
+		h[name] = id
+	}
+}
+
+// newRequestID makes an id as OpenStack's services do: "req-" and a random UUID. It identifies and
+// protects nothing.
+func newRequestID() string {
+	var b [40]byte
+	copy(b[:], "req-xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx")
+	const digits = "0123456789abcdef"
+	bits, left := rand.Uint64(), 16
+	for i := 4; i < len(b); i++ {
+		if b[i] != 'x' {
+			continue
+		}
+		if left == 0 {
+			bits, left = rand.Uint64(), 16
+		}
+		d := bits & 15
+		if i == 4+19 {
+			d = d&3 | 8 // The variant of a random UUID.
+		}
+		b[i] = digits[d]
+		bits >>= 4
+		left--
+	}
+	return string(b[:])
+}
+
+// requestIDForm is that of ids that other services send, so that a request can be followed through all
+// of them.
+var requestIDForm = regexp.MustCompile(`^req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// Buffer is an empty buffer for a body. What is given to Send must be appended to it, once.
+func (x *Exchange) Buffer() []byte {
+	if x.pooled == nil {
+		x.pooled, _ = x.service.buffers.Get().(*[]byte)
+	}
+	return (*x.pooled)[:0]
+}
+
+// maxPooled is the largest buffer that is kept for other requests, in bytes.
+const maxPooled = 1 << 20
+
+// Send writes the answer: a status, and a body that goes on with more. With more, body is not of Buffer.
+func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
+	size := len(body)
+	for _, part := range more {
+		size += len(part)
+	}
+	if status != http.StatusNoContent {
+		x.W.Header()["Content-Length"] = []string{strconv.Itoa(size)}
+	}
+	x.Status, x.sent = status, size
+	x.W.WriteHeader(status)
+	if size > 0 && x.R.Method != http.MethodHead {
+		// An error here is that the client is gone; nobody is left to get it.
+		_, _ = x.W.Write(body)
+		x.writeParts(more)
+	}
+	if len(more) == 0 {
+		x.keepBuffer(body)
+	}
+}
+
+// writeParts writes what a body goes on with, a piece of some 64 KiB at a time: that stays in the
+// processor's cache, where a buffer for all of it would go through memory once more, and be made and
+// collected for each large answer.
+func (x *Exchange) writeParts(parts [][]byte) {
+	const atOnce = 64 << 10
+	if len(parts) == 0 {
+		return
+	}
+	b := x.Buffer()
+	for _, part := range parts {
+		if b = append(b, part...); len(b) >= atOnce {
+			if _, err := x.W.Write(b); err != nil {
+				return // the client is gone
+			}
+			b = b[:0]
+		}
+	}
+	_, _ = x.W.Write(b)
+	x.keepBuffer(b)
+}
+
+// keepBuffer keeps what came from Buffer, for other requests.
+func (x *Exchange) keepBuffer(b []byte) {
+	if x.pooled != nil && cap(b) > cap(*x.pooled) && cap(b) <= maxPooled {
+		*x.pooled = b
+	}
+}
+
+// LogBug writes what is needed to find the cause of a panic.
+func (x *Exchange) LogBug(panicked any, stack []byte) {
+	x.service.Logger.Error().Str("request_id", x.ID).Str("method", Shortened(x.R.Method)).Str("path", Shortened(x.R.URL.Path)).
+		Str("panic", fmt.Sprint(panicked)).Bytes("stack", stack).
+		Msg("A request ran into a bug in the server and was answered with 500; other requests are not touched. Please report it with this stack.")
+}
+
+// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked again, in
+// bytes: one for allocation candidates names traits and aggregates by the hundred. That of a client that
+// is not known is shortened to less.
+const maxLoggedQuery = 8 << 10
+
+// slow is the time from which on a request gets a line in the log whatever it is.
+const slow = time.Second
+
+// log writes the line that every request gets: Info; Debug for a routine success; Warn where a hint says
+// how the operator can allow what was refused; Error with the cause where the server is at fault.
+func (x *Exchange) log(took time.Duration) {
+	var line *zerolog.Event
+	log := &x.service.Logger
+	switch {
+	case x.service.LogMessage == "":
+		return
+	case x.Status >= http.StatusInternalServerError:
+		line = log.Error()
+		if x.err != nil {
+			line = line.AnErr("cause", x.err.Cause)
+		}
+	case x.Routine && x.Status < http.StatusBadRequest && took <= slow:
+		line = log.Debug()
+	case x.err != nil && x.err.Hint != "":
+		line = log.Warn().Str("hint", x.err.Hint)
+	default:
+		line = log.Info()
+	}
+	if !line.Enabled() {
+		return
+	}
+	line = line.Str("request_id", x.ID).Str("remote", x.R.RemoteAddr).Str("method", Shortened(x.R.Method)).
+		Str("path", Shortened(x.R.URL.Path)).Int("status", x.Status).Int("bytes", x.sent).Dur("duration", took)
+	if query := x.R.URL.RawQuery; query != "" {
+		if x.Who.User == "" || len(query) > maxLoggedQuery {
+			query = Shortened(query)
+		}
+		line = line.Str("query", query)
+	}
+	if x.Microversion != "" {
+		line = line.Str("microversion", Shortened(x.Microversion))
+	}
+	if x.Who.User != "" {
+		line = line.Str("user", Shortened(x.Who.User)).Str("project", Shortened(x.Who.Project))
+	}
+	if id := x.R.Header.Get(HeaderRequestID); requestIDForm.MatchString(id) {
+		line = line.Str("global_request_id", id)
+	}
+	line.Msg(x.service.LogMessage)
+}

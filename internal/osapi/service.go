@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi
+
+import (
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Limits bound what one request and all of them together may take. A zero is the default.
+type Limits struct {
+	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default.
+	Body int64
+	// Bodies is the memory that the bodies of all requests under way may take together, in bytes; 503
+	// beyond. 256 MiB by default. What a body is decoded to is a few times as large, and there while it is
+	// worked on.
+	Bodies int64
+	// BodyTime is how long a request body may take to arrive, counted from when it is asked for; 408
+	// beyond. 30 s by default.
+	BodyTime time.Duration
+	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
+	Query int
+	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default, no bound when
+	// negative. A request whose body is awaited is not worked on.
+	InFlight int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Body <= 0 {
+		l.Body = 16 << 20
+	}
+	if l.Bodies <= 0 {
+		l.Bodies = 256 << 20
+	}
+	if l.BodyTime <= 0 {
+		l.BodyTime = 30 * time.Second
+	}
+	if l.Query <= 0 {
+		l.Query = 64 << 10
+	}
+	if l.InFlight == 0 {
+		l.InFlight = 1000
+	}
+	return l
+}
+
+// Options are what a [Service] is made of.
+type Options struct {
+	// Authenticator finds out who sends a request; see [Exchange.Authenticate].
+	Authenticator Authenticator
+	Limits        Limits
+	// Observer gets every answer, for metrics; nil costs nothing.
+	Observer Observer
+	// RequestIDs are the headers of answers that carry the request id, beside [HeaderRequestID].
+	RequestIDs []string
+	// LogMessage is the message of the line that the log gets for each request. Without one there are no
+	// lines, for a service that logs failures itself.
+	LogMessage string
+	// Now is the clock; time.Now when nil.
+	Now    func() time.Time
+	Logger zerolog.Logger
+}
+
+// Service is what all requests to one HTTP API share. It is safe for concurrent use.
+type Service struct {
+	Options
+	inFlight, bodies atomic.Int64
+	buffers          sync.Pool
+}
+
+// NewService makes a Service.
+func NewService(o Options) *Service {
+	o.Limits = o.Limits.withDefaults()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Service{Options: o}
+	s.buffers.New = func() any { b := make([]byte, 0, 4<<10); return &b }
+	return s
+}
+
+// Load is what a service works on at the moment.
+type Load struct {
+	// Requests is how many requests are worked on, of Limits.InFlight.
+	Requests int64
+	// BodyBytes is the memory that request bodies take, of Limits.Bodies.
+	BodyBytes int64
+}
+
+// Load returns what the service works on at the moment.
+func (s *Service) Load() Load {
+	return Load{Requests: s.inFlight.Load(), BodyBytes: s.bodies.Load()}
+}
+
+// Handler is what an API makes of one exchange.
+type Handler interface {
+	// Handle answers the request, or returns why it does not.
+	Handle() error
+	// Explain returns the answer that any error of Handle gets; [ErrBug] is a panic of Handle.
+	Explain(err error) *Error
+	// Encode returns the media type and the body of an answer of Explain.
+	Encode(e *Error) (contentType string, body []byte)
+}
+
+// ErrBug is the error of a request whose handler panicked.
+var ErrBug = errors.New("the server ran into a bug")
+
+// Serve answers one request: it counts it, bounds it, lets h handle it, answers errors and panics, and
+// logs it. x is empty, and belongs to h.
+func (s *Service) Serve(w http.ResponseWriter, r *http.Request, x *Exchange, h Handler) {
+	x.begin(s, w, r)
+	defer x.end(h)
+	defer s.inFlight.Add(-1)
+	n := s.inFlight.Add(1)
+	switch {
+	case s.tooMany(n):
+		x.refuse(h, tooMany(n-1))
+		return
+	case len(r.URL.RawQuery) > s.Limits.Query:
+		x.refuse(h, Errorf(http.StatusRequestURITooLong, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), s.Limits.Query))
+		return
+	}
+	if err := h.Handle(); err != nil {
+		x.refuse(h, err)
+	}
+}
+
+// ServeProbe is Serve for what must be answered at any load: nothing is counted or bounded.
+func (s *Service) ServeProbe(w http.ResponseWriter, r *http.Request, x *Exchange, h Handler) {
+	x.begin(s, w, r)
+	defer x.end(h)
+	if err := h.Handle(); err != nil {
+		x.refuse(h, err)
+	}
+}
+
+// Refuse answers a request that no handler gets, with a status and the reason; see [Server].Refuse.
+func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string, x *Exchange, h Handler) {
+	x.begin(s, w, r)
+	defer x.end(h)
+	x.refuse(h, Errorf(status, "%s", reason))
+}
+
+func (s *Service) tooMany(n int64) bool { return s.Limits.InFlight > 0 && n > s.Limits.InFlight }
+
+func tooMany(others int64) *Error {
+	return Unavailable("The server works on %d requests already. Send the request again in a moment.", others)
+}
+
+// refuse answers with an error, if nothing was answered yet.
+func (x *Exchange) refuse(h Handler, err error) {
+	if x.Status != 0 {
+		return
+	}
+	e := h.Explain(err)
+	x.err = e
+	header := x.W.Header()
+	if e.Allow != "" {
+		header.Set("Allow", e.Allow)
+	}
+	if e.Challenge != "" {
+		header.Set("Www-Authenticate", e.Challenge)
+	}
+	if e.Retry {
+		header.Set("Retry-After", "1")
+	}
+	contentType, body := h.Encode(e)
+	header["Content-Type"] = []string{contentType}
+	x.Send(e.Status, body)
+}
+
+// end ends the exchange: a panic becomes a 500, the observer gets the answer, and the log a line.
+func (x *Exchange) end(h Handler) {
+	if x.held > 0 {
+		x.release(x.held)
+	}
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler { //nolint:errorlint // It is panicked with as it is, never wrapped.
+			panic(p)
+		}
+		x.LogBug(p, debug.Stack())
+		x.refuse(h, ErrBug)
+	}
+	if x.pooled != nil {
+		x.service.buffers.Put(x.pooled)
+		x.pooled = nil
+	}
+	took := x.service.Now().Sub(x.started)
+	x.observe(took)
+	x.log(took)
+}
