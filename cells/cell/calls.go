@@ -42,39 +42,39 @@ func (c *Cell) calls() []call {
 	}
 }
 
-func (c *Cell) getCell(r *http.Request) (any, error) {
-	info, err := c.config.Store.Info(r.Context())
+func (c *Cell) getCell(x *exchange) (any, error) {
+	info, err := c.config.Store.Info(x.ctx())
 	if err != nil {
 		return nil, err
 	}
 	return wire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Version: c.config.Version, Now: c.moment().Now}, nil
 }
 
-func (c *Cell) queryServers(r *http.Request) (any, error) {
-	q, err := decode[wire.ServerQuery](r)
+func (c *Cell) queryServers(x *exchange) (any, error) {
+	q, err := decode[wire.ServerQuery](x)
 	if err != nil {
 		return nil, err
 	}
-	return c.config.Store.Servers(r.Context(), q, c.moment())
+	return c.config.Store.Servers(x.ctx(), q, c.moment())
 }
 
-func (c *Cell) postStates(r *http.Request) (any, error) {
-	request, err := decode[wire.StatesRequest](r)
+func (c *Cell) postStates(x *exchange) (any, error) {
+	request, err := decode[wire.StatesRequest](x)
 	if err != nil {
 		return nil, err
 	}
 	if err := celldb.CheckUUIDs(request.UUIDs, wire.MaxStates); err != nil {
 		return nil, err
 	}
-	states, err := c.config.Store.States(r.Context(), request.UUIDs)
+	states, err := c.config.Store.States(x.ctx(), request.UUIDs)
 	return wire.StatesAnswer{States: states}, err
 }
 
 // maxSeconds bounds times in queries, so that no arithmetic overflows: a hundred years.
 const maxSeconds = 100 * 366 * 24 * 3600
 
-func (c *Cell) getUnfinished(r *http.Request) (any, error) {
-	q, err := readQuery(r, "hidden_for", "reclaim_after")
+func (c *Cell) getUnfinished(x *exchange) (any, error) {
+	q, err := readQuery(x, "hidden_for", "reclaim_after")
 	if err != nil {
 		return nil, err
 	}
@@ -91,35 +91,35 @@ func (c *Cell) getUnfinished(r *http.Request) (any, error) {
 	if reclaim > 0 {
 		softBefore = now.Add(-time.Duration(reclaim) * time.Second)
 	}
-	return c.config.Store.Unfinished(r.Context(), now.Add(-time.Duration(hidden)*time.Second), softBefore)
+	return c.config.Store.Unfinished(x.ctx(), now.Add(-time.Duration(hidden)*time.Second), softBefore)
 }
 
-func (c *Cell) getServer(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) getServer(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	return c.config.Store.Server(r.Context(), uuid, c.moment())
+	return c.config.Store.Server(x.ctx(), uuid, c.moment())
 }
 
-func (c *Cell) putServer(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) putServer(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	server, err := decode[wire.Server](r)
+	server, err := decode[wire.Server](x)
 	if err != nil {
 		return nil, err
 	}
 	if server.UUID != uuid {
 		return nil, badRequest("The server in the body is %.64q, and the one in the path %s.", server.UUID, uuid)
 	}
-	return c.config.Store.Insert(r.Context(), server, c.moment())
+	return c.config.Store.Insert(x.ctx(), server, c.moment())
 }
 
 // onServer does something to the server in the path and wakes its host.
-func (c *Cell) onServer(r *http.Request, do func(uuid string) (wire.Server, error)) (wire.Server, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) onServer(x *exchange, do func(uuid string) (wire.Server, error)) (wire.Server, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return wire.Server{}, err
 	}
@@ -128,87 +128,87 @@ func (c *Cell) onServer(r *http.Request, do func(uuid string) (wire.Server, erro
 	return server, err
 }
 
-func (c *Cell) release(r *http.Request) (any, error) {
-	return c.onServer(r, func(uuid string) (wire.Server, error) { return c.config.Store.Release(r.Context(), uuid, c.moment()) })
+func (c *Cell) release(x *exchange) (any, error) {
+	return c.onServer(x, func(uuid string) (wire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
 }
 
-func (c *Cell) restore(r *http.Request) (any, error) {
-	return c.onServer(r, func(uuid string) (wire.Server, error) { return c.config.Store.Restore(r.Context(), uuid, c.moment()) })
+func (c *Cell) restore(x *exchange) (any, error) {
+	return c.onServer(x, func(uuid string) (wire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
 }
 
-func (c *Cell) deleteServer(r *http.Request) (any, error) {
-	request, err := decode[wire.DeleteRequest](r)
+func (c *Cell) deleteServer(x *exchange) (any, error) {
+	request, err := decode[wire.DeleteRequest](x)
 	if err != nil {
 		return nil, err
 	}
 	var answer wire.DeleteAnswer
-	_, err = c.onServer(r, func(uuid string) (_ wire.Server, err error) {
-		answer, err = c.config.Store.Delete(r.Context(), uuid, request.Kind, c.moment())
+	_, err = c.onServer(x, func(uuid string) (_ wire.Server, err error) {
+		answer, err = c.config.Store.Delete(x.ctx(), uuid, request.Kind, c.moment())
 		return answer.Server, err
 	})
 	return answer, err
 }
 
-func (c *Cell) discard(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) discard(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Discard(r.Context(), uuid)
+	return nil, c.config.Store.Discard(x.ctx(), uuid)
 }
 
-func (c *Cell) freed(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) freed(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Freed(r.Context(), uuid)
+	return nil, c.config.Store.Freed(x.ctx(), uuid)
 }
 
-func (c *Cell) getSurvey(r *http.Request) (any, error) {
-	q, err := readQuery(r, "project_id", "only")
+func (c *Cell) getSurvey(x *exchange) (any, error) {
+	q, err := readQuery(x, "project_id", "only")
 	if err != nil {
 		return nil, err
 	}
 	switch only := q.text("only"); only {
 	case "":
 	case wire.OnlyUsage:
-		usage, err := c.config.Store.Usage(r.Context(), q.text("project_id"))
+		usage, err := c.config.Store.Usage(x.ctx(), q.text("project_id"))
 		return wire.Survey{Usage: usage, Services: []wire.Service{}, Nodes: []wire.ComputeNode{}}, err
 	default:
 		return nil, badRequest("only is %.64q, not %s.", only, wire.OnlyUsage)
 	}
-	return c.config.Store.Survey(r.Context(), q.text("project_id"), c.moment())
+	return c.config.Store.Survey(x.ctx(), q.text("project_id"), c.moment())
 }
 
-func (c *Cell) getServices(r *http.Request) (any, error) {
-	if _, err := readQuery(r); err != nil {
+func (c *Cell) getServices(x *exchange) (any, error) {
+	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	services, err := c.config.Store.Services(r.Context(), c.moment())
+	services, err := c.config.Store.Services(x.ctx(), c.moment())
 	return map[string]any{"services": services}, err
 }
 
-func (c *Cell) patchService(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) patchService(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	patch, err := decode[wire.ServicePatch](r)
+	patch, err := decode[wire.ServicePatch](x)
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.config.Store.PatchService(r.Context(), uuid, patch, c.moment())
+	service, err := c.config.Store.PatchService(x.ctx(), uuid, patch, c.moment())
 	c.rings(service.Host, err)
 	return service, err
 }
 
-func (c *Cell) deleteService(r *http.Request) (any, error) {
-	uuid, err := pathUUID(r)
+func (c *Cell) deleteService(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.config.Store.DeleteService(r.Context(), uuid, c.moment())
+	service, err := c.config.Store.DeleteService(x.ctx(), uuid, c.moment())
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +218,8 @@ func (c *Cell) deleteService(r *http.Request) (any, error) {
 	return nil, nil
 }
 
-func (c *Cell) getComputeNodes(r *http.Request) (any, error) {
-	q, err := readQuery(r, "unmapped")
+func (c *Cell) getComputeNodes(x *exchange) (any, error) {
+	q, err := readQuery(x, "unmapped")
 	if err != nil {
 		return nil, err
 	}
@@ -229,40 +229,40 @@ func (c *Cell) getComputeNodes(r *http.Request) (any, error) {
 			return nil, badRequest("unmapped is %.64q, not true or false.", text)
 		}
 	}
-	nodes, err := c.config.Store.ComputeNodes(r.Context(), unmapped)
+	nodes, err := c.config.Store.ComputeNodes(x.ctx(), unmapped)
 	return map[string]any{"compute_nodes": nodes}, err
 }
 
-func (c *Cell) postMapped(r *http.Request) (any, error) {
-	request, err := decode[wire.MappedRequest](r)
+func (c *Cell) postMapped(x *exchange) (any, error) {
+	request, err := decode[wire.MappedRequest](x)
 	if err != nil {
 		return nil, err
 	}
 	if err := celldb.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Mapped(r.Context(), request.UUIDs)
+	return nil, c.config.Store.Mapped(x.ctx(), request.UUIDs)
 }
 
-func (c *Cell) putHost(r *http.Request) (any, error) {
-	report, err := decode[wire.HostReport](r)
+func (c *Cell) putHost(x *exchange) (any, error) {
+	report, err := decode[wire.HostReport](x)
 	if err != nil {
 		return nil, err
 	}
-	info, err := c.config.Store.Info(r.Context())
+	info, err := c.config.Store.Info(x.ctx())
 	if err != nil {
 		return nil, err
 	}
-	service, refused, err := c.config.Store.Report(r.Context(), r.PathValue("host"), report, c.moment())
+	service, refused, err := c.config.Store.Report(x.ctx(), x.R.PathValue("host"), report, c.moment())
 	return wire.HostState{Service: service, Epoch: info.Epoch, ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)), Refused: refused}, err
 }
 
-func (c *Cell) getWork(r *http.Request) (any, error) {
-	host := r.PathValue("host")
+func (c *Cell) getWork(x *exchange) (any, error) {
+	host := x.R.PathValue("host")
 	if err := celldb.CheckHost(host); err != nil {
 		return nil, err
 	}
-	q, err := readQuery(r, "after", "epoch", "wait")
+	q, err := readQuery(x, "after", "epoch", "wait")
 	if err != nil {
 		return nil, err
 	}
@@ -274,37 +274,37 @@ func (c *Cell) getWork(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.work(r.Context(), host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
+	return c.work(x.ctx(), host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
 }
 
-func (c *Cell) postReports(r *http.Request) (any, error) {
-	host := r.PathValue("host")
+func (c *Cell) postReports(x *exchange) (any, error) {
+	host := x.R.PathValue("host")
 	if err := celldb.CheckHost(host); err != nil {
 		return nil, err
 	}
-	request, err := decode[wire.Reports](r)
+	request, err := decode[wire.Reports](x)
 	if err != nil {
 		return nil, err
 	}
 	if len(request.Reports) > wire.MaxReports {
 		return nil, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge, Message: "There are more reports than are taken at once."}
 	}
-	refused, err := c.config.Store.Apply(r.Context(), host, request.Reports, c.moment())
+	refused, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
 	c.rings(host, err)
 	c.observeReports(request.Reports, refused)
 	return wire.ReportsAnswer{Refused: refused}, err
 }
 
-func pathUUID(r *http.Request) (string, error) {
-	uuid := r.PathValue("uuid")
+func pathUUID(x *exchange) (string, error) {
+	uuid := x.R.PathValue("uuid")
 	return uuid, celldb.CheckUUID(uuid)
 }
 
 // query is the query of a request, with no parameter that is not known and none twice.
 type query url.Values
 
-func readQuery(r *http.Request, known ...string) (query, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
+func readQuery(x *exchange, known ...string) (query, error) {
+	values, err := url.ParseQuery(x.R.URL.RawQuery)
 	if err != nil {
 		return nil, badRequest("The query cannot be read: %.200s.", err.Error())
 	}

@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/cell", nil, 405, wire.CodeBadRequest},
 		{"GET", "/v1/servers/" + sid(7), nil, 404, wire.CodeNotFound},
 		{"GET", "/v1/servers/" + strings.ToUpper(sid(0x5e)), nil, 400, wire.CodeBadRequest},
-		{"GET", "/v1/servers/query", nil, 400, wire.CodeBadRequest},
+		{"GET", "/v1/servers/query", nil, 405, wire.CodeBadRequest},
 		{"PUT", "/v1/servers/" + sid(1), other, 409, wire.CodeExists},
 		{"PUT", "/v1/servers/" + sid(7), other, 400, wire.CodeBadRequest},
 		{"PUT", "/v1/servers/" + sid(7), `{"uuid":"` + sid(7) + `","surprise":1}`, 400, wire.CodeBadRequest},
@@ -128,7 +128,7 @@ func TestRefusals(t *testing.T) {
 			refusal(t, send(t, w.cell, c.method, c.target, c.body), c.status, c.code)
 		})
 	}
-	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, HEAD, PUT" {
+	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, PUT" {
 		t.Errorf("a wrong method allows %q", got)
 	}
 	w.refused(400, wire.CodeBadRequest, "POST", "/v1/servers/query", `{"limit":1}`, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/ratelimit"
 )
 
@@ -41,9 +42,10 @@ type Config struct {
 
 // Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end with their contexts.
 type Cell struct {
-	config Config
-	routes *http.ServeMux
-	bells  bells
+	config  Config
+	service *osapi.Service
+	routes  *osapi.Routes[call]
+	bells   bells
 	// refused says which refusals are to be logged.
 	refused *ratelimit.Limiter
 
@@ -77,6 +79,10 @@ func New(c Config) (*Cell, error) {
 		c.Now = time.Now
 	}
 	cell := &Cell{config: c, refused: ratelimit.New(time.Minute, c.Now)}
+	// Requests that wait for work are bounded by the host.
+	cell.service = osapi.NewService(osapi.Options{
+		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,
+	})
 	cell.routes = cell.routed()
 	return cell, nil
 }

@@ -12,10 +12,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"path"
-	"runtime/debug"
-	"strconv"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -27,101 +23,82 @@ const maxBody = 4 << 20
 
 // call is one call of the protocol.
 type call struct {
-	method, path string // of http.ServeMux
+	method, path string // of osapi.Routes
 	need         right
 	// do answers: a value to be written as JSON, or nil for 204.
-	do func(r *http.Request) (any, error)
+	do func(x *exchange) (any, error)
 }
 
 // routed knows all calls.
-func (c *Cell) routed() *http.ServeMux {
-	mux := http.NewServeMux()
+func (c *Cell) routed() *osapi.Routes[call] {
+	routes := osapi.NewRoutes[call](true)
 	for _, one := range c.calls() {
-		mux.HandleFunc(one.method+" "+one.path, func(w http.ResponseWriter, r *http.Request) {
-			if o, is := w.(*observed); is {
-				o.call = &one
-			}
-			c.serve(w, r, one)
-		})
+		routes.Add(one.method, one.path, one)
 	}
-	return mux
+	return routes
 }
 
-// outcome is a response of the mux's own that is not sent: only its status and header are of interest.
-type outcome struct {
-	header http.Header
-	status int
+// exchange is one request and its answer.
+type exchange struct {
+	osapi.Exchange
+	cell *Cell
 }
 
-func (o *outcome) Header() http.Header         { return o.header }
-func (o *outcome) WriteHeader(status int)      { o.status = status }
-func (o *outcome) Write(p []byte) (int, error) { return len(p), nil }
-
-var noPath = &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNoCall, Message: "There is no such call."}
+// ctx ends when the client goes away.
+func (x *exchange) ctx() context.Context { return x.R.Context() }
 
 // ServeHTTP answers a request.
-func (c *Cell) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
-	w := &observed{ResponseWriter: answer}
-	defer c.observe(w, c.config.Now())
-	defer func() {
-		if p := recover(); p != nil {
-			c.config.Logger.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Str("method", r.Method).Str("path", r.URL.Path).
-				Msg("A request was not finished because of a mistake in this program. The cell goes on; please report this with what is above.")
-			c.refuse(w, r, &wire.Error{Status: http.StatusInternalServerError, Code: wire.CodeInternal, Message: "The cell made a mistake; its log says more."})
-		}
-	}()
-	// The mux would redirect to what it thinks was meant.
-	if !strings.HasPrefix(r.URL.Path, "/") || path.Clean(r.URL.Path) != r.URL.Path {
-		c.refuse(w, r, noPath)
-		return
-	}
-	if own, pattern := c.routes.Handler(r); pattern == "" {
-		o := outcome{header: http.Header{}}
-		if own.ServeHTTP(&o, r); o.status != http.StatusMethodNotAllowed {
-			c.refuse(w, r, noPath)
-			return
-		}
-		allow := o.header.Get("Allow")
-		w.Header().Set("Allow", allow)
-		c.refuse(w, r, &wire.Error{Status: o.status, Code: wire.CodeBadRequest, Message: fmt.Sprintf("The method %.32q is not for this path, but %s.", r.Method, allow)})
-		return
-	}
-	c.routes.ServeHTTP(w, r)
+func (c *Cell) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{cell: c}
+	c.service.Serve(w, r, &x.Exchange, x)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.
 func (c *Cell) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	c.refuse(w, r, &wire.Error{Status: status, Code: wire.CodeBadRequest, Message: reason})
+	x := &exchange{cell: c}
+	c.service.Refuse(w, r, status, reason, &x.Exchange, x)
 }
 
-func (c *Cell) serve(w http.ResponseWriter, r *http.Request, one call) {
-	if who, err := c.config.Auth.admit(r, one.need, r.PathValue("host")); err != nil {
-		c.turnAway(w, r, one, who, err)
-		return
+// Handle finds the call, and who may make it, and makes it.
+func (x *exchange) Handle() error {
+	found := x.cell.routes.Find(x.R)
+	if found.Err != nil {
+		return found.Err
 	}
-	if err := c.meant(r); err != nil {
-		c.refuse(w, r, err)
-		return
+	x.Route = found.Path
+	if who, err := x.cell.config.Auth.admit(x.R, found.Route.need, x.R.PathValue("host")); err != nil {
+		return x.turnAway(found.Route, who, err)
 	}
-	if err := c.Check(r.Context()); err != nil {
-		c.refuse(w, r, err)
-		return
+	if err := x.cell.meant(x.R); err != nil {
+		return err
 	}
-	r.Body = http.MaxBytesReader(beneath(w), r.Body, maxBody)
-	answer, err := one.do(r)
+	if err := x.cell.Check(x.ctx()); err != nil {
+		return err
+	}
+	answer, err := found.Route.do(x)
 	if err != nil {
 		if errors.Is(err, celldb.ErrDamaged) {
-			c.damaged.CompareAndSwap(nil, &err)
+			x.cell.damaged.CompareAndSwap(nil, &err)
 		}
-		c.refuse(w, r, err)
-		return
+		return err
 	}
+	x.W.Header()["Cache-Control"] = noStore
 	if answer == nil {
-		w.WriteHeader(http.StatusNoContent)
-		return
+		x.Send(http.StatusNoContent, nil)
+		return nil
 	}
-	c.write(w, http.StatusOK, answer)
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	x.W.Header().Set("Content-Type", mediaType)
+	x.Send(http.StatusOK, body)
+	return nil
 }
+
+const mediaType = "application/json"
+
+var noStore = []string{"no-store"}
 
 // Check reports whether the cell can answer at all. Every request is refused while it cannot, whatever tables that one needs: a cell is up or down, and
 // requests, probes and metrics say the same. A database that was found damaged is not used again by this process: that does not end by itself, and
@@ -142,77 +119,93 @@ func (c *Cell) meant(r *http.Request) error {
 	return &wire.Error{Status: http.StatusMisdirectedRequest, Code: wire.CodeAnotherCell, Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name)}
 }
 
-// refuse answers with an error.
-func (c *Cell) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var refusal *wire.Error
+// Explain finds the answer that an error gets, and logs what the client does not get.
+func (x *exchange) Explain(err error) *osapi.Error {
+	var (
+		e     *osapi.Error
+		told  *wire.Error
+		large *http.MaxBytesError
+		log   = x.cell.config.Logger.With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
+	)
 	switch {
-	case errors.As(err, &refusal):
+	case errors.As(err, &e):
+		if e.Code == "" {
+			e.Code = string(codeOf(e.Status))
+		}
+		return e
+	case errors.As(err, &told):
+		return refusal(told.Status, told.Code, told.Message)
+	case errors.As(err, &large):
+		return refusal(http.StatusRequestEntityTooLarge, wire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "The request was ended before it was done."}
+		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "The request was ended before it was done.")
 	case errors.Is(err, celldb.ErrUnavailable):
-		if c.refused.Allow("database " + err.Error()) {
-			c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).
-				Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
-					"This is logged once a minute for each cause.")
+		if x.cell.refused.Allow("database " + err.Error()) {
+			log.Error().Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
+				"This is logged once a minute for each cause.")
 		}
-		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "The cell's database cannot be used now."}
-	default:
-		c.config.Logger.Error().Err(err).Str("method", r.Method).Str("path", r.URL.Path).Msg("A request failed in a way that this program does not know. Look at the error; nothing was written.")
-		refusal = &wire.Error{Status: http.StatusInternalServerError, Code: wire.CodeInternal, Message: "The cell could not do this; its log says more."}
+		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "The cell's database cannot be used now.")
+	case errors.Is(err, osapi.ErrBug):
+		return refusal(http.StatusInternalServerError, wire.CodeInternal, "The cell made a mistake; its log says more.")
 	}
-	c.write(w, refusal.Status, refusal)
+	log.Error().Msg("A request failed in a way that this program does not know. Look at the error; nothing was written.")
+	return refusal(http.StatusInternalServerError, wire.CodeInternal, "The cell could not do this; its log says more.")
 }
 
-// turnAway answers a request of somebody who is not known, or may not.
-func (c *Cell) turnAway(w http.ResponseWriter, r *http.Request, one call, who caller, err error) {
-	var refusal *wire.Error
-	var unknown *osapi.Unauthenticated
+func refusal(status int, code wire.Code, message string) *osapi.Error {
+	return &osapi.Error{Status: status, Code: string(code), Message: message}
+}
+
+// codeOf is the code of an error that is of no call.
+func codeOf(status int) wire.Code {
 	switch {
-	case errors.As(err, &refusal):
-	case errors.Is(err, osapi.ErrUnauthenticated):
-		if errors.As(err, &unknown) && unknown.Challenge != "" {
-			w.Header().Set("WWW-Authenticate", unknown.Challenge)
-		}
-		refusal = &wire.Error{Status: http.StatusUnauthorized, Code: wire.CodeUnauthorized, Message: err.Error()}
-	default:
-		c.config.Logger.Error().Err(err).Msg("Who sends a request could not be found out, so it was refused. Look at the error.")
-		refusal = &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "Who sends the request could not be found out now."}
+	case status == http.StatusNotFound:
+		return wire.CodeNoCall
+	case status == http.StatusUnauthorized:
+		return wire.CodeUnauthorized
+	case status == http.StatusServiceUnavailable:
+		return wire.CodeUnavailable
 	}
-	if refusal.Status < http.StatusInternalServerError {
-		c.warn(r, one, who, refusal)
-	}
-	c.refuse(w, r, refusal)
+	return wire.CodeBadRequest
 }
 
-// write writes an answer, whole before anything is sent.
-func (c *Cell) write(w http.ResponseWriter, status int, answer any) {
-	body, err := json.Marshal(answer)
-	if err != nil {
-		c.config.Logger.Error().Err(err).Msg("An answer could not be written as JSON, because of a mistake in this program.")
-		status, body = http.StatusInternalServerError, []byte(`{"code":"internal","message":"The answer could not be written."}`)
+// turnAway is the refusal of a client that is not known, or must not.
+func (x *exchange) turnAway(one *call, who caller, err error) error {
+	var told *wire.Error
+	var e *osapi.Error
+	switch {
+	case errors.As(err, &told):
+		e = refusal(told.Status, told.Code, told.Message)
+	case errors.Is(err, osapi.ErrUnauthenticated):
+		e = osapi.Unauthorized(err)
+	default:
+		x.cell.config.Logger.Error().Err(err).Msg("Who sends a request could not be found out, so it was refused. Look at the error.")
+		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "Who sends the request could not be found out now.")
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away needs nothing
+	x.cell.warn(x.R, one, who, e)
+	return e
+}
+
+// Encode writes an error as the protocol has it.
+func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
+	x.W.Header()["Cache-Control"] = noStore
+	body, err := json.Marshal(wire.Error{Code: wire.Code(e.Code), Message: e.Message})
+	if err != nil {
+		panic(err) // it is of two strings
+	}
+	return mediaType, body
 }
 
 // decode reads the body of a request: one JSON value with no field that is not known.
-func decode[T any](r *http.Request) (value T, err error) {
-	if content := r.Header.Get("Content-Type"); content != "" {
+func decode[T any](x *exchange) (value T, err error) {
+	if content := x.R.Header.Get("Content-Type"); content != "" {
 		if kind, _, err := mime.ParseMediaType(content); err != nil || kind != "application/json" {
 			return value, badRequest("The body is said to be %.64q, not application/json.", content)
 		}
 	}
-	body, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return value, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge, Message: fmt.Sprintf("The body has more than %d bytes.", maxBody)}
-	case err != nil:
-		return value, badRequest("The body could not be read: %v.", err)
+	body, err := x.Body()
+	if err != nil {
+		return value, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -32,7 +33,9 @@ func (s *seen) add(format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-func (s *seen) Answered(a cell.Answer) { s.add("%s %s %d %s", a.Method, a.Route, a.Status, a.Duration) }
+func (s *seen) Answered(a osapi.Answer) {
+	s.add("%s %s %d %s", a.Method, a.Route, a.Status, a.Duration)
+}
 
 func (s *seen) Reported(kind wire.ReportKind, taken bool) { s.add("%s %t", kind, taken) }
 
@@ -61,8 +64,8 @@ func TestObserver(t *testing.T) {
 		"spawned true", "gone false", "unknown false",
 		"POST /v1/hosts/{host}/reports 200 0s",
 		"POST /v1/servers/{uuid}/freed 409 0s",
-		"  405 0s",
-		"  404 0s",
+		"DELETE  405 0s",
+		"other  404 0s",
 		"POST /v1/servers/states 413 0s",
 	}
 	if d := cmp.Diff(want, s.lines); d != "" {

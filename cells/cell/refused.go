@@ -7,17 +7,17 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // warn logs that somebody was turned away, at most once a minute for each of them: who tries again and again shall be seen, and not fill the log.
-func (c *Cell) warn(r *http.Request, one call, who caller, refusal *wire.Error) {
+func (c *Cell) warn(r *http.Request, one *call, who caller, refusal *osapi.Error) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		address = r.RemoteAddr // a unix socket has none
 	}
 	names := certificateNames(r)
-	if !c.refused.Allow(strings.Join(append([]string{address, string(refusal.Code), who.user}, names...), " ")) {
+	if !c.refused.Allow(strings.Join(append([]string{address, refusal.Code, who.user}, names...), " ")) {
 		return
 	}
 	fields := c.config.Logger.With().Str("address", address)

@@ -4,7 +4,6 @@ package compute
 
 import (
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -27,7 +26,7 @@ type Config struct {
 	Policy  *Policy
 	Options Options
 	// Observer is told of every answer; nil costs nothing.
-	Observer Observer
+	Observer osapi.Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -61,13 +60,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Bounds of what one request may send, and of how many are worked on.
-const (
-	maxBody     = 114688 // bytes: the max_request_body_size of oslo.middleware
-	maxQuery    = 64 << 10
-	maxInFlight = 1000
-	bodyTime    = 30 * time.Second
-)
+// maxBody bounds the body of a request in bytes: the max_request_body_size of oslo.middleware.
+const maxBody = 114688
 
 // API serves the compute API. It is an http.Handler and safe for concurrent use.
 type API struct {
@@ -76,14 +70,10 @@ type API struct {
 	cells    cellReader
 	boot     Boots
 	quota    Quotas
-	auth     osapi.Authenticator
 	policy   *Policy
 	options  Options
-	observer Observer
-	now      func() time.Time
-	log      zerolog.Logger
-	routes   *routeTree
-	inFlight atomic.Int64
+	service  *osapi.Service
+	routes   *osapi.Routes[route]
 	lost     sparing // by cell: see sayLost
 }
 
@@ -98,80 +88,66 @@ func New(cfg Config) *API {
 		cells:    gathered{cfg.Gatherer},
 		boot:     cfg.Boot,
 		quota:    cfg.Quota,
-		auth:     cfg.Auth,
 		policy:   cfg.Policy,
 		options:  cfg.Options.withDefaults(),
-		observer: cfg.Observer,
-		now:      cfg.Now,
-		log:      cfg.Logger,
-		routes:   newRouteTree(allRoutes()),
+		service: osapi.NewService(osapi.Options{
+			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
+			LogMessage: "compute API request", Now: cfg.Now, Logger: cfg.Logger,
+		}),
+		routes: newRoutes(allRoutes()),
 	}
 	if a.policy == nil {
 		a.policy = DefaultPolicy()
-	}
-	if a.now == nil {
-		a.now = time.Now
 	}
 	return a
 }
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(a, w, r.WithContext(a.gatherer.Came(r.Context())))
-	defer x.finish()
-	defer a.inFlight.Add(-1)
-	if n := a.inFlight.Add(1); n > maxInFlight {
-		x.refuse(unavailable("The server works on %d requests already. Send the request again in a moment.", n-1))
-		return
-	}
-	if len(r.URL.RawQuery) > maxQuery {
-		x.refuse(newFault(http.StatusRequestURITooLong, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), maxQuery))
-		return
-	}
-	if err := a.serve(x); err != nil {
-		x.refuse(err)
-	}
+	x := &exchange{api: a}
+	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &x.Exchange, x)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.
 func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	x := newExchange(a, w, r)
-	defer x.finish()
-	x.refuse(newFault(status, "%s", reason))
+	x := &exchange{api: a}
+	a.service.Refuse(w, r, status, reason, &x.Exchange, x)
 }
 
-// serve is the way of a request to its handler. The order of the checks is Nova's: who, route, microversion, project of the path.
-func (a *API) serve(x *exchange) error {
-	found := a.routes.find(x.r.Method, x.r.URL.Path)
-	if found.route == nil || !found.route.open {
-		if err := a.identify(x); err != nil {
+// InFlight is how many requests are worked on at the moment.
+func (a *API) InFlight() int64 { return a.service.Load().Requests }
+
+// Handle is the way of a request to its handler. The order of the checks is Nova's: who, route,
+// microversion, project of the path.
+func (x *exchange) Handle() error {
+	x.Routine = x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
+	found := x.find(x.R.URL.Path)
+	if found.Route == nil || !found.Route.open {
+		if err := x.identify(); err != nil {
 			return err
 		}
 	}
-	if found.route == nil {
+	if found.Route == nil {
 		// The project in a path is one by its form, or because it is the caller's own.
-		found = a.routes.findBelowProject(x.r.Method, x.r.URL.Path, x.who.Project)
+		if project, path, is := belowProject(x.R.URL.Path, x.Who.Project); is {
+			x.pathProject, found = project, x.find(path)
+		}
 	}
-	switch {
-	case len(found.allowed) > 0 && found.route == nil:
-		return methodNotAllowed(x.r.Method, found.allowed)
-	case found.route == nil:
-		return newFault(http.StatusNotFound, "The resource could not be found.")
+	if found.Err != nil {
+		return found.Err
 	}
-	x.route, x.params, x.pathProject = found.route, found.params, found.project
-	if !found.route.unversioned {
+	route := found.Route
+	x.Route, x.Routine = route.path, x.Routine || route.open
+	if !route.unversioned {
 		if err := x.negotiate(); err != nil {
 			return err
 		}
 	}
-	if found.project != "" && found.project != x.who.Project {
-		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", found.project, x.who.Project)
+	switch {
+	case x.pathProject != "" && x.pathProject != x.Who.Project:
+		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
+	case route.since > 0 && !x.since(route.since), route.until > 0 && x.version > route.until:
+		return osapi.NoRoute()
 	}
-	if since := found.route.since; since > 0 && !x.since(since) {
-		return newFault(http.StatusNotFound, "The resource could not be found.")
-	}
-	if until := found.route.until; until > 0 && x.version > until {
-		return newFault(http.StatusNotFound, "The resource could not be found.")
-	}
-	return found.route.handle(a, x)
+	return route.handle(x.api, x)
 }

@@ -167,7 +167,7 @@ func TestProjectInLinks(t *testing.T) {
 // TestPanicIsAnswered: a bug costs its own request alone, and the log has the stack.
 func TestPanicIsAnswered(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.api.routes = newRouteTree([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	c.api.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
 	got := c.ask(member, "", "/v2.1/bug")
 	id := got.header.Get("X-Openstack-Request-Id")
 	if got.status != 500 || got.message() != "computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
@@ -181,7 +181,7 @@ func TestPanicIsAnswered(t *testing.T) {
 // TestBodies: what is no JSON object, is too large, or of another type, is refused in Nova's words.
 func TestBodies(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.api.routes = newRouteTree([]route{{method: "POST", path: "/v2.1/things", handle: func(_ *API, x *exchange) error {
+	c.api.routes = newRoutes([]route{{method: "POST", path: "/v2.1/things", handle: func(_ *API, x *exchange) error {
 		if _, err := x.checked(jsonschema.Schema{jsonschema.Type("object")}); err != nil {
 			return err
 		}
@@ -269,7 +269,7 @@ func (unable) Authenticate(*http.Request) (osapi.Principal, error) {
 // TestWhoCannotBeFoundOut: that is the service's fault, and passes.
 func TestWhoCannotBeFoundOut(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.api.auth = unable{}
+	c.api.service.Authenticator = unable{}
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", got.status, got.text)
 	}

@@ -3,8 +3,6 @@
 package compute
 
 import (
-	"errors"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -20,21 +18,13 @@ const (
 
 // identify finds out who sends the request. As in Keystone, the role admin implies member, and member implies reader. Who is only believed
 // (osapi.NoAuth) and names no role, in X-Roles or as a third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
-func (a *API) identify(x *exchange) error {
-	who, err := a.auth.Authenticate(x.r)
-	switch {
-	case errors.Is(err, osapi.ErrUnauthenticated):
-		f := newFault(http.StatusUnauthorized, "%s", err.Error())
-		var u *osapi.Unauthenticated
-		if errors.As(err, &u) && u.Challenge != "" {
-			f.headers = map[string]string{"WWW-Authenticate": u.Challenge}
-		}
-		return f
-	case err != nil:
-		return unavailable("Who sent the request could not be found out now. Send it again in a moment.").because(err)
+func (x *exchange) identify() error {
+	if err := x.Authenticate(); err != nil {
+		return err
 	}
+	who := &x.Who
 	roles := slices.Clone(who.Roles)
-	if _, believed := a.auth.(osapi.NoAuth); believed && len(x.r.Header[osapi.HeaderRoles]) == 0 {
+	if _, believed := x.api.service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
 		project, named, _ := strings.Cut(who.Project, ":")
 		who.Project = project
 		switch {
@@ -51,6 +41,5 @@ func (a *API) identify(x *exchange) error {
 		roles = append(roles, roleReader)
 	}
 	who.Roles = roles
-	x.who = who
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 // BenchmarkDetail shows 1000 servers to an administrator: views and JSON, without the cells.
 func BenchmarkDetail(b *testing.B) {
 	a := &API{policy: DefaultPolicy(), options: Options{}.withDefaults()}
-	x := &exchange{api: a, r: httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil), version: MaxVersion, who: osapi.Principal{User: "u", Project: "p1", Roles: []string{roleAdmin}}}
+	x := &exchange{api: a, version: MaxVersion}
+	x.R, x.Who = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil), osapi.Principal{User: "u", Project: "p1", Roles: []string{roleAdmin}}
 	s := server(1, "web")
 	s.VMState, s.ProjectID = "active", "p1"
 	b.ReportAllocs()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // checked is the body of the request as an object that fits a schema of one; what does not fit is refused with Nova's text. A body that is
@@ -27,8 +28,8 @@ func (x *exchange) checked(schema jsonschema.Schema) (*jsonkit.Object, error) {
 
 // decoded is the body of the request as one value, nil for none.
 func (x *exchange) decoded() (any, error) {
-	if kind := x.r.Header.Get("Content-Type"); !acceptable(kind) {
-		return nil, newFault(http.StatusUnsupportedMediaType, "Unsupported Content-Type")
+	if kind := x.R.Header.Get("Content-Type"); !acceptable(kind) {
+		return nil, osapi.Errorf(http.StatusUnsupportedMediaType, "Unsupported Content-Type")
 	}
 	data, err := x.body()
 	if err != nil || len(data) == 0 {
@@ -36,7 +37,7 @@ func (x *exchange) decoded() (any, error) {
 	}
 	value, err := jsonkit.Decode(data)
 	if err != nil {
-		return nil, badRequest("Malformed request body").because(err)
+		return nil, badRequest("Malformed request body").Because(err)
 	}
 	return value, nil
 }

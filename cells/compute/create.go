@@ -62,7 +62,7 @@ func (a *API) createServers(x *exchange) error {
 		return err
 	}
 	server := wire.Server{
-		ProjectID: x.who.Project, UserID: x.who.User,
+		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
 		Tags: askedTags(asked), UserData: memberString(asked, "user_data"),
 		DiskConfig: "MANUAL",
@@ -79,7 +79,7 @@ func (a *API) createServers(x *exchange) error {
 	}
 	made, err := a.boot.Create(x.ctx(), boot.Request{
 		Server: server, Min: int(least), Max: int(most), Host: zone.host, Node: zone.node,
-	}, x.may(ruleCreateCellDown, x.who.Project))
+	}, x.may(ruleCreateCellDown, x.Who.Project))
 	if err != nil {
 		return bootFault(err)
 	}
@@ -92,13 +92,13 @@ func bootFault(err error) error {
 	var invalid *boot.Invalid
 	switch {
 	case errors.As(err, &exceeded):
-		return forbidden("%s", exceeded).because(err)
+		return forbidden("%s", exceeded).Because(err)
 	case errors.Is(err, boot.ErrCellDown):
 		// Nova's sentence, and the reason. No names of cells: members need not know of them. The log has them.
 		return forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
-			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).because(err)
+			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)
 	case errors.As(err, &invalid):
-		return badRequest("%s", invalid.Message).because(err)
+		return badRequest("%s", invalid.Message).Because(err)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
 	}
 	for _, group := range memberList(asked, "security_groups") {
 		if name := memberString(group.(*jsonkit.Object), "name"); name != "" && name != defaultSecurityGroup {
-			return badRequest("Security group %s not found for project %s.", shortened(name), x.who.Project)
+			return badRequest("Security group %s not found for project %s.", shortened(name), x.Who.Project)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (x *exchange) askedFlavor(asked *jsonkit.Object) (wire.Flavor, error) {
 		return wire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
 	case err != nil:
 		return wire.Flavor{}, err
-	case f.RootGB == 0 && !x.may(ruleCreateZeroDisk, x.who.Project):
+	case f.RootGB == 0 && !x.may(ruleCreateZeroDisk, x.Who.Project):
 		return wire.Flavor{}, forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 	}
 	return f.Flavor, nil
@@ -87,7 +87,7 @@ func (x *exchange) askedMetadata(asked *jsonkit.Object) (map[string]string, erro
 	if given == nil || len(given.Names()) == 0 {
 		return map[string]string{}, nil
 	}
-	limits, err := x.api.quota.Limits(x.ctx(), x.who.Project)
+	limits, err := x.api.quota.Limits(x.ctx(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}

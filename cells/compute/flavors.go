@@ -94,7 +94,7 @@ func (x *exchange) flavorView(f *apidb.Flavor) *object {
 	if x.since(vFlavorDescription) {
 		o.add("description", f.Description)
 	}
-	if x.since(vFlavorSpecs) && x.may(ruleFlavorSpecsIndex, x.who.Project) {
+	if x.since(vFlavorSpecs) && x.may(ruleFlavorSpecsIndex, x.Who.Project) {
 		o.add("extra_specs", f.ExtraSpecs)
 	}
 	return o

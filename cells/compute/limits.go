@@ -26,7 +26,7 @@ func (a *API) showLimits(x *exchange) error {
 	if err := x.allowOwn(ruleLimits); err != nil {
 		return err
 	}
-	project := x.who.Project
+	project := x.Who.Project
 	if params.Has("tenant_id") {
 		project = last(params, "tenant_id")
 		if err := x.allowOwn(ruleLimitsOther); err != nil {

@@ -14,10 +14,10 @@ func (x *exchange) base() string {
 		return strings.TrimSuffix(endpoint, "/")
 	}
 	scheme := "http://"
-	if x.r.TLS != nil {
+	if x.R.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + x.r.Host
+	return scheme + x.R.Host
 }
 
 // inProject is the segment of the project, for requests that have one in their path.

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Version is a microversion of the compute API: the minor number of 2.minor.
@@ -53,7 +55,7 @@ var versionForm = regexp.MustCompile(`^([1-9]\d{0,8})\.([1-9]\d{0,8}|0)$`)
 // X-OpenStack-Nova-API-Version says, or else the lowest. From then on every answer echoes it; one that is not served is refused with 406
 // and echoed as well.
 func (x *exchange) negotiate() error {
-	asked := requestedVersion(x.r.Header)
+	asked := requestedVersion(x.R.Header)
 	switch {
 	case asked == "":
 		x.version = MinVersion
@@ -64,14 +66,24 @@ func (x *exchange) negotiate() error {
 		if parts == nil {
 			return badRequest("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.", shortened(asked))
 		}
-		x.echo = asked
 		minor, err := strconv.ParseUint(parts[2], 10, 16)
 		if x.version = Version(minor); err != nil || parts[1] != "2" || x.version < MinVersion || x.version > MaxVersion {
-			return newFault(http.StatusNotAcceptable, "Version %s is not supported by the API. Minimum is %s and maximum is %s.", asked, MinVersion, MaxVersion)
+			x.echo(asked)
+			return osapi.Errorf(http.StatusNotAcceptable, "Version %s is not supported by the API. Minimum is %s and maximum is %s.", asked, MinVersion, MaxVersion)
 		}
 	}
-	x.echo = x.version.String()
+	x.echo(x.version.String())
 	return nil
+}
+
+// echo shows a microversion in the answer.
+func (x *exchange) echo(version string) {
+	x.Microversion = version
+	h := x.W.Header()
+	h.Set(headerVersion, serviceType+" "+version)
+	h.Set(headerVersionLegacy, version)
+	h.Add("Vary", headerVersion)
+	h.Add("Vary", headerVersionLegacy)
 }
 
 // requestedVersion is the microversion that headers ask for, "" for none.

@@ -15,33 +15,35 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // watcher is an Observer that keeps lines.
 type watcher struct{ lines []string }
 
-func (w *watcher) Answered(a Answer) {
+func (w *watcher) Answered(a osapi.Answer) {
 	w.lines = append(w.lines, fmt.Sprintf("%s %s %d", a.Method, a.Route, a.Status))
 }
 
 // TestObserver: one line for each request, of words that no client can make up.
 func TestObserver(t *testing.T) {
 	c, w := newCloud(t, Options{}), &watcher{}
-	c.api.observer = w
+	c.api.service.Observer = w
 	s := c.has(1, server(1, "a"))
 	c.ask(member, "", "/v2.1/servers")
 	c.ask(member, "", "/v2.1/servers/"+s.UUID+"?x=1")
 	c.ask(member, "", "/v2.1/"+strings.Repeat("a", 32)+"/servers/"+s.UUID) // a project that is not the caller's
 	c.ask(member, "", "/v2.1/servers/"+uuid(9))
 	c.ask(member, "", "/v2.1/made-up")
-	c.ask(member, "", "/v2.1/servers?x="+strings.Repeat("x", maxQuery))
+	c.ask(member, "", "/v2.1/servers?x="+strings.Repeat("x", 64<<10))
 	c.ask("", "", "/v2.1/servers")
 	for _, method := range []string{"HEAD", "MAKE-UP"} {
 		r := httptest.NewRequest(method, "/v2.1/servers", nil)
 		r.Header.Set("X-Auth-Token", "u:p1")
 		c.api.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	c.api.routes = newRouteTree([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	c.api.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
 	c.ask(member, "", "/v2.1/bug")
 	want := []string{
 		"GET /v2.1/servers 200",
@@ -77,11 +79,11 @@ func TestRequestLog(t *testing.T) {
 			return x.empty(status)
 		}
 	}
-	c.api.now = func() time.Time { return c.clock }
-	c.api.routes = newRouteTree([]route{
+	c.api.service.Now = func() time.Time { return c.clock }
+	c.api.routes = newRoutes([]route{
 		{method: "GET", path: "/v2.1/things", handle: things(200, nil)},
 		{method: "POST", path: "/v2.1/things", handle: things(202, nil)},
-		{method: "GET", path: "/v2.1/forbidden", handle: things(0, newFault(http.StatusForbidden, "no"))},
+		{method: "GET", path: "/v2.1/forbidden", handle: things(0, osapi.Errorf(http.StatusForbidden, "no"))},
 		{method: "GET", path: "/v2.1/broken", handle: things(0, errors.New("the disk is full"))},
 		{method: "POST", path: "/", handle: things(300, nil), open: true, unversioned: true},
 	})

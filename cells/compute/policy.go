@@ -215,7 +215,7 @@ func ofNova(name string) bool {
 // may says whether the caller passes a rule for something of a project. A request with a token for the system or for a domain may do
 // nothing: all of Nova's policies are for projects, and it enforces scopes. Cost: some 50 ns.
 func (x *exchange) may(rule Rule, project string) bool {
-	if x.who.SystemScope || x.who.DomainScope {
+	if x.Who.SystemScope || x.Who.DomainScope {
 		return false
 	}
 	policy := x.api.policy
@@ -224,10 +224,10 @@ func (x *exchange) may(rule Rule, project string) bool {
 		rules = policy.file.Get()
 	}
 	target := oslopolicy.Target{Project: project}
-	if project == x.who.Project {
-		target.User = x.who.User
+	if project == x.Who.Project {
+		target.User = x.Who.User
 	}
-	return rules.Pass(string(rule), &oslopolicy.Caller{User: x.who.User, Project: x.who.Project, Roles: x.who.Roles}, target)
+	return rules.Pass(string(rule), &oslopolicy.Caller{User: x.Who.User, Project: x.Who.Project, Roles: x.Who.Roles}, target)
 }
 
 // allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that Nova answers.
@@ -239,7 +239,7 @@ func (x *exchange) allow(rule Rule, project string) error {
 }
 
 // allowOwn is allow for what is about the caller's own project.
-func (x *exchange) allowOwn(rule Rule) error { return x.allow(rule, x.who.Project) }
+func (x *exchange) allowOwn(rule Rule) error { return x.allow(rule, x.Who.Project) }
 
 // isAdmin says whether the caller is an administrator, who may know of all projects.
-func (x *exchange) isAdmin() bool { return x.may(ruleAdmin, x.who.Project) }
+func (x *exchange) isAdmin() bool { return x.may(ruleAdmin, x.Who.Project) }

@@ -3,15 +3,20 @@
 package compute
 
 import (
+	"cmp"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // route is one call of the API.
 type route struct {
 	method string
-	// path is as the client sends it, with {name} for a segment that the handler gets by that name, and * as the last segment for any rest (also
-	// none), which counts when nothing else does.
+	// path is as the client sends it, with {name} for a segment that the handler gets by that name, and
+	// otherPath for all paths that begin with no version.
 	path string
 	// handle answers, with one of the exchange's methods, or returns an error to be refused with.
 	handle func(*API, *exchange) error
@@ -40,141 +45,43 @@ func allRoutes() []route {
 	)
 }
 
-// routeTree finds routes by their path, a segment a step.
-type routeTree struct {
-	literal map[string]*routeTree
-	param   *routeTree
-	methods map[string]*route
-	rest    map[string]*route // of a path that ends with *
+// newRoutes makes what finds a route; a 405 lists methods in the order of the alphabet.
+func newRoutes(all []route) *osapi.Routes[route] {
+	found := osapi.NewRoutes[route](true)
+	for _, r := range slices.SortedStableFunc(slices.Values(all), func(a, b route) int { return cmp.Compare(a.method, b.method) }) {
+		path := r.path
+		if strings.HasSuffix(path, "/") {
+			path += "{$}"
+		}
+		found.Add(r.method, path, r)
+	}
+	return found
 }
 
-// found is what a routeTree has for a path.
-type found struct {
-	route   *route
-	params  []string // in the order of the path
-	project string   // the segment of a project in the path
-	allowed []string // the methods that the path has
+const (
+	// prefix is what the paths of the API begin with.
+	prefix = "/v2.1/"
+	// otherPath stands for all paths that begin with no version.
+	otherPath = "/*"
+)
+
+// find finds the route of a path, which is split as Nova does it: after what is quoted in it was undone.
+func (x *exchange) find(path string) osapi.Found[route] {
+	if first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); first != "" && "/"+first+"/" != prefix {
+		path = otherPath
+	}
+	x.path = &http.Request{Method: x.R.Method, URL: &url.URL{Path: path}}
+	return x.api.routes.Find(x.path)
 }
 
-func newRouteTree(routes []route) *routeTree {
-	root := &routeTree{}
-	for i := range routes {
-		r := &routes[i]
-		node := root
-		segments := strings.Split(strings.TrimPrefix(r.path, "/"), "/")
-		for n, segment := range segments {
-			switch {
-			case segment == "*" && n == len(segments)-1:
-				if node.rest == nil {
-					node.rest = map[string]*route{}
-				}
-				node.rest[r.method] = r
-				node = nil
-			case strings.HasPrefix(segment, "{"):
-				if node.param == nil {
-					node.param = &routeTree{}
-				}
-				node = node.param
-			default:
-				if node.literal == nil {
-					node.literal = map[string]*routeTree{}
-				}
-				if node.literal[segment] == nil {
-					node.literal[segment] = &routeTree{}
-				}
-				node = node.literal[segment]
-			}
-		}
-		if node == nil {
-			continue
-		}
-		if node.methods == nil {
-			node.methods = map[string]*route{}
-		}
-		if node.methods[r.method] != nil {
-			panic("compute: two routes " + r.method + " " + r.path)
-		}
-		node.methods[r.method] = r
-	}
-	return root
-}
-
-// find finds the route of a path. A HEAD is a GET.
-func (t *routeTree) find(method, path string) found {
-	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if len(segments) > maxSegments {
-		return found{}
-	}
-	return t.walk(method, segments, nil)
-}
-
-// maxSegments bounds how many segments of a path are looked at.
-const maxSegments = 16
-
-func (t *routeTree) walk(method string, segments, params []string) found {
-	if len(segments) == 0 {
-		return choose(t.methods, method, params)
-	}
-	best := found{}
-	if next := t.literal[segments[0]]; next != nil {
-		if best = next.walk(method, segments[1:], params); best.route != nil {
-			return best
-		}
-	}
-	if t.param != nil && segments[0] != "" && len(best.allowed) == 0 {
-		if best = t.param.walk(method, segments[1:], append(slices.Clip(params), segments[0])); best.route != nil {
-			return best
-		}
-	}
-	// What begins as a path of the API and is none of its paths is not found; the rest is for paths that have nothing to do with it.
-	if t.rest != nil && len(best.allowed) == 0 && t.literal[segments[0]] == nil {
-		return choose(t.rest, method, params)
-	}
-	return best
-}
-
-func choose(methods map[string]*route, method string, params []string) found {
-	if method == "HEAD" {
-		method = "GET"
-	}
-	if r := methods[method]; r != nil {
-		return found{route: r, params: params}
-	}
-	f := found{}
-	for m := range methods {
-		f.allowed = append(f.allowed, m)
-	}
-	slices.Sort(f.allowed)
-	return f
-}
-
-// prefix is what the paths of the API begin with.
-const prefix = "/v2.1/"
-
-// findBelowProject finds the route of a path that has a project after the version, as clients send it that know the API of before 2.18: one
-// of hexadecimal digits and dashes, as Nova has it, or the caller's own whatever its form.
-func (t *routeTree) findBelowProject(method, path, own string) found {
+// belowProject finds the project that stands after the version in the path, as clients send it that know
+// the API of before 2.18: one of hexadecimal digits and dashes, as Nova has it, or the caller's own
+// whatever its form. It returns the path without the project.
+func belowProject(path, own string) (project, without string, is bool) {
 	rest, is := strings.CutPrefix(path, prefix)
 	project, rest, more := strings.Cut(rest, "/")
 	if !is || !more || project == "" || project != own && strings.Trim(project, "0123456789abcdef-") != "" {
-		return t.find(method, path)
+		return "", path, false
 	}
-	f := t.find(method, prefix+rest)
-	f.project = project
-	return f
-}
-
-// param is the value of a segment of the path, by its name in the route.
-func (x *exchange) param(name string) string {
-	n := 0
-	for segment := range strings.SplitSeq(x.route.path, "/") {
-		if !strings.HasPrefix(segment, "{") {
-			continue
-		}
-		if segment == "{"+name+"}" {
-			return x.params[n]
-		}
-		n++
-	}
-	panic("compute: the route " + x.route.path + " has no segment {" + name + "}")
+	return project, prefix + rest, true
 }

@@ -48,9 +48,9 @@ func serverFault(err error, action, uuid string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, apidb.ErrNotFound), errors.Is(err, errNoServer), cellclient.IsNotFound(err):
-		return noServer(uuid).because(err)
+		return noServer(uuid).Because(err)
 	case cellclient.IsConflict(err):
-		return conflict("Instance %s is in an invalid state for '%s'", uuid, action).because(err)
+		return conflict("Instance %s is in an invalid state for '%s'", uuid, action).Because(err)
 	}
 	return bootFault(err)
 }

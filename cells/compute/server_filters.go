@@ -63,8 +63,8 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 		// Without all_tenants a project that is asked for does not count, as in Nova.
 		delete(filters, "tenant_id")
 		delete(filters, "project_id")
-		l.query.ProjectID = x.who.Project
-		l.nothing = x.who.Project == "" // nobody's servers, and not everybody's
+		l.query.ProjectID = x.Who.Project
+		l.nothing = x.Who.Project == "" // nobody's servers, and not everybody's
 	}
 	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), last(params, "marker"), params.Has("marker")
 	if l.query.Sort, err = x.readSort(params); err != nil {
@@ -89,7 +89,7 @@ func sortedNames(filters map[string]string) []string {
 
 // filters are the filters that count for this caller: all for an administrator, those of memberFilters for a member.
 func (x *exchange) filters(params url.Values) map[string]string {
-	all := x.may(ruleServersAllFilters, x.who.Project)
+	all := x.may(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
 	for name := range params {
 		since, forMembers := memberFilters[name]

@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,15 +25,26 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	r.Header.Set("X-Auth-Token", callers[who][0])
 	r.Header.Set("X-Roles", callers[who][1])
 	r.Header.Set("OpenStack-API-Version", "compute "+version)
-	x := newExchange(c.api, httptest.NewRecorder(), r)
-	if err := c.api.identify(x); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := x.negotiate(); err != nil {
-		c.t.Fatal(err)
-	}
-	return x.readList(false)
+	var list *listRequest
+	var err error
+	x := &exchange{api: c.api}
+	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{x, func() error {
+		if err := errors.Join(x.identify(), x.negotiate()); err != nil {
+			c.t.Fatal(err)
+		}
+		list, err = x.readList(false)
+		return err
+	}})
+	return list, err
 }
+
+// handling is an exchange that a test handles.
+type handling struct {
+	*exchange
+	do func() error
+}
+
+func (h handling) Handle() error { return h.do() }
 
 func at(s string) *time.Time {
 	t, err := time.Parse(time.RFC3339, s)

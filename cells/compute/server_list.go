@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/listing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // listBrief answers GET /servers.
@@ -27,7 +28,7 @@ func (a *API) listServers(x *exchange, detail bool) error {
 	if err != nil {
 		return err
 	}
-	view := x.newServerView(x.who.Project)
+	view := x.newServerView(x.Who.Project)
 	if l.nothing || l.limit <= 0 {
 		return x.json(http.StatusOK, x.listBody(l, view, page{}))
 	}
@@ -132,9 +133,9 @@ func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest,
 	}
 	if !l.minimal {
 		if !a.options.ListSkipsDownCells {
-			return page{}, newFault(http.StatusInternalServerError,
+			return page{}, osapi.Errorf(http.StatusInternalServerError,
 				"NovaException: A cell is not responding but configuration indicates that we should fail (list_records_by_skipping_down_cells).").
-				because(errors.New("cell " + from.Down[0].Name + " is down"))
+				Because(errors.New("cell " + from.Down[0].Name + " is down"))
 		}
 		return p, nil
 	}
@@ -178,7 +179,7 @@ func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 	if err != nil || !a.options.PerProjectCells || l.allTenants || x.isAdmin() {
 		return all, err
 	}
-	own, err := a.store.ProjectCells(x.ctx(), x.who.Project)
+	own, err := a.store.ProjectCells(x.ctx(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error
 		return nil, noMarker(l)
 	case err != nil:
 		return nil, err
-	case m.CellUUID == "" || m.ProjectID != x.who.Project && !l.allTenants && !x.isAdmin():
+	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.isAdmin():
 		return nil, noMarker(l)
 	}
 	cell, err := a.cell(x, m.CellUUID)
@@ -211,8 +212,8 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error
 	case err != nil:
 		return nil, err
 	case len(result.Down) > 0:
-		return nil, newFault(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.").
-			because(errors.New("cell " + cell.Name + " is down"))
+		return nil, osapi.Errorf(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.").
+			Because(errors.New("cell " + cell.Name + " is down"))
 	case len(result.Rows) == 0:
 		return nil, noMarker(l)
 	}

@@ -177,7 +177,7 @@ func TestMarkerThatIsDeleted(t *testing.T) {
 // TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's, unless these are asked for.
 func TestWhoHasNoProject(t *testing.T) {
 	c := crowd(t, Options{})
-	c.api.auth = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
+	c.api.service.Authenticator = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
 	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {
 		if got := c.ask(admin, "2.69", path); got.status != 200 || len(got.names()) != want {
 			t.Errorf("%s: %d %v", path, got.status, got.names())

@@ -15,7 +15,7 @@ import (
 func TestServerThatItsCellLost(t *testing.T) {
 	c := newCloud(t, Options{})
 	now := start
-	c.api.now = func() time.Time { return now }
+	c.api.service.Now = func() time.Time { return now }
 	lost, other, deleted := c.has(1, server(1, "lost")), c.has(2, server(2, "other")), c.has(1, server(3, "deleted"))
 	if err := c.store.SetQueued(context.Background(), map[string]bool{deleted.UUID: true}); err != nil {
 		t.Fatal(err)

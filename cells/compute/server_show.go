@@ -41,7 +41,7 @@ func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
 		return apidb.Mapping{}, noServer(uuid)
 	case err != nil:
 		return apidb.Mapping{}, err
-	case m.ProjectID != x.who.Project && !x.isAdmin():
+	case m.ProjectID != x.Who.Project && !x.isAdmin():
 		return apidb.Mapping{}, noServer(uuid)
 	}
 	return m, nil
@@ -122,10 +122,10 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 // sayLost logs that a cell does not know a server that is mapped to it and lives: its owner is told that there is none, which is Nova's answer, and an
 // operator has to know better. Once a minute for each cell, for owners ask again and again.
 func (a *API) sayLost(x *exchange, cell apidb.Cell, uuid string) {
-	if !a.lost.due(cell.UUID, a.now()) {
+	if !a.lost.due(cell.UUID, a.service.Now()) {
 		return
 	}
-	a.log.Warn().Str("request_id", x.id).Str("server", uuid).Str("cell", cell.Name).
+	a.service.Logger.Warn().Str("request_id", x.ID).Str("server", uuid).Str("cell", cell.Name).
 		Msg("A server is mapped to a cell that does not know it, and was answered with 404; its guest may run. The database of the cell may be a new one or an " +
 			"older copy: `compute-agent cells manage list` says so, and what to do. This is said once a minute for each cell.")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -83,7 +84,7 @@ func (a *API) updateService(x *exchange) error {
 
 // unknownService is for a service that may be in a cell that is down.
 func unknownService(id string) error {
-	return newFault(http.StatusInternalServerError, "NovaException: Service %s is in no cell that is responding, and not all are. Try again when they are back.", id)
+	return osapi.Errorf(http.StatusInternalServerError, "NovaException: Service %s is in no cell that is responding, and not all are. Try again when they are back.", id)
 }
 
 // servicePatch is the change that a body of 2.53 and later asks for.
@@ -256,7 +257,7 @@ func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePa
 // serviceFault is how it is told that the cell of a service is down. Whether a change was made cannot be said then; asking again does no harm.
 func serviceFault(err error) error {
 	if errors.Is(err, gather.ErrDown) {
-		return newFault(http.StatusInternalServerError, "NovaException: The service's cell is not responding. Try again when it is back.").because(err)
+		return osapi.Errorf(http.StatusInternalServerError, "NovaException: The service's cell is not responding. Try again when it is back.").Because(err)
 	}
 	return err
 }

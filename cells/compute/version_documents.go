@@ -12,11 +12,11 @@ var versionRoutes = []route{
 	{method: "POST", path: "/v2.1", handle: (*API).showVersion, open: true},
 	{method: "GET", path: "/v2.1/", handle: (*API).showVersion, open: true},
 	{method: "POST", path: "/v2.1/", handle: (*API).showVersion, open: true},
-	{method: "GET", path: "/*", handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "POST", path: "/*", handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "PUT", path: "/*", handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "PATCH", path: "/*", handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "DELETE", path: "/*", handle: (*API).offerVersions, open: true, unversioned: true},
+	{method: "GET", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
+	{method: "POST", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
+	{method: "PUT", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
+	{method: "PATCH", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
+	{method: "DELETE", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
 }
 
 // The only version is v2.1. Nova has v2.0 as well, which is v2.1 without microversions and without checks of what is sent.
@@ -48,7 +48,7 @@ func (a *API) showVersion(x *exchange) error {
 // offerVersions answers 300 for paths that begin with no version.
 func (a *API) offerVersions(x *exchange) error {
 	choice := new(object).add("id", versionID).add("status", "CURRENT").
-		add("links", list{new(object).add("rel", "self").add("href", x.base()+"/v2.1"+x.r.URL.EscapedPath())}).
+		add("links", list{new(object).add("rel", "self").add("href", x.base()+"/v2.1"+x.R.URL.EscapedPath())}).
 		add("media-types", mediaTypes())
 	return x.json(http.StatusMultipleChoices, new(object).add("choices", list{choice}))
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // API are the metrics of one compute API. It is safe for concurrent use.
@@ -25,8 +25,8 @@ type API struct {
 }
 
 var (
-	_ compute.Observer = (*API)(nil)
-	_ boot.Observer    = (*API)(nil)
+	_ osapi.Observer = (*API)(nil)
+	_ boot.Observer  = (*API)(nil)
 )
 
 // NewAPI makes metrics that have counted nothing yet. now is the clock; nil: the real one.
@@ -56,8 +56,8 @@ func NewAPI(now func() time.Time) *API {
 	return m
 }
 
-// Answered implements compute.Observer.
-func (m *API) Answered(a compute.Answer) {
+// Answered implements osapi.Observer.
+func (m *API) Answered(a osapi.Answer) {
 	if a.Route == "" {
 		a.Route = unmatched
 	}

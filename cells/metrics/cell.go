@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Cell are the metrics of one cell. It is safe for concurrent use.
@@ -61,7 +62,7 @@ func NewCell(now func() time.Time) *Cell {
 }
 
 // Answered implements cell.Observer.
-func (m *Cell) Answered(a cell.Answer) {
+func (m *Cell) Answered(a osapi.Answer) {
 	if a.Route == "" {
 		a.Route, a.Method = unmatched, other
 	}

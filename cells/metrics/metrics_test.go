@@ -22,10 +22,10 @@ import (
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -101,10 +101,10 @@ func apiDay() *metrics.API {
 	c := newClock()
 	m := metrics.NewAPI(c.now)
 	for range 2 {
-		m.Answered(compute.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: 250 * time.Millisecond})
+		m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: 250 * time.Millisecond})
 	}
-	m.Answered(compute.Answer{Route: "/v2.1/servers", Method: "POST", Status: 202, Duration: time.Second})
-	m.Answered(compute.Answer{Method: compute.OtherMethod, Status: 404})
+	m.Answered(osapi.Answer{Route: "/v2.1/servers", Method: "POST", Status: 202, Duration: time.Second})
+	m.Answered(osapi.Answer{Method: osapi.OtherMethod, Status: 404})
 	m.Built(boot.Placed)
 	m.Built(boot.PutOff)
 	m.Built(boot.PutOff)
@@ -150,9 +150,9 @@ func cellDay(t *testing.T) *metrics.Cell {
 	t.Helper()
 	c := newClock()
 	m := metrics.NewCell(c.now)
-	m.Answered(cell.Answer{Route: "/v1/servers/{uuid}", Method: "GET", Status: 200, Duration: 5 * time.Millisecond})
-	m.Answered(cell.Answer{Route: cell.WorkRoute, Method: "GET", Status: 200, Duration: time.Minute})
-	m.Answered(cell.Answer{Status: 404})
+	m.Answered(osapi.Answer{Route: "/v1/servers/{uuid}", Method: "GET", Status: 200, Duration: 5 * time.Millisecond})
+	m.Answered(osapi.Answer{Route: cell.WorkRoute, Method: "GET", Status: 200, Duration: time.Minute})
+	m.Answered(osapi.Answer{Status: 404})
 	m.Reported(wire.ReportSpawned, true)
 	m.Reported(wire.ReportGone, false)
 	m.Reported(cell.UnknownKind, false)
@@ -277,7 +277,7 @@ func BenchmarkAnswered(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m.Answered(compute.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: time.Millisecond})
+			m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: time.Millisecond})
 		}
 	})
 }
