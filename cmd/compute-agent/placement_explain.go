@@ -116,7 +116,7 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	}
 	req.Header.Set("Accept", wire.MediaType)
 	req.Header.Set(wire.HeaderVersion, "placement "+version)
-	req.Header.Set(wire.HeaderExtensions, "root_member_of, group_policy, isolate")
+	req.Header.Set(wire.HeaderExtensions, strings.Join(wire.Extensions, ", "))
 	if err := a.Authorize(ctx, req.Header); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // key declares one key of a section that is decoded into a T.
@@ -148,7 +150,7 @@ var agentSections = []section{
 		{"randomize_allocation_candidates", restart, "Whether candidates come in random order, and are a random choice where there are more\nthan the limit.",
 			toggle[Config]{func(c *Config) *bool { return &c.Placement.RandomizeAllocationCandidates }, false}},
 		{"extensions", restart, "Extensions of GET /allocation_candidates for all clients, from microversion 1.25 on. Others\nhave to ask for them; see docs/placement-extensions.md.",
-			list[Config]{at: func(c *Config) *[]string { return &c.Placement.Extensions }, words: "an array of \"root_member_of\", \"group_policy\" and \"isolate\"", check: placementExtension}},
+			list[Config]{at: func(c *Config) *[]string { return &c.Placement.Extensions }, words: "an array of " + listed(wire.Extensions, "and"), check: placementExtension}},
 	}},
 	{"placement_tls", "TLS of the bundled Placement server. It serves plain HTTP while cert_file is empty. Files that\nchange are read again while it runs.", []key[Config]{
 		{"cert_file", restart, "File of the server's certificate and those between it and its CA, in PEM, or the name\nof a credential.",

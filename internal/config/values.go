@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // Checks of single values. The empty string passes where a key says what it
@@ -139,14 +141,21 @@ func headerName(s string) *fault {
 }
 
 func placementExtension(s string) *fault {
-	if !slices.Contains(PlacementExtensions, s) {
-		return faultf("write \"root_member_of\", \"group_policy\" or \"isolate\"", "%s is not an extension", shown(s))
+	if !slices.Contains(wire.Extensions, s) {
+		return faultf("write "+listed(wire.Extensions, "or"), "%s is not an extension", shown(s))
 	}
 	return nil
 }
 
-// PlacementExtensions are the values that placement.extensions can have; a test of cmd/compute-agent compares them with those of placement/api.
-var PlacementExtensions = []string{"root_member_of", "group_policy", "isolate"}
+// listed is names in quotes, with a word before the last one.
+func listed(names []string, word string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = strconv.Quote(name)
+	}
+	last := len(quoted) - 1
+	return strings.Join(quoted[:last], ", ") + " " + word + " " + quoted[last]
+}
 
 var methodToken = regexp.MustCompile("^[A-Z]{1,32}$")
 

@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"placement/api":                       {"placement/ledger", "placement/candidates", "placement/wire", "providertree"},
 	"placement":                           {"placement/api", "placement/candidates", "placement/ledger", "placement/store", "placement/store/sqlite", "placement/wire"},
 	"systemd":                             {},
-	"internal/config":                     {"systemd"},
+	"internal/config":                     {"placement/wire", "systemd"},
 	"internal/control":                    {"internal/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
 	"internal/render":                     {"internal/control", "internal/disabled", "plugins/drivertest", "plugins/host", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
 	"internal/health":                     {"internal/disabled", "plugins/host", "resourcetracker"},

@@ -31,19 +31,17 @@ var groupParameters = [...]struct {
 	{"in_tree", wire.CandidatesInTree, func(g *groupValues) *[]string { return &g.inTree }},
 }
 
-// wideParameters are the parameters of the request as a whole, and what brought them: a microversion, or an extension that
-// the client has asked for.
+// wideParameters are the parameters of the request as a whole, and what brought them.
 var wideParameters = map[string]struct {
-	since     wire.Feature
-	extension extension
-	values    func(*candidatesValues) *[]string
+	origin
+	values func(*candidatesValues) *[]string
 }{
-	"limit":          {since: wire.CandidatesLimit, values: func(c *candidatesValues) *[]string { return &c.limit }},
-	"group_policy":   {since: wire.GranularGroups, values: func(c *candidatesValues) *[]string { return &c.groupPolicy }},
-	"root_required":  {since: wire.RootRequired, values: func(c *candidatesValues) *[]string { return &c.rootRequired }},
-	"same_subtree":   {since: wire.SameSubtree, values: func(c *candidatesValues) *[]string { return &c.sameSubtree }},
-	"root_member_of": {extension: rootMemberOf, values: func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
-	"isolate":        {extension: isolate, values: func(c *candidatesValues) *[]string { return &c.isolate }},
+	"limit":          {origin{since: wire.CandidatesLimit}, func(c *candidatesValues) *[]string { return &c.limit }},
+	"group_policy":   {origin{since: wire.GranularGroups}, func(c *candidatesValues) *[]string { return &c.groupPolicy }},
+	"root_required":  {origin{since: wire.RootRequired}, func(c *candidatesValues) *[]string { return &c.rootRequired }},
+	"same_subtree":   {origin{since: wire.SameSubtree}, func(c *candidatesValues) *[]string { return &c.sameSubtree }},
+	"root_member_of": {origin{extension: wire.ExtRootMemberOf}, func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
+	"isolate":        {origin{extension: wire.ExtIsolate}, func(c *candidatesValues) *[]string { return &c.isolate }},
 }
 
 // candidatesValues are the values of a query, by parameter, as they stand there.
@@ -94,7 +92,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	for i := range q {
 		values := c.of(q[i].key, v, ext)
 		if values == nil {
-			return nil, unknownParameter(q[i].key, v)
+			return nil, unknownParameter(q[i].key, wideParameters[q[i].key].origin, v)
 		}
 		*values = append(*values, q[i].value)
 	}
@@ -113,17 +111,10 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	return c, nil
 }
 
-func unknownParameter(key string, v wire.Version) *osapi.Error {
-	if e := wideParameters[key].extension; e != "" {
-		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, e)
-	}
-	return badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(key), v)
-}
-
 // of finds where the values of a parameter go; nil when there is no such parameter.
 func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]string {
 	if p, ok := wideParameters[key]; ok {
-		if !v.Has(p.since) || p.extension != "" && !ext.has(p.extension) {
+		if !p.in(v, func() extensions { return ext }) {
 			return nil
 		}
 		return p.values(c)
@@ -407,7 +398,7 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 	if _, ok := c.at[""]; ok {
 		suffixed--
 	}
-	if suffixed > 1 && !given && !ext.has(groupPolicy) {
+	if suffixed > 1 && !given && !ext.has(wire.ExtGroupPolicy) {
 		return badRequest("The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter. Add group_policy=none or group_policy=isolate.")
 	}
 	return nil

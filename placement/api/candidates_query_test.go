@@ -339,7 +339,7 @@ func sound(cq *candidatesQuery, ext extensions) error {
 			seen[suffix] = true
 		}
 	}
-	if cq.GroupPolicy == candidates.Isolate && len(cq.Isolate) > 0 || len(cq.Isolate) > 0 && !ext.has(isolate) {
+	if cq.GroupPolicy == candidates.Isolate && len(cq.Isolate) > 0 || len(cq.Isolate) > 0 && !ext.has(wire.ExtIsolate) {
 		return errors.New("isolate should not be there")
 	}
 	return nil

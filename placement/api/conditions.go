@@ -32,31 +32,6 @@ type amount struct {
 	count int64
 }
 
-// readConditions reads the conditions of a query in the form of the version.
-func readConditions(q parameters, v wire.Version) (c conditions, err error) {
-	if values := q.every("member_of"); len(values) > 0 {
-		if c.memberOf, c.notMemberOf, err = readMemberOf(values, "member_of", v); err != nil {
-			return c, err
-		}
-		c.memberOf, c.notMemberOf = uniqueSets(c.memberOf), unique(c.notMemberOf)
-	}
-	if values := q.every("required"); len(values) > 0 {
-		if !v.Has(wire.AnyTraits) {
-			values = values[len(values)-1:]
-		}
-		if c.required, c.forbidden, err = readRequired(values, v); err != nil {
-			return c, err
-		}
-		c.required, c.forbidden = uniqueSets(c.required), unique(c.forbidden)
-	}
-	if value, ok := q.last("resources"); ok {
-		if c.resources, err = readResources(value); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
-}
-
 // readResources reads "VCPU:2,MEMORY_MB:1024". Of two amounts of a class the last one counts.
 func readResources(value string) ([]amount, error) {
 	if strings.TrimSpace(value) == "" {

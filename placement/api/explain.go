@@ -26,7 +26,7 @@ const noGroupPolicy = "The request has several groups with suffixes and no group
 // Cost: that of candidates.Explain, which looks at every provider there is.
 func explainCandidates(x *exchange) error {
 	// A request without the group_policy that it needs is explained, and its refusal with it.
-	ext, optional := x.extensions(), readExtensions([]string{string(groupPolicy)})
+	ext, optional := x.extensions(), readExtensions([]string{wire.ExtGroupPolicy})
 	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext|optional)
 	if err != nil {
 		return err

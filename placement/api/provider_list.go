@@ -19,45 +19,85 @@ type providerQuery struct {
 	uuid, name, inTree string // "" where it is not asked for
 }
 
-// providerParameters are the parameters of GET /resource_providers and what brought them.
-var providerParameters = map[string]wire.Feature{
-	"name":      wire.Always,
-	"uuid":      wire.Always,
-	"member_of": wire.MemberOfFilter,
-	"resources": wire.ResourcesFilter,
-	"in_tree":   wire.NestedProviders,
-	"required":  wire.RequiredFilter,
+// providerParameters are the parameters of GET /resource_providers, in the order in which Placement reads
+// them: what brought each, and how its values, one at least, become part of the query.
+var providerParameters = [...]struct {
+	name string
+	origin
+	read func(pq *providerQuery, values []string, v wire.Version) error
+}{
+	{"name", origin{since: wire.Always}, func(pq *providerQuery, values []string, _ wire.Version) error {
+		pq.name = values[len(values)-1]
+		return nil
+	}},
+	{"uuid", origin{since: wire.Always}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+		pq.uuid, err = readUUID("uuid", values)
+		return err
+	}},
+	{"in_tree", origin{since: wire.NestedProviders}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+		pq.inTree, err = readUUID("in_tree", values)
+		return err
+	}},
+	{"member_of", origin{since: wire.MemberOfFilter}, func(pq *providerQuery, values []string, v wire.Version) (err error) {
+		pq.memberOf, pq.notMemberOf, err = readMemberOf(values, "member_of", v)
+		pq.memberOf, pq.notMemberOf = uniqueSets(pq.memberOf), unique(pq.notMemberOf)
+		return err
+	}},
+	{"required", origin{since: wire.RequiredFilter}, func(pq *providerQuery, values []string, v wire.Version) (err error) {
+		if !v.Has(wire.AnyTraits) {
+			values = values[len(values)-1:]
+		}
+		pq.required, pq.forbidden, err = readRequired(values, v)
+		pq.required, pq.forbidden = uniqueSets(pq.required), unique(pq.forbidden)
+		return err
+	}},
+	{"resources", origin{since: wire.ResourcesFilter}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+		pq.resources, err = readResources(values[len(values)-1])
+		return err
+	}},
 }
 
-func readProviderQuery(raw string, v wire.Version) (pq providerQuery, err error) {
+// readUUID reads the last value of a parameter that is a UUID.
+func readUUID(key string, values []string) (string, error) {
+	value := values[len(values)-1]
+	if !providertree.IsUUID(value) {
+		return "", badRequest("Invalid query string parameters: %s must be a UUID. Got: %s.", key, shortened(value))
+	}
+	return value, nil
+}
+
+func readProviderQuery(raw string, v wire.Version, ext func() extensions) (pq providerQuery, err error) {
 	q, err := readQuery(raw)
 	if err != nil || len(q) == 0 {
 		return pq, err
 	}
 	for _, p := range q {
-		if since, ok := providerParameters[p.key]; !ok || !v.Has(since) {
-			return pq, badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(p.key), v)
+		var known origin
+		found := false
+		for i := range providerParameters {
+			if parameter := &providerParameters[i]; parameter.name == p.key {
+				known, found = parameter.origin, parameter.in(v, ext)
+			}
+		}
+		if !found {
+			return pq, unknownParameter(p.key, known, v)
 		}
 	}
-	pq.name, _ = q.last("name")
-	for _, f := range [...]struct {
-		key  string
-		into *string
-	}{{"uuid", &pq.uuid}, {"in_tree", &pq.inTree}} {
-		value, ok := q.last(f.key)
-		if ok && !providertree.IsUUID(value) {
-			return pq, badRequest("Invalid query string parameters: %s must be a UUID. Got: %s.", f.key, shortened(value))
+	for i := range providerParameters {
+		parameter := &providerParameters[i]
+		if values := q.every(parameter.name); len(values) > 0 {
+			if err := parameter.read(&pq, values, v); err != nil {
+				return pq, err
+			}
 		}
-		*f.into = value
 	}
-	pq.conditions, err = readConditions(q, v)
-	return pq, err
+	return pq, nil
 }
 
 // listProviders is GET /resource_providers.
 // Cost: that of the providers that the most selective of in_tree, uuid, name and member_of leaves; without any, of all.
 func listProviders(x *exchange) error {
-	pq, err := readProviderQuery(x.R.URL.RawQuery, x.v)
+	pq, err := readProviderQuery(x.R.URL.RawQuery, x.v, x.extensions)
 	if err != nil {
 		return err
 	}

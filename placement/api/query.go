@@ -5,6 +5,9 @@ package api
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // parameters are the parameters of a query string, in their order.
@@ -95,4 +98,25 @@ func (p parameters) every(key string) []string {
 		}
 	}
 	return values
+}
+
+// origin is what brought a parameter of a call: a microversion, or an extension (one of
+// wire.Extensions).
+type origin struct {
+	since     wire.Feature
+	extension string
+}
+
+// in says whether there is the parameter at a version, for a client that gets the extensions. They are
+// looked up only for a parameter that one of them brings.
+func (o origin) in(v wire.Version, ext func() extensions) bool {
+	return v.Has(o.since) && (o.extension == "" || ext().has(o.extension))
+}
+
+// unknownParameter is the refusal of a parameter that the call does not have, or that has another origin.
+func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
+	if o.extension != "" {
+		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, o.extension)
+	}
+	return badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(key), v)
 }

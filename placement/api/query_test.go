@@ -49,7 +49,7 @@ func FuzzProviderQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor uint8) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
-		pq, err := readProviderQuery(raw, v)
+		pq, err := readProviderQuery(raw, v, nil)
 		var no *osapi.Error
 		if err != nil && (!errors.As(err, &no) || no.Status != http.StatusBadRequest) {
 			t.Errorf("%q gives %v", raw, err)
@@ -111,7 +111,7 @@ func TestVersionDocumentIsOfThisAPI(t *testing.T) {
 func TestRepeatedConditions(t *testing.T) {
 	in := "in:" + strings.Repeat("9a1a5b4c-2b4c-4b5e-8d8a-000000000001,", 2) + "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"
 	raw := "required=A,A,!B,!B&required=in:C,C&required=in:C&member_of=" + in + "&member_of=" + in + "&member_of=!" + in
-	got, err := readProviderQuery(raw, wire.MaxVersion)
+	got, err := readProviderQuery(raw, wire.MaxVersion, nil)
 	aggregates := []string{"9a1a5b4c-2b4c-4b5e-8d8a-000000000001", "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"}
 	want := conditions{
 		required: [][]string{{"A"}, {"C"}}, forbidden: []string{"B"},

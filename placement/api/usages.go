@@ -44,7 +44,7 @@ func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 		switch {
 		case p.key == "project_id", p.key == "user_id", p.key == "consumer_type" && v.Has(wire.ConsumerTypes):
 		default:
-			return u, badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(p.key), v)
+			return u, unknownParameter(p.key, origin{}, v)
 		}
 	}
 	for _, f := range [...]struct {

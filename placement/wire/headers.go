@@ -14,7 +14,6 @@ const (
 	HeaderProjectID     = "X-Project-Id"           // request, noauth: the project
 	HeaderSystemScope   = "Openstack-System-Scope" // request, noauth: not empty when the token is system-scoped
 	HeaderExtensions    = "Placement-Extensions"   // request: extensions beyond Placement, by name; response: those granted
-	ExtGroupPolicy      = "group_policy"           // value of Placement-Extensions: group_policy is optional
 	VaryVersion         = "openstack-api-version"  // value of Vary
 	MediaType           = "application/json"       // of all bodies
 	CacheControl        = "no-cache"               // value of Cache-Control from 1.15

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// The extensions: what this Placement does and OpenStack's does not. A client asks for them by name in
+// HeaderExtensions, at the last microversion; an operator grants them to all with [placement] extensions.
+const (
+	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree, wherever
+	// the resources are.
+	ExtRootMemberOf = "root_member_of"
+	// ExtGroupPolicy makes the parameter group_policy optional; it is none by default.
+	ExtGroupPolicy = "group_policy"
+	// ExtIsolate is the parameter isolate: suffixes of groups whose providers may serve no other group.
+	ExtIsolate = "isolate"
+)
+
+// Extensions are all extensions. Their place is that of their bit in a set of them.
+var Extensions = []string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate}
