@@ -3,15 +3,7 @@
 package cells
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 )
 
@@ -25,50 +17,3 @@ const (
 	answerTimeout  = 150 * time.Second
 	stopGrace      = 5 * time.Second
 )
-
-// Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a process left behind is replaced; one
-// that somebody answers on is not.
-func Listen(ctx context.Context, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	path, unix := strings.CutPrefix(address, "unix://")
-	if !unix {
-		return lc.Listen(ctx, "tcp", address)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("the directory of the socket: %w", err)
-	}
-	if err := removeStale(ctx, path); err != nil {
-		return nil, err
-	}
-	lc.Control = ownersOnly
-	return lc.Listen(ctx, "unix", path)
-}
-
-// ownersOnly gives a unix socket its mode before it has a name: nobody else can connect in between.
-func ownersOnly(_, _ string, c syscall.RawConn) error {
-	var err error
-	if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {
-		return failed
-	}
-	return err
-}
-
-// removeStale removes a socket that nobody answers on.
-func removeStale(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there and is no socket: it is left alone; choose another path, or remove it", path)
-	}
-	var d net.Dialer
-	if c, err := d.DialContext(ctx, "unix", path); err == nil {
-		_ = c.Close()
-		return fmt.Errorf("another process answers at %s: stop it first, or choose another path", path)
-	}
-	return os.Remove(path)
-}

@@ -8,10 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,37 +101,4 @@ func TestABodyHasToCome(t *testing.T) {
 			t.Errorf("after %v: %q, %v", took, body, err)
 		}
 	})
-}
-
-// TestListenUnix: a socket is its owner's from the first moment, one that is left over is replaced, and one that somebody answers on is not.
-func TestListenUnix(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "dir", "cell.sock")
-	old := syscall.Umask(0)
-	defer syscall.Umask(old)
-	l, err := Listen(t.Context(), "unix://"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	if again, err := Listen(t.Context(), "unix://"+path); err == nil || !strings.Contains(err.Error(), "another process answers") {
-		t.Errorf("a second time: %v, %v", again, err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if l, err = Listen(t.Context(), "unix://"+path); err != nil {
-		t.Fatalf("on one that is left over: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if l, err := Listen(t.Context(), "unix://"+path); err == nil {
-		t.Errorf("on a file: %v", l)
-	}
 }

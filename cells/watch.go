@@ -4,14 +4,9 @@ package cells
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -21,32 +16,22 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Bounds of requests of those who watch.
 const (
-	watchReadTimeout  = 5 * time.Second
-	watchWriteTimeout = 30 * time.Second
-	watchGrace        = 2 * time.Second
 	// readyTime is how long a process tries to find out whether it is ready; readyFor is how long the answer is good for others who ask.
 	readyTime = 2 * time.Second
 	readyFor  = time.Second
 )
 
-// Readiness is whether a process can do its work, with a line for each thing that it needs.
-type Readiness struct {
-	Ready bool
-	Lines []string
-}
-
 // readiness remembers an answer for a moment, so that those who ask, who may be anybody, cannot make a process ask others all the time.
 type readiness struct {
-	look func(context.Context) Readiness
+	look func(context.Context) osapi.Readiness
 
 	mu   sync.Mutex
 	at   time.Time
-	last Readiness
+	last osapi.Readiness
 }
 
-func (r *readiness) now(ctx context.Context) Readiness {
+func (r *readiness) now(ctx context.Context) osapi.Readiness {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.at.IsZero() && time.Since(r.at) < readyFor {
@@ -59,53 +44,28 @@ func (r *readiness) now(ctx context.Context) Readiness {
 	return r.last
 }
 
-// serveWatch answers /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
-func serveWatch(ctx context.Context, l net.Listener, metrics http.Handler, ready *readiness, conns *osapi.Connections, log zerolog.Logger) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		status, now := http.StatusServiceUnavailable, ready.now(r.Context())
-		if now.Ready {
-			status = http.StatusOK
-		}
-		say(w, status, now.Lines...)
-	})
-	server := &osapi.Server{Handler: mux, Connections: conns, ReadTimeout: watchReadTimeout, WriteTimeout: watchWriteTimeout, Grace: watchGrace, Logger: log}
-	if err := server.Serve(ctx, l); err != nil {
-		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
-	}
-	return nil
-}
-
-func say(w http.ResponseWriter, status int, lines ...string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a client that went away needs nothing
-}
-
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
-	return serveWatch(ctx, l, a.metrics.Handler(), &a.ready, a.cfg.Connections, a.cfg.Logger)
+	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, Connections: a.cfg.Connections, Logger: a.cfg.Logger}
+	return server.Serve(ctx, l)
 }
 
 // look finds out whether the API is ready: its database answers and takes writes, and at least one cell that has hosts does. Each cell is asked, all at once.
-func (a *API) look(ctx context.Context) Readiness {
+func (a *API) look(ctx context.Context) osapi.Readiness {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
 		a.cfg.Logger.Warn().Err(err).Msg("The compute API says that it is not ready, because its database cannot be read. Do what the error says.")
-		return Readiness{Lines: []string{"not ready: the API database cannot be read"}}
+		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be read"}}
 	}
 	if err := a.store.Problem(); err != nil {
-		return Readiness{Lines: []string{"not ready: the API database cannot be written to: " + dbfile.Reason(err)}}
+		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " + dbfile.Reason(err)}}
 	}
 	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
 	if err != nil {
 		databases = nil // a line says less
 	}
 	answers := gather.AtOnce(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
-	var found Readiness
+	var found osapi.Readiness
 	for _, c := range answers {
 		line := c.Cell.Name + ": " + c.State.String()
 		if c.State == gather.OK && c.Err == nil && c.Value.Revision > 0 && !databases[c.Cell.UUID].Fits(apidb.CellMark{Epoch: c.Value.Epoch, Revision: c.Value.Revision}) {
@@ -130,17 +90,18 @@ func (a *API) look(ctx context.Context) Readiness {
 
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
-	return serveWatch(ctx, l, c.metrics.Handler(), &c.ready, c.cfg.Connections, c.cfg.Logger)
+	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, Connections: c.cfg.Connections, Logger: c.cfg.Logger}
+	return server.Serve(ctx, l)
 }
 
 // look finds out whether the cell is ready: its database is whole, without which it refuses every request, and takes writes.
-func (c *Cell) look(ctx context.Context) Readiness {
+func (c *Cell) look(ctx context.Context) osapi.Readiness {
 	if err := c.handler.Check(ctx); err != nil {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
-		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
+		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
 	}
 	if err := c.problem(); err != nil {
-		return Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + dbfile.Reason(err)}}
+		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + dbfile.Reason(err)}}
 	}
-	return Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
+	return osapi.Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
 }

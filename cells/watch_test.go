@@ -34,7 +34,7 @@ var noPlacement = placing.Config{
 // listen opens a socket in a directory.
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := cells.Listen(t.Context(), "unix://"+path)
+	l, err := osapi.Listen(t.Context(), "unix://"+path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if err != nil {
 		return err
 	}
-	l, err := cells.Listen(ctx, cfg.ComputeAPI.Listen)
+	l, err := osapi.Listen(ctx, cfg.ComputeAPI.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // cellAt serves cell1 with a database at a socket, until stop is called.
@@ -26,7 +27,7 @@ func cellAt(t *testing.T, database, socket string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := cells.Listen(t.Context(), "unix://"+socket)
+	l, err := osapi.Listen(t.Context(), "unix://"+socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // manage runs `cells manage` with a state directory.
@@ -64,7 +65,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "cell.sock")
-	l, err := cells.Listen(t.Context(), "unix://"+socket)
+	l, err := osapi.Listen(t.Context(), "unix://"+socket)
 	if err != nil {
 		t.Fatal(err)
 	}

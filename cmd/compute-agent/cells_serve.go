@@ -63,7 +63,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return err
 	}
 	defer func() { _ = process.Close() }()
-	l, err := cells.Listen(ctx, cfg.Cell.Listen)
+	l, err := osapi.Listen(ctx, cfg.Cell.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}

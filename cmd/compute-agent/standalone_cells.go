@@ -82,7 +82,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 			return nil, err
 		}
 		s.cells = append(s.cells, made)
-		l, err := cells.Listen(ctx, cellSocket(cfg, c.Name)) // who has the database locked has the socket, too
+		l, err := osapi.Listen(ctx, cellSocket(cfg, c.Name)) // who has the database locked has the socket, too
 		if err != nil {
 			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
 		}
@@ -94,7 +94,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	}
 	made.Connections = connections
 	made.Upgrade = true // nobody else uses it
-	if s.listener, err = cells.Listen(ctx, address); err != nil {
+	if s.listener, err = osapi.Listen(ctx, address); err != nil {
 		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)
 	}
 	if s.api, err = cells.NewAPI(ctx, made); err != nil {

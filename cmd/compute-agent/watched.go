@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -76,7 +77,7 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 		})
 	}
 	if w.listen != "" {
-		l, err := cells.Listen(ctx, onLoopback(w.listen))
+		l, err := osapi.Listen(ctx, onLoopback(w.listen))
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("%s: %w; choose another address, or none", w.key, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -38,30 +37,17 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 // serveMetrics answers Prometheus and probes until ctx ends. A listener that fails ends nothing else.
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
-	server := &osapi.Server{Handler: a.web(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, Grace: 2 * time.Second, Logger: a.log}
+	server := osapi.MetricsServer{Metrics: a.Metrics(), Ready: a.readiness, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
 		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
 	}
 }
 
-func (a *Agent) web() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.Metrics())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "alive") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := a.unready(); why != "" {
-			say(w, http.StatusServiceUnavailable, why)
-			return
-		}
-		say(w, http.StatusOK, "ready")
-	})
-	return mux
-}
-
-func say(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = fmt.Fprintln(w, text) // who went away is no concern of the agent's
+func (a *Agent) readiness(context.Context) osapi.Readiness {
+	if why := a.unready(); why != "" {
+		return osapi.Readiness{Lines: []string{why}}
+	}
+	return osapi.Readiness{Ready: true, Lines: []string{"ready"}}
 }
 
 // unready says what keeps the agent from being ready: a first turn that has not ended, or a critical condition; "" if nothing

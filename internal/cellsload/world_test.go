@@ -132,7 +132,7 @@ func openCell(ctx context.Context, dir, name string) (*cells.Cell, net.Listener,
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := cells.Listen(ctx, "unix://"+filepath.Join(dir, name+".sock"))
+	l, err := osapi.Listen(ctx, "unix://"+filepath.Join(dir, name+".sock"))
 	return c, l, err
 }
 
@@ -213,7 +213,7 @@ func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
 		Logger:    zerolog.Nop(),
 	})
 	check(w.t, err)
-	l, err := cells.Listen(w.t.Context(), "127.0.0.1:0")
+	l, err := osapi.Listen(w.t.Context(), "127.0.0.1:0")
 	check(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -42,19 +40,12 @@ type MetricsSource interface {
 // Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
 // answers is not: two agents must not run on one state directory.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
-	if conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); err == nil {
-		_ = conn.Close()
+	l, err := osapi.Listen(ctx, "unix://"+path)
+	switch {
+	case errors.Is(err, osapi.ErrInUse):
 		return nil, fmt.Errorf("control socket %s: another agent answers there; stop it first, or give this one its own agent.runtime_dir and agent.state_dir", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: cannot remove the socket of a previous agent: %w", err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
 	return l, nil
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrInUse is wrapped by the error of Listen for a socket on which another process answers.
+var ErrInUse = errors.New("another process answers")
+
+// Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a process left
+// behind is replaced; one on which a process answers is not.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	path, unix := strings.CutPrefix(address, "unix://")
+	if !unix {
+		return lc.Listen(ctx, "tcp", address)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("the directory of the socket: %w", err)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	lc.Control = ownersOnly
+	return lc.Listen(ctx, "unix", path)
+}
+
+// ownersOnly gives a unix socket its mode before it has a name: no other user can connect in between.
+func ownersOnly(_, _ string, c syscall.RawConn) error {
+	var err error
+	if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// removeStale removes a socket on which no process answers.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket: it is left alone; choose another path, or remove it", path)
+	}
+	d := net.Dialer{Timeout: time.Second}
+	if c, err := d.DialContext(ctx, "unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("%w at %s: stop it first, or choose another path", ErrInUse, path)
+	}
+	return os.Remove(path)
+}
