@@ -158,12 +158,12 @@ func refusal(status int, code wire.Code, message string) *osapi.Error {
 
 // codeOf is the code of an error that is of no call.
 func codeOf(status int) wire.Code {
-	switch {
-	case status == http.StatusNotFound:
+	switch status {
+	case http.StatusNotFound:
 		return wire.CodeNoCall
-	case status == http.StatusUnauthorized:
+	case http.StatusUnauthorized:
 		return wire.CodeUnauthorized
-	case status == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		return wire.CodeUnavailable
 	}
 	return wire.CodeBadRequest

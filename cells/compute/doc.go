@@ -40,7 +40,7 @@
 //
 // x.object reads the body as a JSON object, bounded, and refuses what is none; x.query gives the parameters. x.json also takes any value
 // that encoding/json can write; x.empty answers 202 or 204. Headers of the answer (Location) are set in x.header before. Errors to be shown are made
-// by badRequest, forbidden, notFound, conflict, unavailable or newFault: they become {"itemNotFound": {"code": 404, "message": …}} with the
+// by badRequest, forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound": {"code": 404, "message": …}} with the
 // name that Nova has for the status. A handler that panics is answered with 500, and the log has the stack.
 //
 // # Where it is not Nova
