@@ -11,10 +11,9 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domcaps"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
@@ -37,11 +36,11 @@ type answers struct {
 // guestFacts are what libvirt says that guests can have. It takes seconds to find out the first time, and is the same until the daemon or an
 // emulator is another one: it is asked once for each connection, and again after lookAgain passes where that failed.
 type guestFacts struct {
-	libvirt, emulator hosttraits.Version
+	libvirt, emulator inventory.Version
 	// domains is nil if libvirt does not say all of it; doubts say why.
-	domains []domcaps.Capabilities
+	domains []capabilities.Domain
 	sev     *hypervisor.SEV
-	doubts  []machine.Doubt
+	doubts  []machine.Discrepancy
 	// silent says that domains is nil because something failed, not because there are none.
 	silent bool
 }
@@ -53,9 +52,9 @@ type remembered struct {
 	// text is what libvirt said of its capabilities, caps and kinds what is in it.
 	text  string
 	caps  capabilities.Host
-	kinds []domcaps.Kind
+	kinds []capabilities.Kind
 	// qemu is the user that emulators run as; nil: not known.
-	qemu *fileaccess.User
+	qemu *instances.User
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
@@ -67,7 +66,7 @@ type remembered struct {
 	chroot string
 
 	// guests are of the kinds asked.
-	asked  []domcaps.Kind
+	asked  []capabilities.Kind
 	guests *guestFacts
 	// odd is for how many passes guests has stood with a doubt.
 	odd int
@@ -76,7 +75,7 @@ type remembered struct {
 // ask asks for everything. What it remembers of a former connection is forgotten.
 //
 // Cost: four round trips, and six or more on a new connection.
-func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu hosttraits.GuestCPU) (answers, error) {
+func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu inventory.GuestCPU) (answers, error) {
 	type first struct {
 		answers
 		known remembered
@@ -98,7 +97,7 @@ func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu hosttraits.Gue
 	return a.answers, err
 }
 
-func askHost(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (a answers, err error) {
+func askHost(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (a answers, err error) {
 	if a.hypervisor, err = c.Type(); err != nil {
 		return a, fmt.Errorf("asking libvirt for its type: %w", err)
 	}
@@ -142,7 +141,7 @@ func askHost(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (a a
 // host.
 //
 // Cost: two calls for each model, once.
-func askModels(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (features []string, problem string) {
+func askModels(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (features []string, problem string) {
 	models := cpu.ModelsFor(known.caps.Arch)
 	if models == nil || known.modelArch == known.caps.Arch && slices.Equal(known.models, models) {
 		return known.modelFeatures, ""
@@ -174,17 +173,17 @@ func askModels(c hypervisor.Conn, known *remembered, cpu hosttraits.GuestCPU) (f
 
 // read takes the capabilities in.
 func (r *remembered) read(text string) error {
-	caps, err := capabilities.Parse(text)
+	caps, err := capabilities.ParseHost(text)
 	if err != nil {
 		return err
 	}
-	kinds, err := domcaps.Kinds(text, hosttraits.Asked(caps.Arch))
+	kinds, err := capabilities.Kinds(text, inventory.AskedArch(caps.Arch))
 	if err != nil {
 		return err
 	}
 	r.text, r.caps, r.kinds, r.qemu = text, caps, kinds, nil
 	if caps.QEMU != nil {
-		u := fileaccess.Lookup(caps.QEMU.UID, caps.QEMU.GID)
+		u := instances.LookupUser(caps.QEMU.UID, caps.QEMU.GID)
 		r.qemu = &u
 	}
 	return nil
@@ -204,7 +203,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 	var g guestFacts
 	_, err := hypervisor.Call(ctx, l, "the versions", func(c hypervisor.Conn) (struct{}, error) {
 		libvirt, emulator, err := c.Versions()
-		g.libvirt, g.emulator = hosttraits.Version(libvirt), hosttraits.Version(emulator)
+		g.libvirt, g.emulator = inventory.Version(libvirt), inventory.Version(emulator)
 		return struct{}{}, err
 	})
 	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
@@ -220,14 +219,14 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 			g.domains = nil
 		case err != nil:
 			g.domains, g.silent = nil, true
-			g.doubts = append(g.doubts, machine.Doubtf("domain-capabilities", "libvirt does not say what guests (%s, %s) can have, so that traits about their devices stay as they are: %v", kind.Arch, kind.Machine, err))
+			g.doubts = append(g.doubts, machine.Discrepancyf("domain-capabilities", "libvirt does not say what guests (%s, %s) can have, so that traits about their devices stay as they are: %v", kind.Arch, kind.Machine, err))
 		default:
 			g.domains = append(g.domains, one)
 			continue
 		}
 		break
 	}
-	if slices.ContainsFunc(g.domains, func(c domcaps.Capabilities) bool { return c.SEV.Supported }) {
+	if slices.ContainsFunc(g.domains, func(c capabilities.Domain) bool { return c.SEV.Supported }) {
 		if err := g.askSEV(ctx, l); err != nil {
 			return guestFacts{}, err
 		}
@@ -236,14 +235,14 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 	return g, nil
 }
 
-func askKind(ctx context.Context, l *hypervisor.Link, kind domcaps.Kind) (domcaps.Capabilities, error) {
+func askKind(ctx context.Context, l *hypervisor.Link, kind capabilities.Kind) (capabilities.Domain, error) {
 	text, err := hypervisor.Call(ctx, l, "the domain capabilities", func(c hypervisor.Conn) (string, error) {
 		return c.DomainCapabilities(hypervisor.Emulator{Path: kind.Emulator, Arch: kind.Arch, Machine: kind.Machine, Virt: kind.Type})
 	})
 	if err != nil {
-		return domcaps.Capabilities{}, err
+		return capabilities.Domain{}, err
 	}
-	return domcaps.Parse(text)
+	return capabilities.ParseDomain(text)
 }
 
 func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link) error {
@@ -255,7 +254,7 @@ func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link) error {
 	case errors.As(err, &gone):
 		return fmt.Errorf("asking libvirt for its memory encryption: %w", err)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
-		g.doubts = append(g.doubts, machine.Doubtf("sev-info", "libvirt does not say how many guests can be encrypted: %v", err))
+		g.doubts = append(g.doubts, machine.Discrepancyf("sev-info", "libvirt does not say how many guests can be encrypted: %v", err))
 	}
 	return nil
 }

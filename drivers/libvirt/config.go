@@ -14,14 +14,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -57,13 +52,13 @@ type config struct {
 	NUMA       string `json:"numa"`
 	Unplaced   string `json:"unplaced_consumers"`
 	SharedDisk bool   `json:"shared_disk"`
-	cpusets.CPUConfig
-	hugepages.PagesConfig
-	mdevs.MdevConfig
-	pcispec.PCIConfig
-	pmem.NamespacesConfig
-	encryption.MemoryEncryptionConfig
-	hosttraits.Config
+	selection.CPUConfig
+	selection.PagesConfig
+	selection.MdevConfig
+	selection.PCIConfig
+	selection.PMEMConfig
+	selection.MemoryEncryptionConfig
+	inventory.TraitConfig
 
 	// Instances is there if the driver is to make and end guests.
 	Instances *instances.Config `json:"instances"`
@@ -77,12 +72,12 @@ type config struct {
 
 	connectTimeout, callTimeout time.Duration
 
-	sets  cpusets.Sets
-	pages hugepages.Reserved
-	types mdevs.Types
-	specs pcispec.Specs
-	pmem  pmem.Labels
-	sev   encryption.Limit
+	sets  selection.CPUSets
+	pages selection.Reserved
+	types selection.MdevTypes
+	specs selection.PCISpecs
+	pmem  selection.PMEMLabels
+	sev   selection.EncryptionLimit
 
 	instances instances.Settings
 }
@@ -99,7 +94,7 @@ func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	cfg := config{
 		URI: "qemu:///system", Host: host.Name, ReservedMemoryMB: 512,
 		InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-		NUMA: flat, Unplaced: refuse, Config: hosttraits.Config{Service: hosttraits.Keep, More: hosttraits.Keep}, Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
+		NUMA: flat, Unplaced: refuse, TraitConfig: inventory.TraitConfig{Service: inventory.KeepTrait, More: inventory.KeepTrait}, Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
 	}
 	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
 		return config{}, err
@@ -191,12 +186,12 @@ func (c *config) guestsDirectory() string {
 // parse reads the keys that have a grammar of their own.
 func (c *config) parse() error {
 	var all [8]error
-	c.sets, all[0] = cpusets.Parse(c.CPUConfig)
-	c.pages, all[1] = hugepages.Parse(c.PagesConfig)
-	c.types, all[2] = mdevs.Parse(c.MdevConfig)
-	c.specs, all[3] = pcispec.Parse(c.PCIConfig)
-	c.pmem, all[4] = pmem.Parse(c.NamespacesConfig)
-	c.sev, all[5] = encryption.Parse(c.MemoryEncryptionConfig)
+	c.sets, all[0] = selection.ParseCPUSets(c.CPUConfig)
+	c.pages, all[1] = selection.ParsePages(c.PagesConfig)
+	c.types, all[2] = selection.ParseMdevs(c.MdevConfig)
+	c.specs, all[3] = selection.ParsePCI(c.PCIConfig)
+	c.pmem, all[4] = selection.ParsePMEM(c.PMEMConfig)
+	c.sev, all[5] = selection.ParseEncryption(c.MemoryEncryptionConfig)
 	if c.Instances != nil {
 		c.instances, all[6] = instances.Parse(*c.Instances)
 	}

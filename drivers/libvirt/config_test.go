@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -25,7 +25,7 @@ func TestConfigDefaults(t *testing.T) {
 		}
 		want := config{
 			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-			NUMA: "flat", Unplaced: "refuse", Config: hosttraits.Config{Service: "keep", More: "keep"},
+			NUMA: "flat", Unplaced: "refuse", TraitConfig: inventory.TraitConfig{Service: "keep", More: "keep"},
 			Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
 		}
 		if err := want.parse(); err != nil {

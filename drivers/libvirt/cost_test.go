@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/sysfs"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -127,7 +127,7 @@ func TestACallThatWasGivenUpGoesOn(t *testing.T) {
 // filesOf is how many files and directories of the host are read in a pass.
 func filesOf(t testing.TB, chroot string, types func(string) bool) int {
 	t.Helper()
-	reader, err := sysfs.Open(chroot)
+	reader, err := discovery.Open(chroot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 )
 
@@ -19,13 +19,13 @@ const diskTimeout = 10 * time.Second
 
 // disks measures the file system of the guests' disks.
 type disks struct {
-	measure func(configured string) (hostfs.Filesystem, error)
-	pending late[string, hostfs.Filesystem]
+	measure func(configured string) (discovery.Filesystem, error)
+	pending late[string, discovery.Filesystem]
 }
 
 // survey measures the configured directory, or the usual one for "".
-func (d *disks) survey(ctx context.Context, configured string) (hostfs.Filesystem, error) {
-	disk, err := d.pending.await(ctx, configured, func() (hostfs.Filesystem, error) { return d.measure(configured) })
+func (d *disks) survey(ctx context.Context, configured string) (discovery.Filesystem, error) {
+	disk, err := d.pending.await(ctx, configured, func() (discovery.Filesystem, error) { return d.measure(configured) })
 	if !errors.Is(err, errLate) {
 		return disk, err
 	}
@@ -33,7 +33,7 @@ func (d *disks) survey(ctx context.Context, configured string) (hostfs.Filesyste
 	if where == "" {
 		where = novaInstances + " or " + libvirtImages
 	}
-	return hostfs.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not answer: if it is a network file system, its server is away", where)}
+	return discovery.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not answer: if it is a network file system, its server is away", where)}
 }
 
 // late looks at files that may be on a network file system: one whose server is gone blocks the caller for ever. So a look has a goroutine of
@@ -89,15 +89,15 @@ func (d *Driver) judgeAccess(ctx context.Context, cfg config, f facts) {
 
 // measureDisk looks at a directory that the configuration names, which must exist: it may be one that is not mounted yet.
 // For the usual one the closest directory above it will do.
-func measureDisk(configured string) (hostfs.Filesystem, error) {
+func measureDisk(configured string) (discovery.Filesystem, error) {
 	dir := configured
 	if dir == "" {
 		dir = novaInstances
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			dir = hostfs.NearestDir(libvirtImages)
+			dir = discovery.NearestDir(libvirtImages)
 		}
 	}
-	disk, err := hostfs.StatFilesystem(dir)
+	disk, err := discovery.StatFilesystem(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return disk, &notReadyError{fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its file system, or correct instances_path", dir)}

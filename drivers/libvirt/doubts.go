@@ -32,7 +32,7 @@ func (d *doubts) judge(name string, holds bool, format string, args ...any) {
 }
 
 // take notes those that hold now.
-func (d *doubts) take(list []machine.Doubt) {
+func (d *doubts) take(list []machine.Discrepancy) {
 	for _, one := range list {
 		d.now[one.Key] = one.Text
 	}

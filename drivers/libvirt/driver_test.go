@@ -18,7 +18,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -143,7 +143,7 @@ func TestADiskTooSmallToCountIsAbsent(t *testing.T) {
 	}
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
-	r.disks.measure = func(string) (hostfs.Filesystem, error) { return hostfs.Filesystem{Bytes: 1<<30 - 1}, nil }
+	r.disks.measure = func(string) (discovery.Filesystem, error) { return discovery.Filesystem{Bytes: 1<<30 - 1}, nil }
 	r.mustPass(tree)
 	if i, ok := tree.Inventory(nodeUUID, "DISK_GB"); ok {
 		t.Errorf("DISK_GB is %+v", i)
@@ -415,10 +415,10 @@ func TestAFileSystemThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		var measurements atomic.Int32
-		d := disks{measure: func(string) (hostfs.Filesystem, error) {
+		d := disks{measure: func(string) (discovery.Filesystem, error) {
 			measurements.Add(1)
 			<-hang
-			return hostfs.Filesystem{Bytes: 5 << 30}, nil
+			return discovery.Filesystem{Bytes: 5 << 30}, nil
 		}}
 		for range 3 {
 			if _, err := d.survey(t.Context(), "/nfs"); err == nil || !errors.Is(answer(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {

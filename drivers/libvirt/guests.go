@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -29,7 +29,7 @@ func (d *Driver) Guests(ctx context.Context, tree *providertree.Tree, node strin
 		if err != nil {
 			return nil, answer(err)
 		}
-		r.host = placing.On(f.machine)
+		r.host = assignment.On(f.machine)
 	}
 	domains, unread, err := d.roster.list(ctx, link, false)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domcaps"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
@@ -154,7 +154,7 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 	}
 	return instances.Host{
 		Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites, QEMU: s.known.qemu,
-		KVM: slices.ContainsFunc(s.known.kinds, func(k domcaps.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
+		KVM: slices.ContainsFunc(s.known.kinds, func(k capabilities.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
 	}, nil
 }
 

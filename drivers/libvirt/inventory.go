@@ -7,13 +7,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -22,14 +18,14 @@ const bytesPerGiB = 1 << 30
 // choice is what is decided about the host: what of it is for guests, and as what.
 type choice struct {
 	facts
-	cpus cpusets.Choice
+	cpus selection.CPUs
 	host inventory.Host
 }
 
 // choose applies the configuration to the facts. tree is the node's as it is.
 func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node string) (choice, error) {
 	c := choice{facts: f}
-	var odd []machine.Doubt
+	var odd []machine.Discrepancy
 	var err error
 	if c.cpus, odd, err = cfg.sets.Choose(f.machine); err != nil {
 		return choice{}, err
@@ -55,7 +51,7 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	}
 	d.doubts.take(odd)
 	pools, odd := cfg.pmem.Choose(f.pmem)
-	c.host.PMEM = pmem.Totals(pools)
+	c.host.PMEM = selection.PMEMTotals(pools)
 	d.doubts.take(odd)
 	d.doubts.judge("shared-disk", cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
 		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so that nothing reports disk space for this node; put the node into the aggregate of the provider of the storage")
@@ -77,9 +73,9 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 // vendor's driver no longer knows is not known as a former one.
 func describe(h *inventory.Host, m machine.Machine) {
 	for i, p := range h.Mdevs {
-		h.Mdevs[i].Traits = append(slices.Clip(p.Traits), hosttraits.GPU(p.Description)...)
+		h.Mdevs[i].Traits = append(slices.Clip(p.Traits), inventory.GPUTraits(p.Description)...)
 	}
-	h.MdevTraits = append(mdevs.TypeTraits(m), hosttraits.GPUOwned()...)
+	h.MdevTraits = append(selection.MdevTypeTraits(m), inventory.OwnedGPUTraits()...)
 }
 
 // taken are the PCI devices that some domain has.
@@ -94,38 +90,38 @@ func taken(f facts) map[machine.Address]bool {
 }
 
 // traits is what the root's traits follow from.
-func (f facts) traits(cfg config) hosttraits.Host {
-	return hosttraits.Host{
+func (f facts) traits(cfg config) inventory.HostTraits {
+	return inventory.HostTraits{
 		Arch: f.caps.Arch, Features: f.features, FeaturesUnknown: f.featuresUnknown, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
-		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil || f.hypervisor != testDriver, Config: cfg.Config,
+		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil || f.hypervisor != testDriver, Config: cfg.TraitConfig,
 	}
 }
 
 // encryption is what of memory encryption is for guests. While libvirt does not say what guests can have, it is what the tree has already: to know
 // less is not to have less.
-func (c config) encryption(f facts, tree *providertree.Tree, root, node string) ([]encryption.Provider, []machine.Doubt, error) {
+func (c config) encryption(f facts, tree *providertree.Tree, root, node string) ([]selection.EncryptionProvider, []machine.Discrepancy, error) {
 	if !f.guests.silent {
 		providers, odd := c.sev.Choose(f.encryption(), f.domains)
 		return providers, odd, nil
 	}
-	if _, has := tree.Inventory(root, encryption.Class); has {
-		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, and libvirt does not say whether the host still has it: %s", encryption.Class, f.guests.doubts[0].Text)}
+	if _, has := tree.Inventory(root, selection.EncryptionClass); has {
+		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, and libvirt does not say whether the host still has it: %s", selection.EncryptionClass, f.guests.doubts[0].Text)}
 	}
-	return encryption.Held(func(suffix string) (providertree.Inventory, bool) {
+	return selection.HeldEncryption(func(suffix string) (providertree.Inventory, bool) {
 		view, found := tree.ProviderByName(node + "_" + suffix)
 		if !found {
 			return providertree.Inventory{}, false
 		}
-		inv, found := view.Inventories[encryption.Class]
+		inv, found := view.Inventories[selection.EncryptionClass]
 		return inv, found
 	}), nil, nil
 }
 
 // encryption is what is known of memory encryption.
-func (f facts) encryption() encryption.Host {
-	h := encryption.Host{}
+func (f facts) encryption() selection.EncryptionHost {
+	h := selection.EncryptionHost{}
 	if f.sev != nil {
-		kernel := encryption.Kernel(*f.sev)
+		kernel := selection.EncryptionByKernel(*f.sev)
 		h.Kernel = &kernel
 	}
 	for _, c := range f.guests.domains {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -52,7 +52,7 @@ func TestTraitsOfATypeFollowIt(t *testing.T) {
 	}
 	of := func(id string) []string {
 		i := slices.IndexFunc(h.Device("0000:82:00.0").Types, func(t testhost.MdevType) bool { return t.ID == id })
-		return append(hosttraits.GPU(h.Device("0000:82:00.0").Types[i].Description), "CUSTOM_"+strings.ToUpper(strings.ReplaceAll(id, "-", "_")))
+		return append(inventory.GPUTraits(h.Device("0000:82:00.0").Types[i].Description), "CUSTOM_"+strings.ToUpper(strings.ReplaceAll(id, "-", "_")))
 	}
 	small, large := of("nvidia-222"), of("nvidia-231")
 	if len(small) < 10 || len(large) <= len(small) {

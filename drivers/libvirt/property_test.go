@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -18,7 +18,7 @@ import (
 
 // hundredGiB takes the disk of this machine out of the tree.
 func (r *rig) hundredGiB() *rig {
-	r.disks.measure = func(string) (hostfs.Filesystem, error) { return hostfs.Filesystem{Bytes: diskGiB << 30}, nil }
+	r.disks.measure = func(string) (discovery.Filesystem, error) { return discovery.Filesystem{Bytes: diskGiB << 30}, nil }
 	return r
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -100,7 +100,7 @@ func TestReportOfThisMachine(t *testing.T) {
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
 	root := r.mustPass(newTree(t))
-	online, err := hostfs.Root("/").OnlineCPUs()
+	online, err := discovery.Root("/").OnlineCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -21,7 +21,7 @@ type requests struct {
 	node string
 	root string
 	// host places guests in NUMA cells; nil where the tree has none.
-	host *placing.Host
+	host *assignment.Host
 }
 
 // guest is a domain with what it is to hold, or why that is not known.

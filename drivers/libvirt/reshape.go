@@ -9,11 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpusets"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/relocate"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -132,7 +130,7 @@ func dropIdlePages(tree *providertree.Tree, root string, allocations providertre
 	used := allocations.Used(root)
 	view, _ := tree.Provider(root)
 	for _, class := range view.Inventories.Classes() {
-		if _, pages := hugepages.SizeOf(class); pages && used[class] == 0 {
+		if _, pages := selection.PagesSize(class); pages && used[class] == 0 {
 			if _, err := tree.RemoveInventory(root, class); err != nil {
 				return err
 			}
@@ -142,14 +140,14 @@ func dropIdlePages(tree *providertree.Tree, root string, allocations providertre
 }
 
 // move moves what is allocated at the leaving places, in a tree that has all that is wanted.
-func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, leaving []plugins.Place, sites map[string]placing.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
-	policy := relocate.Refuse
+func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, leaving []plugins.Place, sites map[string]assignment.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
+	policy := assignment.Refuse
 	if cfg.Unplaced == guess {
-		policy = relocate.Guess
+		policy = assignment.Guess
 	}
-	moved, err := relocate.Move(relocate.Request{
+	moved, err := assignment.Move(assignment.MoveRequest{
 		Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: c.machine, Domains: c.domains, Unread: c.unread,
-		Dedicated: c.cpus.PCPU, Rule: placing.Split, Unplaced: policy, Allocations: allocations,
+		Dedicated: c.cpus.PCPU, Rule: assignment.Split, Unplaced: policy, Allocations: allocations,
 	})
 	if err != nil {
 		return nil, err
@@ -157,7 +155,7 @@ func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providert
 	d.declare(moved.Renames)
 	logger := plugins.Logger(ctx)
 	for _, note := range moved.Notes {
-		if policy == relocate.Guess { // a plan shows warnings, and what was guessed is to be looked at before
+		if policy == assignment.Guess { // a plan shows warnings, and what was guessed is to be looked at before
 			logger.Warn().Msg(note)
 		} else {
 			logger.Info().Msg(note)
@@ -168,7 +166,7 @@ func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providert
 }
 
 // really leaves out what need not move: VCPU that stays where it is as long as no guest has dedicated processors.
-func (c choice) really(leaving []plugins.Place, sites map[string]placing.Provider, nested bool) []plugins.Place {
+func (c choice) really(leaving []plugins.Place, sites map[string]assignment.Provider, nested bool) []plugins.Place {
 	if len(leaving) == 0 || c.dedicatedGuests() {
 		return leaving
 	}
@@ -178,12 +176,12 @@ func (c choice) really(leaving []plugins.Place, sites map[string]placing.Provide
 }
 
 // hasVCPU tells whether there is VCPU at a site.
-func (c choice) hasVCPU(site placing.Provider, nested bool) bool {
+func (c choice) hasVCPU(site assignment.Provider, nested bool) bool {
 	switch site.Kind {
-	case placing.Root:
+	case assignment.Root:
 		return !nested && len(c.cpus.VCPU) > 0
-	case placing.Cell:
-		return nested && slices.ContainsFunc(c.cpus.Cells, func(cell cpusets.Cell) bool { return cell.ID == site.Cell && len(cell.VCPU) > 0 })
+	case assignment.Cell:
+		return nested && slices.ContainsFunc(c.cpus.Cells, func(cell selection.CPUCell) bool { return cell.ID == site.Cell && len(cell.VCPU) > 0 })
 	}
 	return false
 }

@@ -36,7 +36,7 @@ type entry struct {
 //
 // Cost: one call for the list and one for the states, and one for each domain that something happened to; each is read every lookAgain passes in any
 // case, at different ones.
-func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]domain.Domain, []machine.Doubt, error) {
+func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]domain.Domain, []machine.Discrepancy, error) {
 	r.turn++
 	// The call may go on after it was given up: it sees what is so now.
 	turn, entries, index := r.turn, r.known, 0
@@ -50,7 +50,7 @@ func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]doma
 	}
 	next := make(map[string]entry, len(list))
 	var domains []domain.Domain
-	var doubts []machine.Doubt
+	var doubts []machine.Discrepancy
 	for _, d := range list {
 		e := r.known[d.UUID]
 		if d.XML != "" {
@@ -62,7 +62,7 @@ func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]doma
 		}
 		next[d.UUID] = e
 		if e.err != nil {
-			doubts = append(doubts, machine.Doubtf(unreadPrefix+d.UUID, "what libvirt says of the domain %.80q (%s) cannot be read, so that nothing is known of what it holds: %v", d.Name, d.UUID, e.err))
+			doubts = append(doubts, machine.Discrepancyf(unreadPrefix+d.UUID, "what libvirt says of the domain %.80q (%s) cannot be read, so that nothing is known of what it holds: %v", d.Name, d.UUID, e.err))
 			continue
 		}
 		domains = append(domains, e.domain)
@@ -75,7 +75,7 @@ func (r *roster) list(ctx context.Context, l *hypervisor.Link, all bool) ([]doma
 const unreadPrefix = "domain-"
 
 // unread are the domains that doubts are about, by uuid: what is wrong with each.
-func unread(doubts []machine.Doubt) map[string]string {
+func unread(doubts []machine.Discrepancy) map[string]string {
 	out := make(map[string]string, len(doubts))
 	for _, d := range doubts {
 		if uuid, is := strings.CutPrefix(d.Key, unreadPrefix); is {

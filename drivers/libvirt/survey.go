@@ -9,16 +9,12 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/crosscheck"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hosttraits"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/nodedev"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pmem"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/sysfs"
 )
 
 const (
@@ -31,15 +27,15 @@ const (
 type facts struct {
 	machine   machine.Machine
 	memoryKiB uint64
-	disk      hostfs.Filesystem
+	disk      discovery.Filesystem
 	// features are those of the CPU that guests see; featuresUnknown: libvirt does not say.
 	features        []string
 	featuresUnknown bool
 	threaded        bool
 	// guests is what libvirt says that guests can have, sev what the kernel may encrypt, nil if it knows nothing of it.
 	answers
-	sev  *sysfs.SEV
-	pmem []pmem.Namespace
+	sev  *discovery.SEV
+	pmem []machine.Namespace
 	// domains are all on the host but the unread, of which is known only what is wrong with them, by uuid. domainsKnown is false where the
 	// hypervisor has no list of them.
 	domains      []domain.Domain
@@ -56,7 +52,7 @@ type witness struct {
 	devices    []machine.Device
 	parents    []machine.MdevParent
 
-	doubts []machine.Doubt
+	doubts []machine.Discrepancy
 	// since is for how many passes it has stood.
 	since int
 }
@@ -77,7 +73,7 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 	d.doubts.begin()
 	d.doubts.take(a.guests.doubts)
 	d.judgeAccess(ctx, cfg, f)
-	root := hostfs.Root(cfg.Chroot)
+	root := discovery.Root(cfg.Chroot)
 	if err := f.checkCPUs(root, &d.doubts); err != nil {
 		return facts{}, err
 	}
@@ -94,7 +90,7 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 			a.modelProblem)
 	}
 	f.features = cfg.Apply(f.features)
-	var odd []machine.Doubt
+	var odd []machine.Discrepancy
 	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
 	case err == nil:
 		f.domainsKnown, f.unread = true, unread(odd)
@@ -107,9 +103,9 @@ func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fre
 
 // checkCPUs looks whether libvirt's figures can be true, and whether they are the kernel's. libvirt's test driver has an invented CPU map, other
 // hypervisors may have none.
-func (f *facts) checkCPUs(root hostfs.Root, d *doubts) error {
+func (f *facts) checkCPUs(root discovery.Root, d *doubts) error {
 	a := f.answers
-	if a.node.CPUs == 0 || a.node.CPUs > cpulist.MaxCPU {
+	if a.node.CPUs == 0 || a.node.CPUs > machine.MaxCPU {
 		return fmt.Errorf("libvirt's node information says that the host has %d CPUs", a.node.CPUs)
 	}
 	if a.cpuMap == nil || a.hypervisor == testDriver {
@@ -120,7 +116,7 @@ func (f *facts) checkCPUs(root hostfs.Root, d *doubts) error {
 		return errors.New("libvirt's CPU map says that no CPU is online")
 	}
 	d.judge("cpu-count", len(cpus) != int(a.node.CPUs), "libvirt's CPU map has %d CPUs online (%s), its node information says %d; what the kernel says counts",
-		len(cpus), cpulist.Format(cpus), a.node.CPUs)
+		len(cpus), machine.FormatCPUs(cpus), a.node.CPUs)
 	if len(a.caps.Cells) > 0 {
 		return nil // cell by cell, see compare
 	}
@@ -128,8 +124,8 @@ func (f *facts) checkCPUs(root hostfs.Root, d *doubts) error {
 	if err != nil {
 		return err
 	}
-	d.judge("cpu-sysfs", cpulist.Format(online) != cpulist.Format(cpus), "libvirt says that CPUs %s are online, the kernel says %s; the kernel counts",
-		cpulist.Format(cpus), cpulist.Format(online))
+	d.judge("cpu-sysfs", machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "libvirt says that CPUs %s are online, the kernel says %s; the kernel counts",
+		machine.FormatCPUs(cpus), machine.FormatCPUs(online))
 	return nil
 }
 
@@ -145,7 +141,7 @@ func (a answers) onlineCPUs() []int {
 
 // surveyMemory goes by the node's figures. The kernel's MemTotal may differ: libvirt adds up the NUMA nodes, and memory
 // can be hot-plugged.
-func surveyMemory(a answers, root hostfs.Root, d *doubts) (uint64, error) {
+func surveyMemory(a answers, root discovery.Root, d *doubts) (uint64, error) {
 	kib := a.node.MemoryKiB
 	if kib < kibPerMiB || kib > maxMemoryKiB {
 		return 0, fmt.Errorf("libvirt's node information says that the host has %d KiB of memory", kib)
@@ -176,12 +172,12 @@ func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Li
 		f.machine, f.threaded = inventedMachine(f.answers, devices), f.caps.Threaded()
 		return nil
 	}
-	host, err := sysfs.Read(cfg.Chroot, cfg.types.Wants)
+	host, err := discovery.Read(cfg.Chroot, cfg.types.Wants)
 	if err != nil {
 		return d.brokenHost(err)
 	}
 	if cfg.pmem.Configured() {
-		if f.pmem, err = pmem.Read(cfg.Chroot); err != nil {
+		if f.pmem, err = discovery.ReadPMEM(cfg.Chroot); err != nil {
 			return d.brokenHost(err)
 		}
 	}
@@ -237,14 +233,14 @@ func (d *Driver) judgeThreads(f facts) {
 // compare compares the host's cells and devices with what libvirt and ghw say of them. The cells are compared each time. The devices are when
 // the kernel says something else of them, after another connection or configuration; and where somebody disagreed, after events about devices
 // and after lookAgain passes too.
-func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Doubt, error) {
+func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Discrepancy, error) {
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them
 	}
-	said := crosscheck.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
+	said := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
-	doubts := crosscheck.Compare(cells, crosscheck.FromLibvirt(said), cfg.types.Wants)
+	doubts := machine.Compare(cells, capabilities.FromLibvirt(said), cfg.types.Wants)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err
@@ -265,12 +261,12 @@ func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.L
 	case errors.As(err, &gone):
 		return witness{}, err
 	case err != nil: // a witness that cannot be understood; the kernel counts
-		w.doubts = append(w.doubts, machine.Doubtf("node-devices", "libvirt's devices cannot be compared with the kernel's, so that a disagreement would not be seen: %v", err))
+		w.doubts = append(w.doubts, machine.Discrepancyf("node-devices", "libvirt's devices cannot be compared with the kernel's, so that a disagreement would not be seen: %v", err))
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		w.doubts = crosscheck.Compare(kernel, crosscheck.FromLibvirt(crosscheck.Libvirt{Devices: devices}), cfg.types.Wants)
+		w.doubts = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
 	}
-	w.doubts = append(w.doubts, crosscheck.GHW(cfg.Chroot, m)...)
+	w.doubts = append(w.doubts, discovery.GHW(cfg.Chroot, m)...)
 	d.witness = w
 	return w, nil
 }
@@ -287,19 +283,19 @@ func (w witness) holds(now witness) bool {
 }
 
 // nodeDevices are the devices that are active. Cost: two calls, and one for each device.
-func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]nodedev.Device, error) {
+func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]capabilities.Device, error) {
 	list, err := hypervisor.Call(ctx, l, "the host's devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
 		return c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Active }, hypervisor.PCIDevices, hypervisor.MdevParents, hypervisor.Mdevs)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking libvirt for the host's devices: %w", err)
 	}
-	var out []nodedev.Device
+	var out []capabilities.Device
 	for _, d := range list {
 		if !d.Active {
 			continue
 		}
-		device, err := nodedev.Parse(d.XML)
+		device, err := capabilities.ParseDevice(d.XML)
 		if err != nil {
 			return nil, fmt.Errorf("what libvirt says of the device %.80q: %w", d.Name, err)
 		}
@@ -309,8 +305,8 @@ func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]nodedev.Device, err
 }
 
 // inventedMachine is the host of libvirt's test driver: a number of CPUs, an amount of memory, and devices.
-func inventedMachine(a answers, devices []nodedev.Device) machine.Machine {
-	m := crosscheck.FromLibvirt(crosscheck.Libvirt{Caps: a.caps, Devices: devices})
+func inventedMachine(a answers, devices []capabilities.Device) machine.Machine {
+	m := capabilities.FromLibvirt(capabilities.Libvirt{Caps: a.caps, Devices: devices})
 	m.CPUs, m.Cells = nil, []machine.Cell{{MemoryKiB: a.node.MemoryKiB, Distances: map[int]int{0: 10}}}
 	for cpu := range int(a.node.CPUs) {
 		m.CPUs = append(m.CPUs, machine.CPU{ID: cpu, Online: true, Core: cpu})
@@ -330,16 +326,16 @@ func inventedMachine(a answers, devices []nodedev.Device) machine.Machine {
 func (d *Driver) surveyFeatures(a answers, chroot string) []string {
 	flags, err := d.known.flags, error(nil)
 	if flags == nil || d.known.chroot != chroot {
-		flags, err = hostfs.Root(chroot).CPUFlags()
+		flags, err = discovery.Root(chroot).CPUFlags()
 		d.known.flags, d.known.chroot = flags, chroot
 	}
 	d.doubts.judge("cpu-flags", err != nil, "the kernel's CPU flags cannot be compared with libvirt's features: %v", err)
 	if a.expanded == nil {
 		d.doubts.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
-		return append(hosttraits.FromKernel(a.caps.Arch, flags), a.caps.Features...)
+		return append(inventory.FeaturesOfFlags(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != testDriver {
-		libvirt, kernel := hosttraits.Disagreement(a.caps.Arch, a.expanded, flags)
+		libvirt, kernel := inventory.CompareFeatures(a.caps.Arch, a.expanded, flags)
 		d.doubts.judge("cpu-features", len(libvirt)+len(kernel) > 0, "CPU features that only libvirt sees: [%s]; that only the kernel sees: [%s]; libvirt counts",
 			strings.Join(libvirt, " "), strings.Join(kernel, " "))
 	}

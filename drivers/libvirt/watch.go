@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hostfs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 )
 
 const (
@@ -70,7 +70,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 
 func (d *Driver) onlineCPUs() []int {
 	d.mu.Lock()
-	root := hostfs.Root(d.cfg.Chroot)
+	root := discovery.Root(d.cfg.Chroot)
 	d.mu.Unlock()
 	cpus, err := root.OnlineCPUs()
 	if err != nil {

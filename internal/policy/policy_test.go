@@ -57,9 +57,16 @@ var mayImport = map[string][]string{
 	"internal/scaffold":                   {},
 	"internal/version":                    {},
 	"internal/standardnames":              {"placement/ledger", "providertree"},
-	// What the tree is to be follows from what the choosers decided, and from nothing that does I/O.
-	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/encryption", "drivers/libvirt/internal/hugepages", "drivers/libvirt/internal/machine",
-		"drivers/libvirt/internal/mdevs", "drivers/libvirt/internal/pcispec", "drivers/libvirt/internal/placing"},
+	// What the tree should be follows from what was selected, and from nothing that does I/O.
+	"drivers/libvirt/internal/machine":      {},
+	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/boundedxml", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/boundedxml", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/selection":    {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/assignment": {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine",
+		"drivers/libvirt/internal/selection"},
+	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment", "drivers/libvirt/internal/capabilities",
+		"drivers/libvirt/internal/machine", "drivers/libvirt/internal/selection"},
+	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
 	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
 	// what an agent does for its cell. Only the room itself chooses databases.
 	"cells":            {},

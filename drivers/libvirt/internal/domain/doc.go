@@ -7,7 +7,7 @@
 // the domain's metadata, under a name space of the agent's own, holds what libvirt has no place for. It also tells the agent's instances
 // from all other domains, which the agent never touches.
 //
-//	libvirt ──XML──▶ Parse ──▶ Domain ──▶ placing: who is where, what is free
+//	libvirt ──XML──▶ Parse ──▶ Domain ──▶ assignment: who is where, what is free
 //	                                          │
 //	libvirt ◀──XML── Write ◀── Decision ◀─────┘
 package domain

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -66,7 +65,7 @@ func (r *reader) set(what, text string) []int {
 	if numbers, known := r.sets[text]; known || r.err != nil {
 		return numbers
 	}
-	numbers, err := cpulist.Parse(text)
+	numbers, err := machine.ParseCPUs(text)
 	if err != nil {
 		r.failf("%s: %w", what, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/cpulist"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -262,10 +262,10 @@ func (d Decision) tune() *libvirtxml.DomainCPUTune {
 	}
 	tune := &libvirtxml.DomainCPUTune{}
 	for vcpu, set := range d.VCPUs {
-		tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(vcpu), CPUSet: cpulist.Format(set)})
+		tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(vcpu), CPUSet: machine.FormatCPUs(set)})
 	}
 	if d.Emulator != nil {
-		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: cpulist.Format(d.Emulator)}
+		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: machine.FormatCPUs(d.Emulator)}
 	}
 	return tune
 }
@@ -284,7 +284,7 @@ func (d Decision) bind(x *libvirtxml.Domain) {
 	for _, cell := range d.Cells {
 		nodes = append(nodes, cell.Host)
 	}
-	x.NUMATune = &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: cpulist.Format(nodes)}}
+	x.NUMATune = &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: machine.FormatCPUs(nodes)}}
 	if len(d.Cells) == 1 {
 		return
 	}
@@ -292,10 +292,10 @@ func (d Decision) bind(x *libvirtxml.Domain) {
 	for i, cell := range d.Cells {
 		id := uint(i)
 		x.CPU.Numa.Cell = append(x.CPU.Numa.Cell, libvirtxml.DomainCell{
-			ID: &id, CPUs: cpulist.Format(cell.VCPUs), Memory: uint(cell.MemoryKiB), Unit: "KiB",
+			ID: &id, CPUs: machine.FormatCPUs(cell.VCPUs), Memory: uint(cell.MemoryKiB), Unit: "KiB",
 		})
 		x.NUMATune.MemNodes = append(x.NUMATune.MemNodes, libvirtxml.DomainNUMATuneMemNode{
-			CellID: id, Mode: "strict", Nodeset: cpulist.Format([]int{cell.Host}),
+			CellID: id, Mode: "strict", Nodeset: machine.FormatCPUs([]int{cell.Host}),
 		})
 	}
 }

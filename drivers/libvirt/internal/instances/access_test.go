@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -59,7 +58,7 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, c.config)
 				if c.qemu >= 0 {
-					r.qemu = &fileaccess.User{UID: c.qemu, GID: c.qemu}
+					r.qemu = &User{UID: c.qemu, GID: c.qemu}
 				}
 				for dir := r.images; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
 					if err := os.Chmod(dir, 0o755); err != nil {

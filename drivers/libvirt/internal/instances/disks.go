@@ -17,9 +17,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/qcow2"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/seed"
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -78,7 +77,7 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 		out = append(out, disk{name: swapDisk, format: rawType, write: swap(f.SwapMB << 20)})
 	}
 	if len(spec.UserData) > 0 {
-		text, err := seed.Disk(j.uuid, spec.Name, spec.UserData)
+		text, err := SeedDisk(j.uuid, spec.Name, spec.UserData)
 		if err != nil {
 			return nil, j.fault("its user data cannot be given to it: %v", err)
 		}
@@ -110,7 +109,7 @@ func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
 		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
 	case j.setup.layered:
 		return &disk{name: rootDisk, format: qcow2Type, base: image.path, write: func(_ context.Context, f *os.File) error {
-			return qcow2.WriteLayer(f, uint64(size), image.path, image.format)
+			return WriteOverlay(f, uint64(size), image.path, image.format)
 		}}, nil
 	case image.format != rawType:
 		return nil, j.fault("its image %.60q is in the format qcow2, and disks are raw copies here", spec.Image)
@@ -163,9 +162,9 @@ func (j *job) image(name string) (image, error) {
 	}
 	defer func() { _ = file.Close() }()
 	out := image{path: filepath.Join(dir, name), format: qcow2Type}
-	out.size, err = qcow2.Size(file)
+	out.size, err = ImageSize(file)
 	switch {
-	case errors.Is(err, qcow2.ErrOther):
+	case errors.Is(err, ErrNotQCOW2):
 		out.format, out.size = rawType, uint64(info.Size())
 	case err != nil:
 		j.log.Warn().Err(err).Str("image", name).Msg("An image cannot be used.")
@@ -176,7 +175,7 @@ func (j *job) image(name string) (image, error) {
 
 // reachable tells whether the emulator's user can enter the directories of the disks and of the images that they are layers over. libvirt makes that
 // user the owner of the files themselves, unless dynamic_ownership is off, but not of the directories on the way.
-func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error {
+func (j *job) reachable(qemu *User, d directory, disks []disk) error {
 	if qemu == nil {
 		return nil
 	}
@@ -187,8 +186,8 @@ func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error 
 			if c.path == "" {
 				continue
 			}
-			var denied *fileaccess.DeniedError
-			if err := fileaccess.Enter(*qemu, c.path); errors.As(err, &denied) {
+			var denied *DeniedError
+			if err := CanEnter(*qemu, c.path); errors.As(err, &denied) {
 				return &setback{reason: c.reason, err: closedError(c.path, c.open, denied)}
 			}
 		}
@@ -197,7 +196,7 @@ func (j *job) reachable(qemu *fileaccess.User, d directory, disks []disk) error 
 }
 
 // closedError says why the emulator's user cannot reach a path, and what to do.
-func closedError(path, open string, denied *fileaccess.DeniedError) error {
+func closedError(path, open string, denied *DeniedError) error {
 	text := "QEMU's user " + denied.Error()
 	if denied.Path != path {
 		text = path + ": " + text
@@ -208,10 +207,10 @@ func closedError(path, open string, denied *fileaccess.DeniedError) error {
 
 // unreadable adds to the error of a start which images the emulator's user cannot read: libvirt does not give them to it where dynamic_ownership is
 // off, or the file system does not let it.
-func (j *job) unreadable(err error, qemu *fileaccess.User, disks []disk) error {
-	var denied *fileaccess.DeniedError
+func (j *job) unreadable(err error, qemu *User, disks []disk) error {
+	var denied *DeniedError
 	for _, disk := range disks {
-		if qemu != nil && disk.base != "" && errors.As(fileaccess.Read(*qemu, disk.base), &denied) {
+		if qemu != nil && disk.base != "" && errors.As(CanRead(*qemu, disk.base), &denied) {
 			return fmt.Errorf("%w; QEMU's user %w: chmod o+r %s", err, denied, denied.Path)
 		}
 	}
@@ -220,11 +219,11 @@ func (j *job) unreadable(err error, qemu *fileaccess.User, disks []disk) error {
 
 // Closed says which directories of a configuration the emulator's user surely cannot enter, by key, and what to do. guests is the directory of the
 // guests' disks.
-func (s Settings) Closed(qemu fileaccess.User, guests string) map[string]string {
+func (s Settings) Closed(qemu User, guests string) map[string]string {
 	out := map[string]string{}
 	check := func(key, path, open string) {
-		var denied *fileaccess.DeniedError
-		if err := fileaccess.Enter(qemu, path); errors.As(err, &denied) {
+		var denied *DeniedError
+		if err := CanEnter(qemu, path); errors.As(err, &denied) {
 			out[key] = closedError(path, open, denied).Error()
 		}
 	}
@@ -296,4 +295,77 @@ func diskReason(err error) string {
 		return "the host has no space left for its disks"
 	}
 	return "its disks could not be made"
+}
+
+// directory is that of an instance.
+type directory struct{ path, name string }
+
+// file is the path of a file in it.
+func (d directory) file(name string) string { return filepath.Join(d.path, d.name, name) }
+
+func (d directory) exists() bool {
+	_, err := os.Lstat(filepath.Join(d.path, d.name))
+	return err == nil
+}
+
+// remove removes it with all that is in it. Links are not followed.
+func (d directory) remove() error {
+	if err := os.RemoveAll(filepath.Join(d.path, d.name)); err != nil {
+		return fmt.Errorf("removing the directory of an instance: %w", err)
+	}
+	return nil
+}
+
+// fill makes the directory and the disks in it that are missing. One that is there under its name is complete.
+func (d directory) fill(ctx context.Context, disks []disk) error {
+	dir := filepath.Join(d.path, d.name)
+	err := os.Mkdir(dir, 0o711) // the emulator has a user of its own
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making the directory of an instance: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+		return fmt.Errorf("making the directory of an instance: %w", err)
+	}
+	for _, disk := range disks {
+		if err := d.make(ctx, disk); err != nil {
+			return fmt.Errorf("making the %s of an instance: %w", disk.name, err)
+		}
+	}
+	return nil
+}
+
+// make makes a disk under another name, which it loses when it is complete.
+func (d directory) make(ctx context.Context, disk disk) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(d.file(disk.name)); err == nil {
+		return nil
+	}
+	part := d.file(disk.name + ".part")
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(disk.write(ctx, f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(part, d.file(disk.name))
+}
+
+// note notes that the instance ran. libvirt knows it too, until its daemon ends.
+func (d directory) note(log zerolog.Logger) {
+	f, err := os.OpenFile(d.file(startedNote), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("It cannot be noted that an instance ran. If it is off when libvirt's daemon is restarted, a repeated request to make it starts it.")
+	}
+}
+
+// noted tells whether that is noted.
+func (d directory) noted() bool {
+	_, err := os.Lstat(d.file(startedNote))
+	return err == nil
 }

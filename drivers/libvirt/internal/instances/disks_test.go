@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -25,7 +24,7 @@ func layer(t *testing.T, file string, size uint64, alone bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := qcow2.WriteLayer(f, size, "/etc/shadow", "raw"); err != nil {
+	if err := WriteOverlay(f, size, "/etc/shadow", "raw"); err != nil {
 		t.Fatal(err)
 	}
 	if alone {

@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -20,16 +19,16 @@ import (
 // Host is what there is on the host, for a decision about it.
 type Host struct {
 	Machine machine.Machine
-	// Shared and Dedicated are the processors of VCPU and PCPU, as for [placing.Request].
+	// Shared and Dedicated are the processors of VCPU and PCPU, as for [assignment.Request].
 	Shared, Dedicated []int
 	// KVM says that guests of the host's own architecture can run on its processors.
 	KVM bool
 	// QEMU is the user that emulators run as; nil: not known.
-	QEMU *fileaccess.User
+	QEMU *User
 	// Domains are all there are, whoever made them, as they are now.
 	Domains []domain.Domain
 	// Providers are what the providers of the tree stand for, by uuid.
-	Providers map[string]placing.Provider
+	Providers map[string]assignment.Provider
 }
 
 // Setup is what a Manager works with.

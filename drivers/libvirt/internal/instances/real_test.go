@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/sysfs"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/internal/testhost/sim"
@@ -53,7 +53,7 @@ type realRig struct {
 	links             []*hypervisor.Link
 	dir, images       string
 	shared, dedicated []int
-	sites             map[string]placing.Provider
+	sites             map[string]assignment.Provider
 }
 
 func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
@@ -96,7 +96,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 }
 
 func (r *realRig) look(ctx context.Context, _ *providertree.Tree, _ string) (Host, error) {
-	read, err := sysfs.Read(r.Root(), func(string) bool { return true })
+	read, err := discovery.Read(r.Root(), func(string) bool { return true })
 	if err != nil {
 		return Host{}, err
 	}
@@ -230,7 +230,7 @@ func (r *realRig) power(uuid string, want plugins.PowerState) {
 // A guest boots from its image through the layer above it, runs where it was placed, and is known to the next daemon and the next agent.
 func TestTheLifeOfARealInstance(t *testing.T) {
 	r := realHost(t, testhost.SingleNode(), sim.Options{Emulators: true})
-	r.shared, r.sites = []int{0}, map[string]placing.Provider{rootUUID: {Kind: placing.Root}}
+	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
 	pinned := runtime.NumCPU() > 1
 	spec := plugins.InstanceSpec{
 		UUID: own(1), Name: "web <1>", ProjectID: "p", UserID: "u", Image: "hello", UserData: []byte("#cloud-config\n"),
@@ -328,8 +328,8 @@ func TestWhatARealDaemonRefuses(t *testing.T) {
 	r := realHost(t, testhost.Sample(), sim.Options{Emulators: true})
 	const gpu = "0000:82:00.0"
 	r.shared, r.dedicated = []int{0}, nil
-	r.sites = map[string]placing.Provider{
-		rootUUID: {Kind: placing.Root}, gpuUUID: {Kind: placing.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
+	r.sites = map[string]assignment.Provider{
+		rootUUID: {Kind: assignment.Root}, gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
 	}
 	before := r.mdevs()
 	spec := plugins.InstanceSpec{
@@ -392,9 +392,9 @@ func TestRealInstancesWithDevices(t *testing.T) {
 			r.dedicated = append(r.dedicated, cpu)
 		}
 	}
-	r.sites = map[string]placing.Provider{
-		rootUUID: {Kind: placing.Root}, nicUUID: {Kind: placing.PCI, Devices: []machine.Address{vf}, Class: "CUSTOM_NIC"},
-		gpuUUID: {Kind: placing.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
+	r.sites = map[string]assignment.Provider{
+		rootUUID: {Kind: assignment.Root}, nicUUID: {Kind: assignment.PCI, Devices: []machine.Address{vf}, Class: "CUSTOM_NIC"},
+		gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
 	}
 	before := r.mdevs()
 	for n := 1; n <= 2; n++ {
@@ -410,7 +410,7 @@ func TestRealInstancesWithDevices(t *testing.T) {
 		}
 	}
 	list := r.domains()
-	host := placing.On(h.Machine)
+	host := assignment.On(h.Machine)
 	taken := map[int]bool{}
 	for _, d := range list {
 		if len(d.Mdevs) != 1 || len(d.Pins) != 2 || (len(d.PCI) == 1) != (d.UUID == own(11)) {

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -129,7 +129,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	if err := j.reachable(j.qemu, d, disks); err != nil {
 		return guest{}, err
 	}
-	decision, err := placing.Decide(placing.Request{
+	decision, err := assignment.Decide(assignment.Request{
 		Instance: spec, Providers: host.Providers, Pages: pages(spec), Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
 	})
 	if err != nil {
@@ -166,7 +166,7 @@ func pages(spec plugins.InstanceSpec) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, classes := range spec.Allocations {
 		for class := range classes {
-			if kib, is := hugepages.SizeOf(class); is {
+			if kib, is := selection.PagesSize(class); is {
 				out[class] = kib
 			}
 		}
@@ -243,6 +243,83 @@ func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) 
 		if left := j.remove(ctx, d); left != nil {
 			return fmt.Errorf("instance %s cannot be made (%s), and cannot be removed: %w", j.uuid, fault.Reason, left)
 		}
+	}
+	return err
+}
+
+// Destroy ends an instance and removes all of it, as [plugins.InstanceManager] says.
+func (m *Manager) Destroy(ctx context.Context, node, uuid string) error {
+	j, err := m.begin(ctx, node, uuid)
+	if err != nil {
+		return err
+	}
+	err = j.destroy(ctx)
+	m.forget(uuid)
+	return j.verdict(err)
+}
+
+func (j *job) destroy(ctx context.Context) error {
+	path, err := j.setup.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	return j.remove(ctx, directory{path: path, name: domain.Name(j.uuid)})
+}
+
+// mostRounds bounds how often a domain is looked for that was removed: one whose start was still under way comes up again, once.
+const mostRounds = 3
+
+// remove ends a domain and removes all that its mark says; then there is none. One that somebody else made is a fault; one of ours on another
+// node stays.
+func (j *job) remove(ctx context.Context, d directory) error {
+	for range mostRounds {
+		g, err := j.find(ctx)
+		switch {
+		case err != nil:
+			return err
+		case g.there && !g.ours():
+			return j.foreign()
+		case g.there && g.is.Mark.Node != j.node:
+			return nil
+		case !g.there:
+			if !d.exists() {
+				return nil
+			}
+			j.begun = true
+			return d.remove()
+		}
+		if err := j.removeOnce(ctx, g, d); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("instance %s: its domain is there again whenever it is removed", j.uuid)
+}
+
+func (j *job) removeOnce(ctx context.Context, g guest, d directory) error {
+	// Whatever the list says: a start may be under way.
+	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
+	switch {
+	case errors.Is(err, hypervisor.ErrNotFound):
+	case errors.Is(err, hypervisor.ErrState): // it does not run; or the host is such that libvirt cannot tell
+		now, err := j.find(ctx)
+		if err != nil {
+			return err
+		}
+		if now.there && now.active() {
+			return fmt.Errorf("instance %s: libvirt does not switch off its domain, which is in state %d", j.uuid, now.State)
+		}
+	case err != nil:
+		return err
+	}
+	if err := j.removeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
+		return err
+	}
+	if err := d.remove(); err != nil {
+		return err
+	}
+	err = j.quick(ctx, "undefining its domain", func(c hypervisor.Conn) error { return c.UndefineDomain(j.uuid) })
+	if errors.Is(err, hypervisor.ErrNotFound) {
+		return nil
 	}
 	return err
 }

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/fileaccess"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
 	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -54,7 +53,7 @@ type world struct {
 	reads   int           // XML that was asked for
 	hold    chan struct{} // starts wait for it, if it is not nil
 	before  func()        // each write
-	qemu    *fileaccess.User
+	qemu    *User
 	events  []func(hypervisor.Event)
 }
 
@@ -317,11 +316,11 @@ func (w *world) look(context.Context, *providertree.Tree, string) (Host, error) 
 	return h, nil
 }
 
-func sites() map[string]placing.Provider {
-	return map[string]placing.Provider{
-		rootUUID: {Kind: placing.Root},
-		gpuUUID:  {Kind: placing.MdevParent, Parent: gpuName, Type: "nvidia-222", Class: "VGPU"},
-		nicUUID:  {Kind: placing.PCI, Devices: []machine.Address{{Bus: 6}}, Class: "CUSTOM_NIC"},
+func sites() map[string]assignment.Provider {
+	return map[string]assignment.Provider{
+		rootUUID: {Kind: assignment.Root},
+		gpuUUID:  {Kind: assignment.MdevParent, Parent: gpuName, Type: "nvidia-222", Class: "VGPU"},
+		nicUUID:  {Kind: assignment.PCI, Devices: []machine.Address{{Bus: 6}}, Class: "CUSTOM_NIC"},
 	}
 }
 

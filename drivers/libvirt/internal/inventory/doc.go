@@ -10,7 +10,7 @@
 //	                                                        │  └─ cn1_pci_0000_82_00_0 VGPU
 //	                                                        └─ cn1_amd_sev             MEM_ENCRYPTION_CONTEXT
 //
-// The decisions were made before, by the packages cpusets, hugepages, mdevs, pcispec, encryption and pmem; here they become resource providers. A tree that Nova
+// The decisions were made before, by package selection; here they become resource providers. A tree that Nova
 // wrote is the flat one as it is.
 //
 //	Host, Settings ── Want ──▶ Wanted ─┬─ Leaving(tree) ─▶ places whose allocations must move first: a reshape

@@ -4,10 +4,11 @@ package inventory
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -36,7 +37,7 @@ func (w Wanted) Leaving(tree *providertree.Tree, root string) ([]plugins.Place, 
 }
 
 func (w *Wanted) leaving(s *standing) []plugins.Place {
-	split := !s.has(classPCPU) && (w.anywhere(placing.Root, classPCPU) || w.anywhere(placing.Cell, classPCPU))
+	split := !s.has(classPCPU) && (w.anywhere(assignment.Root, classPCPU) || w.anywhere(assignment.Cell, classPCPU))
 	var out []plugins.Place
 	for _, uuid := range s.ours {
 		v, _ := s.tree.Provider(uuid)
@@ -46,7 +47,7 @@ func (w *Wanted) leaving(s *standing) []plugins.Place {
 			classes = w.surplus(p, v, s.carried)
 		}
 		for _, class := range v.Inventories.Classes() {
-			isSplit := split && class == classVCPU && (site.Kind == placing.Root || site.Kind == placing.Cell)
+			isSplit := split && class == classVCPU && (site.Kind == assignment.Root || site.Kind == assignment.Cell)
 			if isSplit || slices.Contains(classes, class) && w.leaves(p, site.Kind, class) {
 				out = append(out, plugins.Place{Provider: uuid, Class: class})
 			}
@@ -56,16 +57,16 @@ func (w *Wanted) leaving(s *standing) []plugins.Place {
 }
 
 // leaves says whether a class that a provider loses is elsewhere from now on. p is nil for a provider that is not wanted.
-func (w *Wanted) leaves(p *Provider, kind placing.Kind, class string) bool {
+func (w *Wanted) leaves(p *Provider, kind assignment.Kind, class string) bool {
 	switch {
-	case kind == placing.Root && computing(class):
-		return w.anywhere(placing.Cell, class)
-	case kind == placing.Root && class == encryption.Class:
-		return w.any(placing.Encryption)
-	case kind == placing.Root:
-		return w.mdevClasses[class] && w.any(placing.MdevParent)
-	case kind == placing.Cell:
-		return computing(class) && w.anywhere(placing.Root, class)
+	case kind == assignment.Root && computing(class):
+		return w.anywhere(assignment.Cell, class)
+	case kind == assignment.Root && class == selection.EncryptionClass:
+		return w.any(assignment.Encryption)
+	case kind == assignment.Root:
+		return w.mdevClasses[class] && w.any(assignment.MdevParent)
+	case kind == assignment.Cell:
+		return computing(class) && w.anywhere(assignment.Root, class)
 	}
 	return p != nil
 }
@@ -86,17 +87,17 @@ func (s *standing) sharing() []string {
 
 // Sites says what the providers of a node stand for, by uuid: those that are in the tree and those that [Wanted.Put] makes. Asked before Put, it
 // knows both shapes: cells whose inventory moves to the root are still cells. Providers of others, sharing ones, and those of the driver's
-// that go without anything moving are placing.Elsewhere.
+// that go without anything moving are assignment.Elsewhere.
 //
 // Cost: O(providers of the tree).
-func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]placing.Provider, error) {
+func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]assignment.Provider, error) {
 	s, err := w.stand(tree, root)
 	if err != nil {
 		return nil, err
 	}
-	sites := make(map[string]placing.Provider, tree.Len()+len(w.Providers))
+	sites := make(map[string]assignment.Provider, tree.Len()+len(w.Providers))
 	for _, uuid := range slices.Concat(tree.Subtree(root), s.sharing()) {
-		sites[uuid] = placing.Provider{Kind: placing.Elsewhere}
+		sites[uuid] = assignment.Provider{Kind: assignment.Elsewhere}
 	}
 	for _, place := range w.leaving(s) {
 		if site, former := s.former[place.Provider]; former {
@@ -111,7 +112,7 @@ func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]placing.
 	return sites, nil
 }
 
-// Held are the names of devices and cells, as they follow the node's name, that have a provider below a root: what mdevs.Types.Choose asks for.
+// Held are the names of devices and cells, as they follow the node's name, that have a provider below a root: what [selection.MdevTypes.Choose] asks for.
 //
 // Cost: O(providers of the node).
 func Held(tree *providertree.Tree, root string) map[string]bool {
@@ -127,4 +128,55 @@ func Held(tree *providertree.Tree, root string) map[string]bool {
 		}
 	}
 	return held
+}
+
+// Behind is what a reshape may not take away, because it is allocated still when all has moved that can: a GPU that died, a type of devices that
+// is not enabled any more, a disk that another provider reports. It is just as much as is allocated, so that there is no room for others, for
+// [Wanted.PutBeside]. In other passes nobody needs to ask: the agent keeps, and closes, what is allocated. In a reshape it takes what is not there
+// for lost; and to close it would not do, because Placement before 2025.1 looks for room for all that a consumer holds, moved or not.
+//
+// before is the tree before Put, after the one since, and allocations are those that are to be.
+//
+// Cost: O(providers of the node + allocations).
+func Behind(before, after *providertree.Tree, root string, allocations providertree.Allocations) map[plugins.Place]providertree.Inventory {
+	used := map[plugins.Place]int64{}
+	for _, consumer := range allocations {
+		for provider, amounts := range consumer.Resources {
+			for class, n := range amounts {
+				used[plugins.Place{Provider: provider, Class: class}] += n
+			}
+		}
+	}
+	behind := map[plugins.Place]providertree.Inventory{}
+	for _, uuid := range before.Subtree(root) {
+		v, _ := before.Provider(uuid)
+		for _, class := range v.Inventories.Classes() {
+			place := plugins.Place{Provider: uuid, Class: class}
+			was := v.Inventories[class]
+			is, stays := after.Inventory(uuid, class)
+			switch n := used[place]; {
+			case n == 0:
+			case !stays:
+				behind[place] = holding(was, 0, n)
+			case is.Total < was.Total && is.Capacity() < n:
+				behind[place] = holding(was, is.Reserved, n)
+			}
+		}
+	}
+	return behind
+}
+
+// holding is an inventory cut to the least total that has room for so much, or as it was if it had none.
+func holding(was providertree.Inventory, reserved, used int64) providertree.Inventory {
+	inv := was
+	inv.Reserved = min(reserved, was.Reserved)
+	fits := func(total int) bool {
+		inv.Total = int64(total)
+		return inv.Capacity() >= used
+	}
+	inv.Total = int64(sort.Search(int(was.Total), fits))
+	if inv.Capacity() < used {
+		return was
+	}
+	return inv
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -173,13 +174,13 @@ func TestSites(t *testing.T) {
 	for _, d := range h.PCI[0].Devices {
 		virtual = append(virtual, d.Address)
 	}
-	expected := map[string]placing.Provider{
-		root:     {Kind: placing.Root},
-		novaGPU0: {Kind: placing.MdevParent, Parent: "pci_0000_3b_00_0", Type: "nvidia-222", Class: "VGPU"},
-		novaGPU1: {Kind: placing.MdevParent, Parent: "pci_0000_82_00_0", Type: "nvidia-231", Class: "CUSTOM_BIG"},
-		novaNIC:  {Kind: placing.PCI, Devices: virtual, Class: "CUSTOM_PCI_15B3_1016"},
-		novaSEV:  {Kind: placing.Encryption, Security: domain.SEV, Class: "MEM_ENCRYPTION_CONTEXT"},
-		neutron:  {Kind: placing.Elsewhere}, port: {Kind: placing.Elsewhere}, cyborg: {Kind: placing.Elsewhere}, share: {Kind: placing.Elsewhere},
+	expected := map[string]assignment.Provider{
+		root:     {Kind: assignment.Root},
+		novaGPU0: {Kind: assignment.MdevParent, Parent: "pci_0000_3b_00_0", Type: "nvidia-222", Class: "VGPU"},
+		novaGPU1: {Kind: assignment.MdevParent, Parent: "pci_0000_82_00_0", Type: "nvidia-231", Class: "CUSTOM_BIG"},
+		novaNIC:  {Kind: assignment.PCI, Devices: virtual, Class: "CUSTOM_PCI_15B3_1016"},
+		novaSEV:  {Kind: assignment.Encryption, Security: domain.SEV, Class: "MEM_ENCRYPTION_CONTEXT"},
+		neutron:  {Kind: assignment.Elsewhere}, port: {Kind: assignment.Elsewhere}, cyborg: {Kind: assignment.Elsewhere}, share: {Kind: assignment.Elsewhere},
 	}
 	same := func(when string, w inventory.Wanted, tree *providertree.Tree) {
 		t.Helper()
@@ -191,14 +192,14 @@ func TestSites(t *testing.T) {
 	}
 	same("flat", flat, tree)
 	after := put(t, nested, tree)
-	expected[uuidOf(t, after, "cn1_numa_0")] = placing.Provider{Kind: placing.Cell, Cell: 0}
-	expected[uuidOf(t, after, "cn1_numa_1")] = placing.Provider{Kind: placing.Cell, Cell: 1}
+	expected[uuidOf(t, after, "cn1_numa_0")] = assignment.Provider{Kind: assignment.Cell, Cell: 0}
+	expected[uuidOf(t, after, "cn1_numa_1")] = assignment.Provider{Kind: assignment.Cell, Cell: 1}
 	same("before nesting", nested, tree)
 	same("nested", nested, after)
 	same("before it is flat again", flat, after)
 
 	h.Mdevs = h.Mdevs[1:]
-	expected[novaGPU0] = placing.Provider{Kind: placing.Elsewhere} // it only goes
+	expected[novaGPU0] = assignment.Provider{Kind: assignment.Elsewhere} // it only goes
 	same("without a GPU", want(t, h, nestedSettings()), after)
 }
 
@@ -210,5 +211,52 @@ func TestHeld(t *testing.T) {
 	}
 	if len(inventory.Held(tree, novaGPU0[:35]+"0")) > 0 {
 		t.Error("no such root")
+	}
+}
+
+func TestWhatStaysBehindHasNoRoomForOthers(t *testing.T) {
+	const consumer = "00000000-0000-4000-8000-00000000000a"
+	of := func(total, reserved int64, ratio float64) providertree.Inventory {
+		return providertree.Inventory{Total: total, Reserved: reserved, MaxUnit: 16, AllocationRatio: ratio}.Normalize()
+	}
+	for name, c := range map[string]struct {
+		was   providertree.Inventory
+		is    *providertree.Inventory // nil: gone
+		used  int64
+		stays *providertree.Inventory
+	}{
+		"free":                             {was: of(16, 0, 1)},
+		"gone while held":                  {was: of(16, 0, 1), used: 3, stays: new(of(3, 0, 1))},
+		"gone while held, part reserved":   {was: of(16, 10, 1), used: 3, stays: new(of(3, 0, 1))},
+		"gone while held, overcommitted":   {was: of(16, 0, 4), used: 7, stays: new(of(2, 0, 4))},
+		"more held than there ever was":    {was: of(2, 0, 1), used: 3, stays: new(of(2, 0, 1))},
+		"smaller, and large enough":        {was: of(16, 0, 1), is: new(of(8, 0, 1)), used: 8},
+		"smaller than what is held":        {was: of(16, 0, 1), is: new(of(8, 0, 1)), used: 9, stays: new(of(9, 0, 1))},
+		"smaller, and more of it reserved": {was: of(16, 0, 1), is: new(of(8, 2, 1)), used: 7, stays: new(of(7, 0, 1))},
+		"as large, and held":               {was: of(16, 0, 1), is: new(of(16, 0, 1)), used: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := novas(t)
+			_, err := before.SetInventory(novaGPU0, "VGPU", c.was)
+			must(t, err)
+			after := before.Clone()
+			if c.is == nil {
+				_, err = after.Remove(novaGPU0)
+			} else {
+				_, err = after.SetInventory(novaGPU0, "VGPU", *c.is)
+			}
+			must(t, err)
+			allocations := providertree.Allocations{}
+			if c.used > 0 {
+				allocations[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{novaGPU0: {"VGPU": c.used}}}
+			}
+			want := map[plugins.Place]providertree.Inventory{}
+			if c.stays != nil {
+				want[plugins.Place{Provider: novaGPU0, Class: "VGPU"}] = *c.stays
+			}
+			if diff := cmp.Diff(want, inventory.Behind(before, after, root, allocations)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -8,11 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -29,10 +27,10 @@ const (
 
 // former says what a provider that is not wanted stands for, if it is one of the driver's: made by it, by Nova, or by an earlier driver of
 // another configuration. ok is false for those of others.
-func (w *Wanted) former(root string, p providertree.Provider) (site placing.Provider, ok bool) {
+func (w *Wanted) former(root string, p providertree.Provider) (site assignment.Provider, ok bool) {
 	key, below := strings.CutPrefix(p.Name, w.Providers[0].Name+"_")
 	if !below || p.UUID == root {
-		return placing.Provider{}, false
+		return assignment.Provider{}, false
 	}
 	uuid, err := providertree.ChildUUID(root, key)
 	made := err == nil && uuid == p.UUID
@@ -46,16 +44,16 @@ func (w *Wanted) former(root string, p providertree.Provider) (site placing.Prov
 	switch number := cellName.FindStringSubmatch(key); {
 	case number != nil:
 		cell, _ := strconv.Atoi(number[1]) // the expression allows nothing else
-		return placing.Provider{Kind: placing.Cell, Cell: cell}, marked(traitNUMA, traitNova)
+		return assignment.Provider{Kind: assignment.Cell, Cell: cell}, marked(traitNUMA, traitNova)
 	case mdevErr == nil:
-		return placing.Provider{Kind: placing.MdevParent, Parent: key}, mdevs || marked(traitNova) // Nova before 2026.2 does not mark it
+		return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, mdevs || marked(traitNova) // Nova before 2026.2 does not mark it
 	case pciErr == nil:
-		return placing.Provider{Kind: placing.PCI}, marked(pcispec.TraitManaged)
+		return assignment.Provider{Kind: assignment.PCI}, marked(selection.TraitManaged)
 	case encryptionName.MatchString(key):
-		return placing.Provider{Kind: placing.Encryption}, made || slices.ContainsFunc(p.Traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
+		return assignment.Provider{Kind: assignment.Encryption}, made || slices.ContainsFunc(p.Traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
 	}
 	// A virtual parent of mediated devices can have any name. Nova's is known by what it has.
-	return placing.Provider{Kind: placing.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
+	return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
 }
 
 // surplus are the classes that a provider has and that it is not to have, of those that are the driver's there.
@@ -82,18 +80,18 @@ func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[
 }
 
 // owns says whether a class is the driver's, on providers of a kind.
-func (w *Wanted) owns(kind placing.Kind, class string) bool {
+func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 	switch kind {
-	case placing.Root:
-		return computing(class) || class == classDisk || class == encryption.Class || w.mdevClasses[class] || strings.HasPrefix(class, pmemPrefix)
-	case placing.Cell:
+	case assignment.Root:
+		return computing(class) || class == classDisk || class == selection.EncryptionClass || w.mdevClasses[class] || strings.HasPrefix(class, pmemPrefix)
+	case assignment.Cell:
 		return computing(class)
-	case placing.MdevParent:
+	case assignment.MdevParent:
 		return w.mdevClasses[class]
-	case placing.PCI:
+	case assignment.PCI:
 		return w.pciClasses[class] || pciClass.MatchString(class)
-	case placing.Encryption:
-		return class == encryption.Class
+	case assignment.Encryption:
+		return class == selection.EncryptionClass
 	}
 	return false
 }
@@ -109,16 +107,16 @@ type standing struct {
 	wanted map[string]*Provider
 	// ours are the uuids of the driver's providers that are in the tree, in pre-order; former what those that are not wanted stand for.
 	ours   []string
-	former map[string]placing.Provider
+	former map[string]assignment.Provider
 	// carried are the classes of huge pages that the root is to have though it is flat.
 	carried map[string]bool
 }
 
 // computing lists the root and the driver's cells in the tree.
-func (s *standing) computing(yield func(providertree.Provider, placing.Provider) bool) {
+func (s *standing) computing(yield func(providertree.Provider, assignment.Provider) bool) {
 	for _, uuid := range s.ours {
 		site := s.site(uuid)
-		if site.Kind != placing.Root && site.Kind != placing.Cell {
+		if site.Kind != assignment.Root && site.Kind != assignment.Cell {
 			continue
 		}
 		if v, _ := s.tree.Provider(uuid); !yield(v, site) {
@@ -128,7 +126,7 @@ func (s *standing) computing(yield func(providertree.Provider, placing.Provider)
 }
 
 // site is what one of ours stands for.
-func (s *standing) site(uuid string) placing.Provider {
+func (s *standing) site(uuid string) assignment.Provider {
 	if p := s.wanted[uuid]; p != nil {
 		return p.Site
 	}
@@ -153,7 +151,7 @@ func (s *standing) ratio(class string) float64 {
 		inv, has := v.Inventories[class]
 		switch {
 		case !has:
-		case site.Kind == placing.Root:
+		case site.Kind == assignment.Root:
 			return inv.AllocationRatio
 		default:
 			highest = max(highest, inv.AllocationRatio)
@@ -165,7 +163,7 @@ func (s *standing) ratio(class string) float64 {
 // carry finds the classes of huge pages of a flat tree.
 func (s *standing) carry(root *Provider) {
 	for _, stock := range root.Stock {
-		if _, pages := hugepages.SizeOf(stock.Class); pages && stock.Carried && s.has(stock.Class) {
+		if _, pages := selection.PagesSize(stock.Class); pages && stock.Carried && s.has(stock.Class) {
 			s.carried[stock.Class] = true
 		}
 	}

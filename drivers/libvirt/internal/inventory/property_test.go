@@ -14,12 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/pcispec"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -47,36 +44,36 @@ func anyHost(t *rapid.T) inventory.Host {
 			cpu++
 		}
 		h.Cells, h.MemoryKiB = append(h.Cells, c), h.MemoryKiB+c.MemoryKiB
-		pages := hugepages.Cell{ID: id}
+		pages := selection.PagesCell{ID: id}
 		for _, size := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint64{64, 2048, 1 << 20}), 0, 2, rapid.ID).Draw(t, "sizes") {
 			total := rapid.Int64Range(1, providertree.MaxUnit).Draw(t, "pages")
-			pages.Pages = append(pages.Pages, hugepages.Pages{SizeKiB: size, Class: hugepages.Class(size), Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved")})
+			pages.Pages = append(pages.Pages, selection.Pages{SizeKiB: size, Class: selection.PagesClass(size), Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved")})
 		}
 		h.Memory = append(h.Memory, pages)
 	}
 	cell := rapid.IntRange(-1, cells)
 	for i := range rapid.IntRange(0, 4).Draw(t, "GPUs") {
 		a := machine.Address{Bus: 0x80, Slot: uint8(i)}
-		h.Mdevs = append(h.Mdevs, mdevs.Provider{
+		h.Mdevs = append(h.Mdevs, selection.MdevProvider{
 			Device: a.DeviceName(), Address: &a, Cell: cell.Draw(t, "cell"), Type: "nvidia-222", Class: rapid.SampledFrom([]string{"VGPU", "CUSTOM_BIG"}).Draw(t, "class"),
 			Total: rapid.IntRange(0, 32).Draw(t, "total"), Traits: rapid.SampledFrom([][]string{nil, {"CUSTOM_A"}}).Draw(t, "traits"), TypeTrait: "CUSTOM_NVIDIA_222",
 		})
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "PCI") {
 		a := machine.Address{Bus: 0x10, Slot: uint8(i)}
-		p := pcispec.Provider{
+		p := selection.PCIProvider{
 			Suffix: a.String(), Address: a, Cell: cell.Draw(t, "cell"), Class: rapid.SampledFrom([]string{"CUSTOM_PCI_15B3_1016", "CUSTOM_NIC"}).Draw(t, "class"),
-			Traits: []string{pcispec.TraitManaged}, OneTimeUse: rapid.Bool().Draw(t, "one-time"),
+			Traits: []string{selection.TraitManaged}, OneTimeUse: rapid.Bool().Draw(t, "one-time"),
 		}
 		for f := range rapid.IntRange(1, 7).Draw(t, "functions") {
-			p.Devices = append(p.Devices, pcispec.Passed{Address: machine.Address{Bus: 0x10, Slot: uint8(i), Function: uint8(f)}})
+			p.Devices = append(p.Devices, selection.PCIPassed{Address: machine.Address{Bus: 0x10, Slot: uint8(i), Function: uint8(f)}})
 			h.Taken[p.Devices[f].Address] = rapid.Bool().Draw(t, "taken")
 		}
 		h.PCI = append(h.PCI, p)
 	}
 	if rapid.Bool().Draw(t, "SEV") {
 		total := rapid.Int64Range(1, 500).Draw(t, "contexts")
-		h.Encryption = append(h.Encryption, encryption.Provider{Suffix: "amd_sev", Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MaxUnit: 1, Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV})
+		h.Encryption = append(h.Encryption, selection.EncryptionProvider{Suffix: "amd_sev", Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MaxUnit: 1, Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV})
 	}
 	for _, label := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"SMALL", "BIG"}), 0, 2, rapid.ID).Draw(t, "labels") {
 		h.PMEM["CUSTOM_PMEM_NAMESPACE_"+label] = rapid.Int64Range(1, 16).Draw(t, "namespaces")
@@ -139,7 +136,7 @@ func TestThereAndBack(t *testing.T) {
 		// The root has huge pages afterwards, for those who hold some. They stay.
 		after := again.Clone()
 		for class := range must1(t, after, root).Inventories {
-			if _, pages := hugepages.SizeOf(class); pages {
+			if _, pages := selection.PagesSize(class); pages {
 				_, err := after.RemoveInventory(root, class)
 				must(t, err)
 			}
@@ -306,16 +303,16 @@ func large() inventory.Host {
 		}
 		h.Shared, h.Dedicated = append(h.Shared, c.CPUs[2:32]...), append(h.Dedicated, c.CPUs[32:]...)
 		h.Cells, h.MemoryKiB = append(h.Cells, c), h.MemoryKiB+c.MemoryKiB
-		h.Memory = append(h.Memory, hugepages.Cell{ID: id, Pages: []hugepages.Pages{{SizeKiB: 1 << 20, Class: hugepages.Class(1 << 20), Total: 128}}})
+		h.Memory = append(h.Memory, selection.PagesCell{ID: id, Pages: []selection.Pages{{SizeKiB: 1 << 20, Class: selection.PagesClass(1 << 20), Total: 128}}})
 		for i := range 2 {
 			a := machine.Address{Bus: uint8(0x80 + id), Slot: uint8(i)}
-			h.Mdevs = append(h.Mdevs, mdevs.Provider{Device: a.DeviceName(), Address: &a, Cell: id, Type: "nvidia-222", Class: "VGPU", Total: 16, TypeTrait: "CUSTOM_NVIDIA_222"})
+			h.Mdevs = append(h.Mdevs, selection.MdevProvider{Device: a.DeviceName(), Address: &a, Cell: id, Type: "nvidia-222", Class: "VGPU", Total: 16, TypeTrait: "CUSTOM_NVIDIA_222"})
 		}
 	}
 	for i := range 200 {
 		a := machine.Address{Bus: uint8(i / 8), Slot: uint8(i % 8)}
-		h.PCI = append(h.PCI, pcispec.Provider{
-			Suffix: a.String(), Address: a, Cell: i % 8, Class: "CUSTOM_PCI_144D_A824", Traits: []string{pcispec.TraitManaged}, Devices: []pcispec.Passed{{Address: a}},
+		h.PCI = append(h.PCI, selection.PCIProvider{
+			Suffix: a.String(), Address: a, Cell: i % 8, Class: "CUSTOM_PCI_144D_A824", Traits: []string{selection.TraitManaged}, Devices: []selection.PCIPassed{{Address: a}},
 		})
 	}
 	return h

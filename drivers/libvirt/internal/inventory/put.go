@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -98,7 +98,7 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 	case node.ParentUUID != "" || node.Name != w.Providers[0].Name:
 		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q", node.Name, root, w.Providers[0].Name)
 	}
-	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)), former: map[string]placing.Provider{}, carried: map[string]bool{}}
+	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)), former: map[string]assignment.Provider{}, carried: map[string]bool{}}
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		uuid, there, err := s.find(p)
@@ -208,7 +208,7 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 			return err
 		}
 	}
-	if p.Site.Kind == placing.PCI { // all of its traits are the configuration's, as in Nova
+	if p.Site.Kind == assignment.PCI { // all of its traits are the configuration's, as in Nova
 		_, err := s.tree.SetTraits(uuid, p.Traits)
 		return err
 	}
@@ -248,9 +248,9 @@ func (s *standing) place(p *Provider, uuid string, there bool) error {
 func (w *Wanted) stale(p *Provider) []string {
 	var owned []string
 	switch p.Site.Kind {
-	case placing.Root:
+	case assignment.Root:
 		owned = w.ownedTraits
-	case placing.MdevParent:
+	case assignment.MdevParent:
 		owned = w.mdevTraits
 	}
 	wanted := make(map[string]bool, len(p.Traits)+1)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/mdevs"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -342,7 +342,7 @@ func TestPut(t *testing.T) {
 		},
 		"two devices of one type, one new": {
 			host: func(h *inventory.Host, _ *inventory.Settings) {
-				h.Mdevs = append(h.Mdevs, mdevs.Provider{Device: "mtty_mtty", Cell: -1, Type: "mtty-1", Class: "VGPU", Total: 24, TypeTrait: "CUSTOM_MTTY_1"})
+				h.Mdevs = append(h.Mdevs, selection.MdevProvider{Device: "mtty_mtty", Cell: -1, Type: "mtty-1", Class: "VGPU", Total: 24, TypeTrait: "CUSTOM_MTTY_1"})
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				p, _ := after.ProviderByName("cn1_mtty_mtty")
@@ -420,7 +420,7 @@ func TestPutAdoptsNova26GPUs(t *testing.T) {
 	if changes := providertree.Diff(tree, after); !changes.Empty() {
 		t.Errorf("the adoption changes the tree (-Nova +driver):\n%s", cmp.Diff(dump(tree), dump(after)))
 	}
-	host.Mdevs = slices.DeleteFunc(host.Mdevs, func(m mdevs.Provider) bool { return m.Class == "VGPU" })
+	host.Mdevs = slices.DeleteFunc(host.Mdevs, func(m selection.MdevProvider) bool { return m.Class == "VGPU" })
 	after = put(t, want(t, host, settings()), after)
 	if after.Exists(novaGPU0) || !after.Exists(novaGPU1) {
 		t.Errorf("not exactly the GPU that is not wanted went:\n%s", dump(after))

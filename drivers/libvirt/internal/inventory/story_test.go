@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/relocate"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -70,7 +70,7 @@ func TestGuestsFollow(t *testing.T) {
 		sites, err := w.Sites(tree, root)
 		must(t, err)
 		tree = put(t, w, tree)
-		result, err := relocate.Move(relocate.Request{
+		result, err := assignment.Move(assignment.MoveRequest{
 			Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: host, Domains: domains, Dedicated: h.Dedicated, Allocations: allocations,
 		})
 		must(t, err)

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/encryption"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -37,7 +36,7 @@ const (
 // Totals are cut to whole units and to what Placement can store. Memory in huge pages is MEMORY_MB too: whoever asks for pages holds both.
 //
 // Cost: O(CPUs + cells + devices); see BenchmarkWant.
-func Want(h Host, s Settings) (Wanted, []machine.Doubt, error) {
+func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b := builder{Host: h, Settings: s, cells: map[int]string{}}
 	b.w = Wanted{
 		ownedTraits: slices.Clone(h.OwnedTraits), mdevTraits: slices.Clone(h.MdevTraits),
@@ -68,7 +67,7 @@ type builder struct {
 	// homeless are the devices that are in no cell, lost those in one that the host does not have.
 	homeless, lost []string
 
-	doubts   []machine.Doubt
+	doubts   []machine.Discrepancy
 	problems []error
 }
 
@@ -97,7 +96,7 @@ func (b *builder) memory(kib uint64, reserved int64) Stock {
 }
 
 func (b *builder) root() {
-	root := Provider{Name: b.Node, Traits: slices.Clone(b.Traits), Site: placing.Provider{Kind: placing.Root}}
+	root := Provider{Name: b.Node, Traits: slices.Clone(b.Traits), Site: assignment.Provider{Kind: assignment.Root}}
 	if !b.Nested {
 		b.add(&root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey)
 		b.add(&root, exact(classPCPU, int64(len(b.Dedicated)), 0), "")
@@ -129,7 +128,7 @@ func (b *builder) rootPages(root *Provider) {
 	for _, class := range slices.Sorted(maps.Keys(total)) {
 		stock := exact(class, total[class], reserved[class])
 		stock.Carried = true
-		b.add(root, stock, hugepages.ReservedKey)
+		b.add(root, stock, selection.ReservedPagesKey)
 	}
 }
 
@@ -148,19 +147,19 @@ func (b *builder) numa() {
 		kib += c.MemoryKiB
 	}
 	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
-		b.doubts = append(b.doubts, machine.Doubtf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host is said to have %d; the cells count", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
+		b.doubts = append(b.doubts, machine.Discrepancyf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host is said to have %d; the cells count", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
 	}
 	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
 	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
 	for i, c := range cells {
 		key := fmt.Sprintf("numa_%d", c.ID)
-		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA}, Site: placing.Provider{Kind: placing.Cell, Cell: c.ID}}
+		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA}, Site: assignment.Provider{Kind: assignment.Cell, Cell: c.ID}}
 		b.add(&p, b.vcpu(shared[c.ID], reservedCPUs[i]), reservedCPUsKey)
 		b.add(&p, exact(classPCPU, int64(dedicated[c.ID]), 0), "")
 		b.add(&p, b.memory(c.MemoryKiB, reservedMemory[i]), reservedMemoryKey)
-		if at := slices.IndexFunc(b.Memory, func(m hugepages.Cell) bool { return m.ID == c.ID }); at >= 0 {
+		if at := slices.IndexFunc(b.Memory, func(m selection.PagesCell) bool { return m.ID == c.ID }); at >= 0 {
 			for _, pages := range b.Memory[at].Pages {
-				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved), hugepages.ReservedKey)
+				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved), selection.ReservedPagesKey)
 			}
 		}
 		b.cells[c.ID] = p.Name
@@ -209,7 +208,7 @@ func (b *builder) share(key, class string, reserved int64, totals []int64) []int
 		b.wrong(key, "reserves %d of %s, but the NUMA cells have only %d", reserved, class, sum)
 		return none
 	}
-	shares, err := hugepages.SplitReserved(reserved, totals)
+	shares, err := selection.SplitReserved(reserved, totals)
 	if err != nil {
 		b.problems = append(b.problems, err)
 		return none
@@ -240,7 +239,7 @@ func (b *builder) stray(key, what string, devices []string) {
 		devices = append(slices.Clone(devices[:shown]), fmt.Sprintf("and %d more", n-shown))
 	}
 	if len(devices) > 0 {
-		b.doubts = append(b.doubts, machine.Doubtf(key, "%s: %s. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
+		b.doubts = append(b.doubts, machine.Discrepancyf(key, "%s: %s. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
 	}
 }
 
@@ -254,7 +253,7 @@ func (b *builder) mdevs() {
 		}
 		p := Provider{
 			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device, Traits: append([]string{traitNova}, m.Traits...),
-			Site: placing.Provider{Kind: placing.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class}, typeTrait: m.TypeTrait,
+			Site: assignment.Provider{Kind: assignment.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class}, typeTrait: m.TypeTrait,
 		}
 		if b.TypeTraits && m.TypeTrait != "" {
 			p.Traits = append(p.Traits, m.TypeTrait)
@@ -270,7 +269,7 @@ func (b *builder) pci() {
 		b.w.pciClasses[d.Class] = true
 		p := Provider{
 			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix, Traits: slices.Clone(d.Traits),
-			Site: placing.Provider{Kind: placing.PCI, Class: d.Class},
+			Site: assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}
 		stock := exact(d.Class, int64(d.Total()), 0)
 		stock.Ratio, stock.Initial, stock.Lenient = 0, 1, true
@@ -295,11 +294,11 @@ func (b *builder) encryption() {
 		}
 		p := Provider{
 			Name: e.Name(b.Node), Parent: b.Node, Key: e.Suffix, Traits: []string{e.Trait},
-			Site: placing.Provider{Kind: placing.Encryption, Security: e.Security, Class: encryption.Class},
+			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security, Class: selection.EncryptionClass},
 		}
-		stock := exact(encryption.Class, min(e.Total, providertree.MaxUnit), e.Reserved)
+		stock := exact(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
 		stock.MaxUnit = e.MaxUnit
-		b.add(&p, stock, encryption.GuestsKey)
+		b.add(&p, stock, selection.EncryptedGuestsKey)
 		b.w.Providers = append(b.w.Providers, p)
 	}
 }

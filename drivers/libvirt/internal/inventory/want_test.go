@@ -243,7 +243,7 @@ func TestDoubts(t *testing.T) {
 	h.Mdevs[0].Cell, h.Mdevs[1].Cell, h.PCI[0].Cell, h.MemoryKiB = machine.NoCell, 7, machine.NoCell, 64<<20
 	w, doubts, err := inventory.Want(h, nestedSettings())
 	must(t, err)
-	expected := []machine.Doubt{
+	expected := []machine.Discrepancy{
 		{Key: "inventory-memory", Text: "the NUMA cells have 131072 MiB of memory together, the host is said to have 65536; the cells count"},
 		{Key: "inventory-no-cell", Text: "devices that do not say in which NUMA cell they are: pci_0000_3b_00_0, 0000:86:00.0. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them"},
 		{Key: "inventory-cells", Text: "devices that say that they are in a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their providers are below the root, and requests for devices near to processors (same_subtree) never find them"},

@@ -5,8 +5,9 @@ package inventory
 import (
 	"slices"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hugepages"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/placing"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 )
 
 // Resource classes and traits with a meaning here.
@@ -40,7 +41,7 @@ type Provider struct {
 	Stock  []Stock
 	Traits []string
 	// Site is what the provider stands for on the host.
-	Site placing.Provider
+	Site assignment.Provider
 
 	// typeTrait is true of the provider, whether it is wanted or not: an administrator may have said it.
 	typeTrait string
@@ -75,16 +76,60 @@ func exact(class string, total, reserved int64) Stock {
 
 // computing says whether a class is one that moves between the root and the cells.
 func computing(class string) bool {
-	_, pages := hugepages.SizeOf(class)
+	_, pages := selection.PagesSize(class)
 	return pages || class == classVCPU || class == classPCPU || class == classMemory
 }
 
 // anywhere says whether some wanted provider of a kind has inventory of a class.
-func (w *Wanted) anywhere(kind placing.Kind, class string) bool {
+func (w *Wanted) anywhere(kind assignment.Kind, class string) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
 }
 
 // any says whether a provider of a kind is wanted.
-func (w *Wanted) any(kind placing.Kind) bool {
+func (w *Wanted) any(kind assignment.Kind) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind })
+}
+
+// Host is what was decided about a host.
+type Host struct {
+	// Node is the name of the root.
+	Node string
+	// Cells are the NUMA cells. All CPUs of Shared and Dedicated are in one.
+	Cells []machine.Cell
+	// Shared and Dedicated are the CPUs of which VCPU and PCPU are made, one of each.
+	Shared, Dedicated []int
+	// MemoryKiB is the whole host's memory, for the flat tree. Nested, each cell's own figure counts.
+	MemoryKiB uint64
+	// Memory has the huge pages of the cells.
+	Memory []selection.PagesCell
+	Mdevs  []selection.MdevProvider
+	// MdevTraits are all traits that the driver may ever have given to parents of mediated devices; where they are not wanted, they are removed.
+	MdevTraits []string
+	PCI        []selection.PCIProvider
+	// Taken are the PCI devices that some domain has. A provider for one use of which one is taken is used up.
+	Taken      map[machine.Address]bool
+	Encryption []selection.EncryptionProvider
+	// PMEM is the number of namespaces by resource class.
+	PMEM map[string]int64
+	// DiskGB is the size of the instances' file system. SharedDisk says that a sharing provider reports it, so that the root does not.
+	DiskGB     int64
+	SharedDisk bool
+	// Traits are those of the root, of OwnedTraits: those that the driver may give it, which are removed where they are not wanted.
+	Traits, OwnedTraits []string
+}
+
+// Settings are what the configuration says about the tree.
+type Settings struct {
+	// Nested gives each NUMA cell a provider.
+	Nested bool
+	// TypeTraits gives the providers of mediated devices the trait of their type (CUSTOM_NVIDIA_222). Nova does not. What else follows from
+	// the type is among the traits of [selection.MdevProvider].
+	TypeTraits bool
+
+	// What is not for guests, by resource class. Nested, the cells share it out in proportion to what they have.
+	ReservedCPUs, ReservedMemoryMB, ReservedDiskMB int64
+
+	// Ratios that are 0 are not for the configuration to say: the one that Placement has stays. The initial ones are for a class that is new.
+	CPURatio, RAMRatio, DiskRatio                      float64
+	InitialCPURatio, InitialRAMRatio, InitialDiskRatio float64
 }

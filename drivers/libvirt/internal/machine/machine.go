@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is what a hypervisor's host is made of, as a value: processors, NUMA cells, devices. It knows neither where that was
-// learnt (libvirt, /sys) nor what is made of it (a provider tree), and does no I/O.
+// Package machine is a hypervisor's host as a value: processors, NUMA cells, devices, persistent memory, CPU sets ("0-3,8"). [Compare]
+// names what two descriptions of one host disagree about; each disagreement is a [Discrepancy].
+//
+//	discovery (/sys) ───────────▶ Machine ─┐
+//	capabilities (libvirt) ─────▶ Machine ─┴▶ Compare ─▶ discrepancies
+//
+// It does no I/O and knows nothing of provider trees.
 package machine
 
 // Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts are equal values.

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// Kind is what a resource provider stands for.
+type Kind int
+
+// The kinds of providers.
+const (
+	// Root is the compute node: processors and memory of no particular cell.
+	Root Kind = iota
+	// Cell is a NUMA cell.
+	Cell
+	// MdevParent is a device that mediated devices are made of.
+	MdevParent
+	// PCI is a PCI device, or a physical function that stands for its virtual functions.
+	PCI
+	// Encryption is a kind of memory encryption, of which each guest takes a context.
+	Encryption
+	// Elsewhere is a provider that gives nothing which is chosen here: shared storage, somebody else's child of the tree.
+	Elsewhere
+)
+
+// Provider is what a resource provider stands for on the host.
+type Provider struct {
+	Kind Kind
+	// Cell is the number of a Cell.
+	Cell int
+	// Parent is libvirt's name of an MdevParent, and Type what it is to make: nvidia-222.
+	Parent, Type string
+	// Devices are those that an instance may get of a PCI provider.
+	Devices []machine.Address
+	// Security is the kind of an Encryption provider.
+	Security domain.Security
+	// Class is the one resource class that a MdevParent, PCI or Encryption provider has, for [Reshape].
+	Class string
+}
+
+// Request is an instance for which hardware is to be chosen, and what there is.
+type Request struct {
+	// Instance is what was asked for; its allocations are what Placement granted.
+	Instance plugins.InstanceSpec
+	// Providers are those of the tree, by uuid.
+	Providers map[string]Provider
+	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class. A unit of the class is a page.
+	Pages   map[string]uint64
+	Machine machine.Machine
+	// Shared are the processors that VCPUs run on, Dedicated those that PCPUs are made of. Nil Shared are all that are online and not
+	// dedicated.
+	Shared, Dedicated []int
+	// Domains are all there are on the host, running or not, whoever made them. What they hold is not given again. The instance's own domain
+	// holds nothing.
+	Domains []domain.Domain
+}
+
+// Decide chooses which hardware an instance gets. What Placement granted of which provider is obeyed: processors and memory of a cell come
+// from that cell, devices are those of their provider. What it granted of the root, as all providers of a flat tree, comes from anywhere; but
+// an instance with dedicated processors or huge pages goes to one NUMA cell, or as many as hw:numa_nodes says, as with Nova.
+//
+// Of the flavor's extra specs it heeds hw:cpu_thread_policy (prefer, isolate, require), hw:cpu_dedicated_mask, hw:emulator_threads_policy
+// (share, isolate), hw:mem_page_size and hw:numa_nodes.
+//
+// Mediated devices that are there and belong to nobody are used before new ones are made; those have uuids that follow from the instance's, so
+// that the same call, after it was interrupted, decides the same. Nothing keeps a device between the decision and the definition of the domain
+// but the caller, who does both under one lock.
+//
+// Errors: a [*plugins.InstanceFault] if it cannot be done, in words for the instance's owner.
+//
+// Cost: O(processors + devices + domains), and once sorting each.
+func Decide(r Request) (domain.Decision, error) {
+	c := &chooser{Request: r, host: On(r.Machine), cells: map[int]*grant{}, devices: map[int]bool{}}
+	var d domain.Decision
+	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle, c.memory, c.processors} {
+		if err := step(&d); err != nil {
+			return domain.Decision{}, err
+		}
+	}
+	return d, nil
+}
+
+// chooser is a decision in the making.
+type chooser struct {
+	Request
+	host *Host
+	// cells are what is granted of each; root is what is granted of no particular one.
+	cells map[int]*grant
+	root  grant
+	// devices are the cells in which granted devices are.
+	devices   map[int]bool
+	specs     specs
+	processor processorIndex
+}
+
+// grant is what is granted of processors and memory.
+type grant struct {
+	vcpu, pcpu int64
+	memoryMB   int64
+	pages      map[uint64]int64 // by size in KiB
+}
+
+func (c *chooser) fault(format string, args ...any) error {
+	return &plugins.InstanceFault{UUID: c.Instance.UUID, Reason: fmt.Sprintf(format, args...)}
+}
+
+// grants sorts out what is granted, and chooses the devices.
+func (c *chooser) grants(d *domain.Decision) error {
+	c.index()
+	devices := c.usedDevices()
+	for _, uuid := range slices.Sorted(maps.Keys(c.Instance.Allocations)) {
+		provider, known := c.Providers[uuid]
+		if !known {
+			return c.fault("it was granted resources of resource provider %s, which this host does not have", uuid)
+		}
+		for _, class := range slices.Sorted(maps.Keys(c.Instance.Allocations[uuid])) {
+			amount := c.Instance.Allocations[uuid][class]
+			if amount < 1 || amount > math.MaxInt32 { // Placement's own bounds
+				return c.fault("it was granted %d of %s", amount, class)
+			}
+			var err error
+			switch provider.Kind {
+			case Root:
+				err = c.grant(&c.root, class, amount)
+			case Cell:
+				if c.cells[provider.Cell] == nil {
+					c.cells[provider.Cell] = &grant{}
+				}
+				err = c.grant(c.cells[provider.Cell], class, amount)
+			case MdevParent:
+				err = c.mdevs(d, devices, provider, class, amount)
+			case PCI:
+				err = c.pci(d, devices, provider, class, amount)
+			case Encryption:
+				err = c.fault("it was granted %s, and the memory of instances cannot be encrypted here", class)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	slices.SortFunc(d.PCI, machine.Address.Compare)
+	return nil
+}
+
+func (c *chooser) grant(g *grant, class string, amount int64) error {
+	switch size := c.Pages[class]; {
+	case class == "VCPU":
+		g.vcpu += amount
+	case class == "PCPU":
+		g.pcpu += amount
+	case class == "MEMORY_MB":
+		g.memoryMB += amount
+	case class == "DISK_GB":
+	case size > 0:
+		if g.pages == nil {
+			g.pages = map[uint64]int64{}
+		}
+		g.pages[size] += amount
+	default:
+		return c.fault("it was granted %s, which instances cannot be given here", class)
+	}
+	return nil
+}
+
+// totals compares what is granted with the flavor: an instance has no more than what it is accounted for.
+func (c *chooser) totals(*domain.Decision) error {
+	flavor, all := c.Instance.Flavor, c.root
+	for _, g := range c.cells {
+		all.vcpu += g.vcpu
+		all.pcpu += g.pcpu
+		all.memoryMB += g.memoryMB
+	}
+	threads := flavor.VCPUs
+	if c.specs.emulator == isolate {
+		threads++
+	}
+	switch {
+	case flavor.VCPUs < 1 || flavor.VCPUs > domain.MaxVCPUs || flavor.MemoryMB < 1 || flavor.MemoryMB > math.MaxInt32:
+		return c.fault("its flavor has %d VCPUs and %d MB of memory, which cannot be", flavor.VCPUs, flavor.MemoryMB)
+	case all.vcpu > threads || all.pcpu > threads || all.vcpu+all.pcpu != threads:
+		return c.fault("it was granted %d VCPU and %d PCPU, and needs %d together", all.vcpu, all.pcpu, threads)
+	case c.specs.emulator == isolate && all.pcpu == 0:
+		return c.fault("hw:emulator_threads_policy is isolate, and it was granted no PCPU")
+	case c.specs.dedicated != nil && c.specs.emulator != isolate && int64(len(c.specs.dedicated)) != all.pcpu,
+		c.specs.dedicated != nil && c.specs.emulator == isolate && int64(len(c.specs.dedicated)) != all.pcpu-1:
+		return c.fault("hw:cpu_dedicated_mask names %d processors, and it was granted %d PCPU", len(c.specs.dedicated), all.pcpu)
+	}
+	return c.memoryTotals(all.memoryMB)
+}
+
+// The values of policies.
+const (
+	prefer  = "prefer"
+	isolate = "isolate"
+	require = "require"
+	share   = "share"
+)
+
+// specs are the extra specs that matter.
+type specs struct {
+	threads  string // prefer, isolate, require
+	emulator string // "", share, isolate
+	// dedicated are the virtual processors that are; nil: it does not say.
+	dedicated []int
+	// nodes is how many NUMA cells an instance is to have; 0: it does not say.
+	nodes int64
+	// pageKiB is the size of the pages; 0 is for common ones. large says any huge ones.
+	pageKiB uint64
+	large   bool
+}
+
+func (c *chooser) readSpecs(*domain.Decision) error {
+	from := c.Instance.Flavor.ExtraSpecs
+	s := specs{threads: prefer, emulator: from["hw:emulator_threads_policy"]}
+	if policy, given := from["hw:cpu_thread_policy"]; given {
+		s.threads = policy
+	}
+	if s.threads != prefer && s.threads != isolate && s.threads != require {
+		return c.fault("hw:cpu_thread_policy is %.40q; prefer, isolate and require can be", s.threads)
+	}
+	if s.emulator != "" && s.emulator != share && s.emulator != isolate {
+		return c.fault("hw:emulator_threads_policy is %.40q; share and isolate can be", s.emulator)
+	}
+	if text, given := from["hw:numa_nodes"]; given {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 1 {
+			return c.fault("hw:numa_nodes is %.40q, which is no number from 1", text)
+		}
+		s.nodes = n
+	}
+	if text, given := from["hw:cpu_dedicated_mask"]; given {
+		set, err := mask(text, c.Instance.Flavor.VCPUs)
+		if err != nil || len(set) == 0 {
+			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or others", text)
+		}
+		s.dedicated = set
+	}
+	switch text := from["hw:mem_page_size"]; text {
+	case "", "small", "any":
+	case "large":
+		s.large = true
+	default:
+		kib, ok := pageSize(text)
+		if !ok {
+			return c.fault("hw:mem_page_size is %.40q; small, large, any and sizes such as 2MB can be", text)
+		}
+		if kib > 64 { // all common pages are as small as that
+			s.pageKiB = kib
+		}
+	}
+	c.specs = s
+	return nil
+}
+
+// mask reads a set of virtual processors: "0-3,^2", or all but some: "^0-1".
+func mask(text string, vcpus int64) ([]int, error) {
+	var with, without []string
+	for part := range strings.SplitSeq(text, ",") {
+		if out, not := strings.CutPrefix(strings.TrimSpace(part), "^"); not {
+			without = append(without, out)
+		} else {
+			with = append(with, part)
+		}
+	}
+	if len(with) == 0 {
+		with = []string{"0-" + strconv.FormatInt(vcpus-1, 10)}
+	}
+	set, err := machine.ParseCPUs(strings.Join(with, ","))
+	if err != nil {
+		return nil, err
+	}
+	not, err := machine.ParseCPUs(strings.Join(without, ","))
+	if err != nil {
+		return nil, err
+	}
+	out := minus(set, not)
+	if len(out) > 0 && int64(out[len(out)-1]) >= vcpus {
+		return nil, strconv.ErrRange
+	}
+	return out, nil
+}
+
+// pageSize reads a size in KiB, or with a unit, all of which count in 1024s, as Nova reads them.
+func pageSize(text string) (uint64, bool) {
+	digits := strings.TrimRight(text, "KMGTBkmgtbi")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || n == 0 {
+		return 0, false
+	}
+	switch strings.ToUpper(text[len(digits):]) {
+	case "", "K", "KB", "KIB":
+		return n, true
+	case "M", "MB", "MIB":
+		return n << 10, true
+	case "G", "GB", "GIB":
+		return n << 20, true
+	}
+	return 0, false
+}

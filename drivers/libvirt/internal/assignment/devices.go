@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// used are devices that cannot be given.
+type used struct {
+	mdevs map[string]bool
+	pci   map[machine.Address]bool
+}
+
+// usedDevices are those of all other domains.
+func (c *chooser) usedDevices() used {
+	u := used{mdevs: map[string]bool{}, pci: map[machine.Address]bool{}}
+	for _, d := range c.others() {
+		for _, id := range d.Mdevs {
+			u.mdevs[id] = true
+		}
+		for _, address := range d.PCI {
+			u.pci[address] = true
+		}
+	}
+	return u
+}
+
+// others are the domains that are not the instance's own.
+func (c *chooser) others() []domain.Domain {
+	return slices.DeleteFunc(slices.Clone(c.Domains), func(d domain.Domain) bool { return d.UUID == c.Instance.UUID })
+}
+
+// mdevs chooses mediated devices: the instance's own of an earlier attempt, those that are free, new ones.
+func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class string, amount int64) error {
+	at := slices.IndexFunc(c.Machine.Parents, func(p machine.MdevParent) bool { return p.Name == provider.Parent })
+	if at < 0 {
+		return c.fault("it was granted %s, and the device for it is gone", class)
+	}
+	parent := c.Machine.Parents[at]
+	kind := slices.IndexFunc(parent.Types, func(t machine.MdevType) bool { return t.ID == provider.Type })
+	if kind < 0 {
+		return c.fault("it was granted %s, and the device for it does not make that any more", class)
+	}
+	instance, err := uuid.Parse(c.Instance.UUID)
+	if err != nil {
+		return c.fault("its uuid is none")
+	}
+	var free []machine.Mdev
+	there := map[string]bool{}
+	for _, m := range parent.Mdevs {
+		there[m.UUID] = true
+		if m.Active && m.Type == provider.Type && !u.mdevs[m.UUID] {
+			free = append(free, m)
+		}
+	}
+	slices.SortFunc(free, func(a, b machine.Mdev) int { return cmp.Compare(a.UUID, b.UUID) })
+	isOwn := map[string]bool{}
+	var own []string // as many as could be needed, though every one before were taken by somebody
+	for i := range len(parent.Mdevs) + len(u.mdevs) + int(min(amount, maxMdevs)) {
+		id := uuid.NewSHA1(instance, fmt.Appendf(nil, "%s/%s/%d", parent.Name, provider.Type, i)).String()
+		own, isOwn[id] = append(own, id), true
+	}
+	slices.SortStableFunc(free, func(a, b machine.Mdev) int { return rank(isOwn[a.UUID]) - rank(isOwn[b.UUID]) })
+	give := func(id string, made bool) {
+		u.mdevs[id] = true
+		d.Mdevs = append(d.Mdevs, domain.Mdev{UUID: id, Parent: parent.Name, Type: provider.Type, API: parent.Types[kind].API, Made: made})
+		amount--
+	}
+	for _, m := range free {
+		if amount > 0 {
+			give(m.UUID, isOwn[m.UUID])
+		}
+	}
+	if amount > int64(parent.Types[kind].Available) {
+		return c.fault("it was granted %s, and %d more than are free", class, amount-int64(parent.Types[kind].Available))
+	}
+	for _, id := range own {
+		if amount > 0 && !u.mdevs[id] && !there[id] {
+			give(id, true)
+		}
+	}
+	if amount > 0 {
+		return c.fault("it was granted more of %s than an instance can have", class)
+	}
+	c.devices[parent.Cell] = true
+	return nil
+}
+
+// maxMdevs is how many mediated devices of one parent an instance may have.
+const maxMdevs = 256
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+// pci chooses PCI devices, the lowest addresses first.
+func (c *chooser) pci(d *domain.Decision, u used, provider Provider, class string, amount int64) error {
+	for _, address := range slices.SortedFunc(slices.Values(provider.Devices), machine.Address.Compare) {
+		if amount == 0 {
+			break
+		}
+		at := slices.IndexFunc(c.Machine.Devices, func(dev machine.Device) bool { return dev.Address == address })
+		if at < 0 || !u.free(c.Machine.Devices[at]) {
+			continue
+		}
+		u.pci[address] = true
+		d.PCI = append(d.PCI, address)
+		c.devices[c.Machine.Devices[at].Cell] = true
+		amount--
+	}
+	if amount > 0 {
+		return c.fault("it was granted %s, and %d more than are free", class, amount)
+	}
+	return nil
+}
+
+// free tells whether nobody has a device, the physical function that it is of, or one of the virtual functions of it.
+func (u used) free(dev machine.Device) bool {
+	return !u.pci[dev.Address] && (dev.Physical == nil || !u.pci[*dev.Physical]) &&
+		!slices.ContainsFunc(dev.Virtual, func(a machine.Address) bool { return u.pci[a] })
+}

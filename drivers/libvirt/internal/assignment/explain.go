@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// maxNotes is how many consumers the notes name.
+const maxNotes = 50
+
+// maxUntold is how many consumers one note names.
+const maxUntold = 10
+
+func byPlace(a, b plugins.Place) int {
+	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
+}
+
+func byConsumer(a, b plugins.Offender) int {
+	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
+}
+
+// unknown are the offenders for a consumer without a domain.
+func (s *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Offender {
+	slices.SortFunc(places, byPlace)
+	out := make([]plugins.Offender, 0, len(places))
+	for _, place := range places {
+		problem := fmt.Sprintf("the host has no domain of it, so that nobody can tell which of %d NUMA cells it is in", cells)
+		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Remedy: s.remedy(consumer, false)})
+	}
+	return out
+}
+
+// explain says of each offender what can be done.
+func (s *relocation) explain(plan Plan) []plugins.Offender {
+	out := make([]plugins.Offender, 0, len(plan.Offenders))
+	for _, o := range plan.Offenders {
+		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
+			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
+		}
+		o.Remedy = s.remedy(o.Consumer, s.conflicting(plan, o))
+		out = append(out, o)
+	}
+	return out
+}
+
+// truly is a problem with a consumer without a domain, as what it is: there may be a domain that nobody could read.
+func (s *relocation) truly(consumer, problem string) string {
+	if unread := s.Unread[consumer]; unread != "" {
+		return unread
+	}
+	return problem
+}
+
+// remedy is what an operator can do about an offender; conflict says that it is all about a rename. It is the same for all of the same kind, so
+// that it is told once.
+func (s *relocation) remedy(consumer string, conflict bool) string {
+	switch {
+	case conflict:
+		return "first give the class to the devices of this guest alone, start the agent, and then change the others"
+	case s.Unread[consumer] != "":
+		return "look at the domain with `virsh dumpxml CONSUMER`, and mend it with virsh edit"
+	case s.domains[consumer] == nil:
+		return "confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete CONSUMER` removes what is stale"
+	}
+	return "migrate the guest away, or make room where it is"
+}
+
+// remedies are for all offenders.
+func (s *relocation) remedies() string {
+	const show = "`openstack resource provider allocation show CONSUMER` shows all that one holds"
+	if s.Unplaced == Guess {
+		return show
+	}
+	return show + ". With unplaced_consumers = \"guess\" for the driver, they are put where there is room"
+}
+
+// reason counts the consumers.
+func reason(offenders []plugins.Offender) string {
+	consumers := map[string]bool{}
+	for _, o := range offenders {
+		consumers[o.Consumer] = true
+	}
+	if len(consumers) == 1 {
+		return "what 1 consumer holds cannot be moved to where the inventory goes"
+	}
+	return fmt.Sprintf("what %d consumers hold cannot be moved to where the inventory goes", len(consumers))
+}
+
+// notes says what an operator should know about a reshape that succeeds.
+func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
+	var out []string
+	for _, place := range s.staying {
+		holders := 0
+		for _, consumer := range s.consumers {
+			if after[consumer].Resources[place.Provider][place.Class] > 0 {
+				holders++
+			}
+		}
+		if holders > 0 {
+			out = append(out, fmt.Sprintf("%d consumers keep what they hold of %s on %s, because no other resource provider has inventory for them; it can go when they are gone",
+				holders, place.Class, s.name(place.Provider)))
+		}
+	}
+	for _, place := range s.parts {
+		if who := s.untold(place, after); len(who) > 0 {
+			more := ""
+			if len(who) > maxUntold {
+				who, more = who[:maxUntold], fmt.Sprintf(" and %d more", len(who)-maxUntold)
+			}
+			out = append(out, fmt.Sprintf("consumers without a domain that can be read keep their %s on %s, because nobody can tell whether their processors are dedicated: %s%s",
+				place.Class, s.name(place.Provider), strings.Join(who, ", "), more))
+		}
+	}
+	named, more := 0, 0
+	for moves := range byOwner(plan.Moves) {
+		for _, note := range s.about(moves, after) {
+			if named++; named > maxNotes {
+				more++
+				continue
+			}
+			out = append(out, note)
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("there are %d more notes such as these; all that moves is in the journal of the reshape", more))
+	}
+	return out
+}
+
+// untold are the consumers that hold some of a place that leaves in part only, and of which no domain tells which part.
+func (s *relocation) untold(place plugins.Place, after providertree.Allocations) []string {
+	return slices.DeleteFunc(slices.Clone(s.consumers), func(consumer string) bool {
+		return s.domains[consumer] != nil || after[consumer].Resources[place.Provider][place.Class] == 0
+	})
+}
+
+// byOwner takes moves apart by their consumers.
+func byOwner(moves plugins.Moves) func(func(plugins.Moves) bool) {
+	return func(yield func(plugins.Moves) bool) {
+		for len(moves) > 0 {
+			n := slices.IndexFunc(moves, func(m plugins.Move) bool { return m.Consumer != moves[0].Consumer })
+			if n < 0 {
+				n = len(moves)
+			}
+			if !yield(moves[:n]) {
+				return
+			}
+			moves = moves[n:]
+		}
+	}
+}
+
+// about is what is to be said of one consumer's moves.
+func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) []string {
+	consumer := moves[0].Consumer
+	chosen := map[string][]string{} // by the reason
+	mdevs := false
+	for _, m := range moves {
+		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
+		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
+			why, guessed = s.truly(consumer, "the host has no domain of it"), true
+		}
+		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors && s.domains[consumer] != nil && !s.unpinned[consumer] {
+			guessed = false // these are where they are pinned
+		}
+		if guessed && m.From.Provider != m.To.Provider && s.choice(m.To) {
+			chosen[why] = append(chosen[why], fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, s.name(m.To.Provider)))
+		}
+		mdevs = mdevs || s.providers[m.To.Provider].Kind == MdevParent && !guessed
+	}
+	var out []string
+	for _, why := range slices.Sorted(maps.Keys(chosen)) {
+		out = append(out, fmt.Sprintf("consumer %s was put where there is room, %s: %s", consumer, strings.Join(chosen[why], ", "), why))
+	}
+	if d := s.domains[consumer]; d != nil && mdevs {
+		var held int64
+		for provider, amounts := range after[consumer].Resources {
+			if is := s.providers[provider]; is.Kind == MdevParent {
+				held += amounts[is.Class]
+			}
+		}
+		if held != int64(len(d.Mdevs)) {
+			out = append(out, fmt.Sprintf("consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's amount is kept", consumer, held, len(d.Mdevs)))
+		}
+	}
+	return out
+}
+
+// choice tells whether there was another place than that one.
+func (s *relocation) choice(to plugins.Place) bool {
+	if s.computing(to.Class) {
+		return s.sites(to.Class) > 1
+	}
+	n := 0
+	for uuid, is := range s.providers {
+		if _, has := s.tree.Inventory(uuid, is.Class); has && is.Kind == s.providers[to.Provider].Kind {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (s *relocation) name(uuid string) string {
+	if at, there := s.Tree.Provider(uuid); there {
+		return at.Name
+	}
+	return uuid
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// memoryTotals compares the memory that is granted with the flavor. Where huge pages are a class of their own, the memory is theirs: MEMORY_MB is
+// then granted for it too, or not at all.
+func (c *chooser) memoryTotals(grantedMB int64) error {
+	pages := map[uint64]int64{}
+	for _, g := range append(slices.Collect(maps.Values(c.cells)), &c.root) {
+		for size, n := range g.pages {
+			pages[size] += n
+		}
+	}
+	want := c.Instance.Flavor.MemoryMB
+	if len(pages) == 0 {
+		if grantedMB != want {
+			return c.fault("it was granted %d MB of memory, and its flavor has %d", grantedMB, want)
+		}
+		return nil
+	}
+	if len(pages) > 1 {
+		return c.fault("it was granted huge pages of %d sizes", len(pages))
+	}
+	for size, n := range pages {
+		if c.specs.pageKiB != 0 && c.specs.pageKiB != size {
+			return c.fault("it was granted huge pages of another size than hw:mem_page_size says")
+		}
+		c.specs.pageKiB, c.specs.large = size, false
+		if n > maxMemoryKiB/int64(size) || n*int64(size) != want*1024 || grantedMB != 0 && grantedMB != want {
+			return c.fault("it was granted %d huge pages of %d KiB and %d MB of memory, and its flavor has %d MB", n, size, grantedMB, want)
+		}
+	}
+	// From here on memory is what the pages are.
+	for _, g := range append(slices.Collect(maps.Values(c.cells)), &c.root) {
+		kib := g.pages[c.specs.pageKiB] * int64(c.specs.pageKiB)
+		if g.memoryMB != 0 && g.memoryMB*1024 != kib || kib%1024 != 0 {
+			return c.fault("it was granted memory and huge pages in different parts of the host")
+		}
+		g.memoryMB = kib / 1024
+	}
+	return nil
+}
+
+const maxMemoryKiB = 1 << 40
+
+// settle chooses NUMA cells for what is granted of the root, if the instance needs any.
+func (c *chooser) settle(*domain.Decision) error {
+	huge := c.specs.pageKiB > 0 || c.specs.large
+	if len(c.cells) > 0 {
+		if n := int64(len(c.cells)); c.specs.nodes > 0 && c.specs.nodes != n {
+			return c.fault("hw:numa_nodes is %d, and it was granted resources of %d NUMA cell(s)", c.specs.nodes, n)
+		}
+		if huge && c.root.memoryMB > 0 {
+			return c.fault("it asks for huge pages, and its memory was granted of no particular part of the host")
+		}
+		if c.root.pcpu > 0 {
+			return c.fault("it was granted PCPU of no particular part of the host, and other resources of one")
+		}
+		return nil
+	}
+	if c.root.pcpu == 0 && !huge && c.specs.nodes == 0 {
+		return nil
+	}
+	n := max(c.specs.nodes, 1)
+	part := grant{vcpu: c.root.vcpu / n, pcpu: c.root.pcpu / n, memoryMB: c.root.memoryMB / n}
+	extra := int64(0) // the emulator's, in the first cell
+	if c.specs.emulator == isolate {
+		extra = 1
+		part.pcpu = (c.root.pcpu - 1) / n
+	}
+	if part.vcpu*n != c.root.vcpu || part.pcpu*n+extra != c.root.pcpu || part.memoryMB*n != c.root.memoryMB {
+		return c.fault("its processors and memory cannot be divided evenly by hw:numa_nodes, %d", n)
+	}
+	cells := c.suitable(part, extra)
+	if int64(len(cells)) < n {
+		return c.fault("it needs %d NUMA cell(s) with room for %d VCPU, %d PCPU and %d MB each, and there are not so many", n, part.vcpu, part.pcpu, part.memoryMB)
+	}
+	for i, cell := range cells[:n] {
+		g := part
+		if i == 0 {
+			g.pcpu += extra
+		}
+		c.cells[cell] = &g
+	}
+	c.root = grant{}
+	return nil
+}
+
+// suitable are the cells that have room for a part, the best first: where the devices are, then where most processors are free, then by number.
+func (c *chooser) suitable(part grant, extra int64) []int {
+	held := map[int]uint64{}
+	for _, d := range c.others() {
+		for cell, kib := range c.host.Facts(d).MemoryKiB {
+			held[cell] += kib
+		}
+	}
+	free := map[int]int{}
+	var out []int
+	for _, cell := range c.Machine.Cells {
+		picked, ok := c.pick(cell.ID, part.pcpu+extra)
+		switch {
+		case !ok || int64(len(picked)) < part.pcpu+extra:
+		case part.vcpu > 0 && len(c.sharedIn(cell.ID)) == 0:
+		case held[cell.ID]+uint64(part.memoryMB)*1024 > cell.MemoryKiB:
+		case !c.hasPages(cell, uint64(part.memoryMB)*1024):
+		default:
+			free[cell.ID] = len(c.freeIn(cell.ID))
+			out = append(out, cell.ID)
+		}
+	}
+	slices.SortFunc(out, func(a, b int) int {
+		return cmp.Or(rank(c.devices[a])-rank(c.devices[b]), cmp.Compare(free[b], free[a]), cmp.Compare(a, b))
+	})
+	return out
+}
+
+// hasPages tells whether a cell has free huge pages for that much memory, if they are asked for.
+func (c *chooser) hasPages(cell machine.Cell, kib uint64) bool {
+	if c.specs.large {
+		return slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return holds(p, kib) })
+	}
+	return c.specs.pageKiB == 0 || slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return p.SizeKiB == c.specs.pageKiB && holds(p, kib) })
+}
+
+func holds(p machine.Pages, kib uint64) bool {
+	return p.SizeKiB > 0 && kib%p.SizeKiB == 0 && p.Free >= kib/p.SizeKiB
+}
+
+// memory binds the memory to the cells that it is granted of, and chooses the size of pages.
+func (c *chooser) memory(d *domain.Decision) error {
+	var nodes []int
+	for _, cell := range slices.Sorted(maps.Keys(c.cells)) {
+		if !slices.ContainsFunc(c.Machine.Cells, func(m machine.Cell) bool { return m.ID == cell }) {
+			return c.fault("it was granted resources of a NUMA cell that is gone")
+		}
+		if c.cells[cell].memoryMB > 0 {
+			nodes = append(nodes, cell)
+		}
+	}
+	if len(nodes) > 0 && c.root.memoryMB > 0 {
+		return c.fault("part of its memory was granted of a NUMA cell, and part of no particular one")
+	}
+	for _, cell := range nodes {
+		d.Cells = append(d.Cells, domain.Share{Host: cell, MemoryKiB: uint64(c.cells[cell].memoryMB) * 1024})
+	}
+	if c.specs.large {
+		c.specs.pageKiB = c.largest(d.Cells)
+	}
+	if !c.specs.large && c.specs.pageKiB == 0 {
+		return nil
+	}
+	for _, share := range d.Cells {
+		if c.specs.pageKiB == 0 || !c.hasPages(c.cell(share.Host), share.MemoryKiB) {
+			return c.fault("there are not enough free huge pages of the size that it asks for")
+		}
+	}
+	if len(d.Cells) == 0 {
+		return c.fault("it asks for huge pages, and its memory was granted of no particular part of the host")
+	}
+	d.PageKiB = c.specs.pageKiB
+	return nil
+}
+
+func (c *chooser) cell(id int) machine.Cell {
+	at := slices.IndexFunc(c.Machine.Cells, func(m machine.Cell) bool { return m.ID == id })
+	return c.Machine.Cells[at]
+}
+
+// largest is the largest size of pages of which all cells have enough, or 0. The sizes of a host's cells are the same.
+func (c *chooser) largest(shares []domain.Share) uint64 {
+	var best uint64
+	if len(shares) == 0 {
+		return 0
+	}
+	for _, pages := range c.cell(shares[0].Host).Pages {
+		all := !slices.ContainsFunc(shares, func(s domain.Share) bool {
+			return !slices.ContainsFunc(c.cell(s.Host).Pages, func(p machine.Pages) bool { return p.SizeKiB == pages.SizeKiB && holds(p, s.MemoryKiB) })
+		})
+		if all {
+			best = max(best, pages.SizeKiB)
+		}
+	}
+	return best
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Reshape is a change of shape: what consumers hold of the tree as it was, and the tree as it is to be.
+type Reshape struct {
+	Machine machine.Machine
+	// Domains are all there are on the host, running or not.
+	Domains []domain.Domain
+	// Allocations are all that consumers of the tree hold, also of providers elsewhere.
+	Allocations providertree.Allocations
+	// Tree has the inventories as they are to be.
+	Tree *providertree.Tree
+	// Providers say what the driver's own stand for, those of the shape before and those of the new one, by uuid. What is allocated of others is
+	// not touched, whichever host they are of.
+	Providers map[string]Provider
+	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class.
+	Pages map[string]uint64
+	// Dedicated are the processors that PCPUs are made of.
+	Dedicated []int
+	// Rule is for guests that may be in several NUMA cells and fit into none as a whole.
+	Rule Rule
+	// Guess lets devices of which nobody can tell whose they are go where there is room, when all others are placed. Without it their consumers
+	// are offenders.
+	Guess bool
+}
+
+// Plan is what is to be done about a reshape.
+type Plan struct {
+	// Moves can all be made, in their order.
+	Moves plugins.Moves
+	// Renames are what [plugins.Renamer] is to declare if they are made.
+	Renames plugins.ClassRenames
+	// Offenders are consumers of which some allocations should move and do not: they stay where they are. A driver fails with them
+	// ([plugins.ReshapeFailed]), or keeps the inventory there for as long.
+	Offenders []plugins.Offender
+}
+
+// Plan says which allocations move where.
+//
+// What moves is what is allocated where the tree has no inventory of it any more, and VCPU of guests with dedicated processors, once there is PCPU:
+// the share of the virtual processors that are pinned to a single processor of Dedicated. All else stays. Where it goes:
+//
+//   - Processors, memory and huge pages go to the NUMA cells or to the root, whichever has inventory: to the cells that the domain is bound
+//     to ([Host.Facts]), and what is bound to none by the rules of [Place]. Consumers without a domain are bound to nothing.
+//   - Mediated and PCI devices go to the providers of the devices that the domain has; an encryption context goes to that of the domain's kind. Or
+//     they stay, and take the present class of their provider.
+//   - Where the domain does not tell, because there is none, or because the amount is not the number of devices and these are not all of one provider,
+//     they go to the only provider that there is for them; or where there is room, with Guess.
+//   - All other classes go to the only provider that has inventory of it.
+//
+// No provider gets more than its capacity, or more for one consumer than max_unit and the like allow: that is a reason to be an offender, as is
+// a rename that [plugins.ClassRenames] cannot say. Processors and memory of a consumer move together or not at all, as do its mediated devices, and so on.
+//
+// The order of what there is decides nothing. Once the moves are made there is nothing more to move, except what the offenders have.
+//
+// Cost: that of [Host.Facts] and of [Place], O(allocations) besides. If guests with dedicated processors are offenders, once more.
+func (r Reshape) Plan() Plan {
+	stay := map[string][]plugins.Offender{}
+	for {
+		p := r.plan(stay)
+		if !p.learn() {
+			return p.result()
+		}
+	}
+}
+
+// stake is what a consumer holds in a place.
+type stake struct {
+	consumer string
+	place    plugins.Place
+}
+
+// lot is something that is to move.
+type lot struct {
+	stake
+	// class is what it is to be called, as far as that is known before it is known where it goes.
+	class  string
+	amount int64
+}
+
+// thing is what can be placed together: processors and memory (Root), devices of a Kind, or else a class (Elsewhere).
+type thing struct {
+	kind  Kind
+	class string
+}
+
+// planner is a plan in the making.
+type planner struct {
+	Reshape
+	host    *Host
+	domains map[string]domain.Domain
+	// own are the uuids of Providers, in order.
+	own       []string
+	dedicated map[int]bool
+	// stay are the consumers whose processors and memory cannot move, though some could stay: nobody may count on their room.
+	stay map[string][]plugins.Offender
+	// held is what is where it is to be, used the sum of it.
+	held      map[stake]int64
+	used      map[plugins.Place]int64
+	moves     plugins.Moves
+	offenders []plugins.Offender
+	stuck     []lot // of the offenders
+}
+
+// plan makes a plan, given whose processors and memory are known to stay.
+func (r Reshape) plan(stay map[string][]plugins.Offender) *planner {
+	p := r.planner(stay)
+	lots := map[thing]map[string][]lot{} // by consumer
+	for _, l := range p.lots() {
+		what := p.thingOf(l)
+		if lots[what] == nil {
+			lots[what] = map[string][]lot{}
+		}
+		lots[what][l.consumer] = append(lots[what][l.consumer], l)
+	}
+	order := func(a, b thing) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class)) }
+	for _, what := range slices.SortedFunc(maps.Keys(lots), order) {
+		switch what.kind {
+		case Root:
+			p.computing(lots[what])
+		case Elsewhere:
+			p.others(what.class, lots[what])
+		default:
+			p.devices(what.kind, lots[what])
+		}
+	}
+	return p
+}
+
+// planner is one that has planned nothing.
+func (r Reshape) planner(stay map[string][]plugins.Offender) *planner {
+	p := &planner{
+		Reshape: r, host: On(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)), own: slices.Sorted(maps.Keys(r.Providers)),
+		dedicated: make(map[int]bool, len(r.Dedicated)), stay: stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
+	}
+	p.own = slices.DeleteFunc(p.own, func(uuid string) bool { return p.Providers[uuid].Kind == Elsewhere })
+	for _, d := range r.Domains {
+		p.domains[d.UUID] = d
+	}
+	for _, cpu := range r.Dedicated {
+		p.dedicated[cpu] = true
+	}
+	return p
+}
+
+// lots are what is to move. What stays is counted.
+func (p *planner) lots() []lot {
+	var out []lot
+	pcpu := p.anyPCPU(p.Tree)
+	for _, consumer := range slices.Sorted(maps.Keys(p.Allocations)) {
+		resources, become, problem := p.Allocations[consumer].Resources, int64(0), ""
+		if pcpu {
+			become, problem = p.becomePCPU(consumer, resources)
+		}
+		var mine []lot
+		for _, provider := range slices.Sorted(maps.Keys(resources)) {
+			is, known := p.Providers[provider]
+			ours := known && is.Kind != Elsewhere
+			for _, class := range slices.Sorted(maps.Keys(resources[provider])) {
+				at, amount := stake{consumer, plugins.Place{Provider: provider, Class: class}}, resources[provider][class]
+				if n := min(become, amount); ours && class == "VCPU" && n > 0 {
+					mine = append(mine, lot{at, "PCPU", n})
+					become, amount = become-n, amount-n
+				}
+				switch {
+				case amount < 1:
+				case ours && !p.has(at.place):
+					mine = append(mine, lot{at, class, amount})
+				default:
+					p.hold(at, amount)
+				}
+			}
+		}
+		if problem != "" {
+			p.stay[consumer] = p.blame(slices.DeleteFunc(slices.Clone(mine), func(l lot) bool { return !p.isComputing(l.class) }), problem)
+		}
+		for _, l := range mine {
+			if p.stay[consumer] != nil && p.isComputing(l.class) {
+				p.hold(l.stake, l.amount)
+			} else {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+func (p *planner) has(at plugins.Place) bool {
+	_, there := p.Tree.Inventory(at.Provider, at.Class)
+	return there
+}
+
+func (p *planner) hold(at stake, amount int64) {
+	p.held[at] += amount
+	p.used[at.place] += amount
+}
+
+// becomePCPU is how much of the VCPU that a consumer holds of our providers is PCPU now, or why that cannot be told; all of it then.
+func (p *planner) becomePCPU(consumer string, resources providertree.ProviderResources) (amount int64, problem string) {
+	var vcpu int64
+	for _, provider := range p.own {
+		if resources[provider]["PCPU"] > 0 { // they are told apart already
+			return 0, ""
+		}
+		vcpu += resources[provider]["VCPU"]
+	}
+	d := p.domains[consumer]
+	switch dedicated := p.dedicatedOf(d); {
+	case dedicated == 0 || vcpu == 0:
+		return 0, ""
+	case dedicated == d.VCPUs:
+		return vcpu, ""
+	case vcpu == int64(d.VCPUs):
+		return int64(dedicated), ""
+	}
+	return vcpu, fmt.Sprintf("%d of its %d virtual processors are dedicated, and it holds %d of VCPU: how many of these are PCPU cannot be told; "+
+		"resize or rebuild it, so that both are the same", p.dedicatedOf(d), d.VCPUs, vcpu)
+}
+
+// dedicatedOf is how many virtual processors of a domain are pinned to a dedicated one each.
+func (p *planner) dedicatedOf(d domain.Domain) int {
+	n := 0
+	for i := range d.VCPUs {
+		if set := d.CPUs(i); len(set) == 1 && p.dedicated[set[0]] {
+			n++
+		}
+	}
+	return n
+}
+
+// anyPCPU tells whether there is PCPU in a tree, of ours.
+func (p *planner) anyPCPU(tree *providertree.Tree) bool {
+	return slices.ContainsFunc(p.own, func(uuid string) bool {
+		_, there := tree.Inventory(uuid, "PCPU")
+		return there
+	})
+}
+
+func (p *planner) isComputing(class string) bool {
+	_, pages := p.Pages[class]
+	return pages || class == "VCPU" || class == "PCPU" || class == "MEMORY_MB"
+}
+
+func (p *planner) thingOf(l lot) thing {
+	if p.isComputing(l.class) {
+		return thing{kind: Root}
+	}
+	switch kind := p.Providers[l.place.Provider].Kind; {
+	case kind == MdevParent || kind == PCI || kind == Encryption:
+		return thing{kind: kind}
+	case l.class == "MEM_ENCRYPTION_CONTEXT":
+		return thing{kind: Encryption}
+	case l.class == "VGPU":
+		return thing{kind: MdevParent}
+	}
+	for _, uuid := range p.own {
+		if is := p.Providers[uuid]; is.Class == l.class && p.has(plugins.Place{Provider: uuid, Class: is.Class}) {
+			return thing{kind: is.Kind}
+		}
+	}
+	return thing{kind: Elsewhere, class: l.class}
+}
+
+// blame is what is to be said of lots that stay where they are.
+func (p *planner) blame(lots []lot, problem string) []plugins.Offender {
+	var out []plugins.Offender
+	for _, l := range lots {
+		o := plugins.Offender{Consumer: l.consumer, Provider: l.place.Provider, Class: l.place.Class, Problem: problem}
+		if !slices.Contains(out, o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (p *planner) offend(lots []lot, problem string) {
+	p.offenders = append(p.offenders, p.blame(lots, problem)...)
+	p.stuck = append(p.stuck, lots...)
+}
+
+// learn tells whether offenders were found that stay where they could have: what others were given may be theirs.
+func (p *planner) learn() bool {
+	for _, l := range p.stuck {
+		if p.has(l.place) {
+			mine := slices.DeleteFunc(slices.Clone(p.offenders), func(o plugins.Offender) bool {
+				return o.Consumer != l.consumer || !p.isComputing(o.Class)
+			})
+			p.stay[l.consumer] = mine
+		}
+	}
+	return slices.ContainsFunc(p.stuck, func(l lot) bool { return p.has(l.place) })
+}
+
+// result takes out what cannot be declared, and sorts.
+func (p *planner) result() Plan {
+	out := Plan{Offenders: p.offenders}
+	for _, consumer := range slices.Sorted(maps.Keys(p.stay)) {
+		out.Offenders = append(out.Offenders, p.stay[consumer]...)
+	}
+	byPlace := func(a, b plugins.Place) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
+	}
+	slices.SortFunc(p.moves, func(a, b plugins.Move) int {
+		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), byPlace(a.From, b.From), byPlace(a.To, b.To))
+	})
+	former := map[string]bool{} // classes that others become
+	for _, m := range p.moves {
+		from, to := m.From.Class, m.To.Class
+		if from != to {
+			_, again := out.Renames[to]
+			other, before := out.Renames[from]
+			if again || former[from] || before && other != to {
+				out.Offenders = append(out.Offenders, plugins.Offender{
+					Consumer: m.Consumer, Provider: m.From.Provider, Class: from,
+					Problem: fmt.Sprintf("it would hold %s instead, and one reshape can give a class one new name only; change the classes one after the other", to),
+				})
+				continue
+			}
+			if out.Renames == nil {
+				out.Renames = plugins.ClassRenames{}
+			}
+			out.Renames[from], former[to] = to, true
+		}
+		out.Moves = append(out.Moves, m)
+	}
+	slices.SortFunc(out.Offenders, func(a, b plugins.Offender) int {
+		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
+	})
+	return out
+}

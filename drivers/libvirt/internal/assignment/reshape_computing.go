@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// computing places processors and memory.
+func (p *planner) computing(lots map[string][]lot) {
+	g := ground{planner: p, as: func(l lot) string { return l.class }}
+	for _, uuid := range p.own {
+		if kind := p.Providers[uuid].Kind; (kind == Cell || kind == Root) && p.Tree.Exists(uuid) {
+			g.sites = append(g.sites, uuid)
+		}
+	}
+	slices.SortStableFunc(g.sites, func(a, b string) int {
+		return cmp.Or(rank(p.Providers[a].Kind == Cell)-rank(p.Providers[b].Kind == Cell), cmp.Compare(p.Providers[a].Cell, p.Providers[b].Cell))
+	})
+	g.at = func(site int, class string) plugins.Place {
+		return plugins.Place{Provider: g.sites[site], Class: class}
+	}
+	var guests []Guest
+	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
+		if guest, problem := g.bound(consumer, g.amounts(lots[consumer])); problem != "" {
+			p.offend(lots[consumer], problem)
+		} else {
+			guests = append(guests, guest)
+		}
+	}
+	g.place(guests, lots, p.Rule)
+}
+
+// bound says what of a consumer's processors and memory is bound to which site.
+func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string) {
+	guest := Guest{UUID: consumer, Amounts: amounts, Fixed: map[string]map[int]int64{}}
+	facts := Guest{}
+	if d, known := g.domains[consumer]; known {
+		all := maps.Clone(amounts)
+		for class := range all {
+			for site := range g.sites {
+				all[class] += g.held[stake{consumer, g.at(site, class)}]
+			}
+		}
+		facts = g.host.Facts(d).Guest(all)
+		guest.Near = g.near(g.host.DeviceCell(d))
+	}
+	for _, class := range slices.Sorted(maps.Keys(amounts)) {
+		sites := g.with(class)
+		if len(sites) == 0 {
+			return guest, fmt.Sprintf("it holds %d of %s, and nothing in the new shape has inventory of that", amounts[class], class)
+		}
+		guest.Fixed[class] = map[int]int64{}
+		if len(sites) == 1 {
+			guest.Fixed[class][sites[0]] = amounts[class]
+			continue
+		}
+		rest := amounts[class]
+		for _, cell := range slices.Sorted(maps.Keys(facts.Fixed[class])) {
+			fixed := facts.Fixed[class][cell]
+			at := slices.IndexFunc(sites, func(site int) bool { return g.isFor(site, cell) })
+			if at < 0 {
+				return guest, fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that in the new shape", fixed, class, cell)
+			}
+			if g.Providers[g.sites[sites[at]]].Kind == Cell {
+				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]
+			}
+			if fixed = min(fixed, rest); fixed > 0 {
+				guest.Fixed[class][sites[at]] += fixed
+				rest -= fixed
+			}
+		}
+	}
+	return guest, ""
+}
+
+// near are the sites that are a NUMA cell.
+func (g ground) near(cell int) []int {
+	at := slices.IndexFunc(g.sites, func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
+	if at < 0 || cell == machine.NoCell {
+		return nil
+	}
+	return []int{at}
+}
+
+// with are the sites that have inventory of a class.
+func (g ground) with(class string) []int {
+	var out []int
+	for site := range g.sites {
+		if g.has(g.at(site, class)) {
+			out = append(out, site)
+		}
+	}
+	return out
+}
+
+// isFor tells whether a site is a NUMA cell, or the root, which is all of them. Cells come first.
+func (g ground) isFor(site, cell int) bool {
+	is := g.Providers[g.sites[site]]
+	return is.Kind == Root || is.Cell == cell
+}
+
+// ground is where lots of one kind of thing can go.
+type ground struct {
+	*planner
+	sites []string // providers
+	// at is the place of a site for a class by which lots are counted here; as is that class.
+	at func(site int, class string) plugins.Place
+	as func(lot) string
+}
+
+// amounts are those of lots by the class that they are counted by.
+func (g ground) amounts(lots []lot) map[string]int64 {
+	out := map[string]int64{}
+	for _, l := range lots {
+		out[g.as(l)] += l.amount
+	}
+	return out
+}
+
+// place finds a place for guests within what is left of room. lots are theirs, by consumer.
+func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
+	room := Room{}
+	for i, uuid := range g.sites {
+		provider, _ := g.Tree.Provider(uuid)
+		site := Site{Name: "resource provider " + provider.Name, Classes: map[string]Space{}}
+		for _, guest := range guests {
+			for class := range guest.Amounts {
+				if _, done := site.Classes[class]; done {
+					continue
+				}
+				if inv, there := g.Tree.Inventory(uuid, g.at(i, class).Class); there {
+					site.Classes[class] = Space{Free: inv.Capacity() - g.used[g.at(i, class)], Most: inv.Normalize().MaxUnit}
+				}
+			}
+		}
+		room[i] = site
+	}
+	shares, offenders := Place(guests, room, rule)
+	for _, o := range offenders {
+		g.offend(lots[o.UUID], o.Reason)
+	}
+	for _, consumer := range slices.Sorted(maps.Keys(shares)) {
+		portions := map[string][]plugins.Portion{}
+		problem := ""
+		for _, site := range slices.Sorted(maps.Keys(shares[consumer])) {
+			for _, class := range slices.Sorted(maps.Keys(shares[consumer][site])) {
+				portion := plugins.Portion{Place: g.at(site, class), Amount: shares[consumer][site][class]}
+				portions[class] = append(portions[class], portion)
+				problem = cmp.Or(problem, g.refuses(consumer, portion))
+			}
+		}
+		if problem != "" {
+			g.offend(lots[consumer], problem)
+		} else {
+			g.move(lots[consumer], portions)
+		}
+	}
+}
+
+// refuses says why Placement would not let a consumer have a portion more of a place.
+func (g ground) refuses(consumer string, portion plugins.Portion) string {
+	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
+	i, all := inv.Normalize(), portion.Amount+g.held[stake{consumer, portion.Place}]
+	if all < i.MinUnit || all > i.MaxUnit || all%i.StepSize != 0 {
+		provider, _ := g.Tree.Provider(portion.Place.Provider)
+		return fmt.Sprintf("it would hold %d of %s of resource provider %s, where one consumer can have %d to %d in steps of %d",
+			all, portion.Place.Class, provider.Name, i.MinUnit, i.MaxUnit, i.StepSize)
+	}
+	return ""
+}
+
+// move gives out portions to lots. What can stay on its provider does, and what can keep its class.
+func (g ground) move(lots []lot, portions map[string][]plugins.Portion) {
+	left := slices.Clone(lots)
+	for _, suits := range []func(lot, plugins.Place) bool{
+		func(l lot, to plugins.Place) bool { return l.place.Provider == to.Provider },
+		func(l lot, to plugins.Place) bool { return l.class == to.Class },
+		func(lot, plugins.Place) bool { return true },
+	} {
+		for i := range left {
+			l := &left[i]
+			to := portions[g.as(*l)]
+			for j := range to {
+				n := min(l.amount, to[j].Amount)
+				if n == 0 || !suits(*l, to[j].Place) {
+					continue
+				}
+				l.amount -= n
+				to[j].Amount -= n
+				g.moves = append(g.moves, plugins.Move{Consumer: l.consumer, From: l.place, To: to[j].Place, Amount: n})
+				g.hold(stake{l.consumer, to[j].Place}, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// devices places devices of a kind: first those of which it is told where they are.
+func (p *planner) devices(kind Kind, lots map[string][]lot) {
+	g := ground{planner: p}
+	for _, uuid := range p.own {
+		if is := p.Providers[uuid]; is.Kind == kind && p.has(plugins.Place{Provider: uuid, Class: is.Class}) {
+			g.sites = append(g.sites, uuid)
+		}
+	}
+	label := "" // whatever class the devices had and will have, it is the same room that they take
+	for _, l := range slices.Concat(slices.Collect(maps.Values(lots))...) {
+		if label == "" || l.class < label {
+			label = l.class
+		}
+	}
+	g.as = func(lot) string { return label }
+	g.at = func(site int, _ string) plugins.Place { return p.placeOf(g.sites[site]) }
+	var told []Guest
+	untold, problems := map[string]map[string][]lot{}, map[string]string{} // by class and consumer; by consumer
+	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
+		fixed, problem, known := g.tell(kind, lots[consumer])
+		switch {
+		case problem == "":
+			told = append(told, Guest{UUID: consumer, Amounts: g.amounts(lots[consumer]), Fixed: map[string]map[int]int64{label: fixed}})
+		case known:
+			p.offend(lots[consumer], problem)
+		default:
+			problems[consumer] = problem
+			for _, l := range lots[consumer] {
+				if untold[l.class] == nil {
+					untold[l.class] = map[string][]lot{}
+				}
+				untold[l.class][consumer] = append(untold[l.class][consumer], l)
+			}
+		}
+	}
+	g.place(told, lots, Split)
+	for _, class := range slices.Sorted(maps.Keys(untold)) {
+		same := slices.DeleteFunc(slices.Clone(g.sites), func(uuid string) bool { return p.Providers[uuid].Class != class })
+		switch {
+		case len(same) > 0: // nobody is given another class by guessing
+			p.untold(untold[class], same, p.placeOf, problems)
+		case len(g.sites) > 0:
+			p.untold(untold[class], g.sites, p.placeOf, problems)
+		default:
+			p.others(class, untold[class])
+		}
+	}
+}
+
+// placeOf is where the devices of a provider are to be had.
+func (p *planner) placeOf(provider string) plugins.Place {
+	return plugins.Place{Provider: provider, Class: p.Providers[provider].Class}
+}
+
+// others places what the driver knows nothing about.
+func (p *planner) others(class string, lots map[string][]lot) {
+	at := func(uuid string) plugins.Place { return plugins.Place{Provider: uuid, Class: class} }
+	sites := slices.DeleteFunc(slices.Clone(p.own), func(uuid string) bool { return !p.has(at(uuid)) })
+	p.untold(lots, sites, at, nil)
+}
+
+// untold places lots of which nobody knows where they are, or says of each consumer what the problem is.
+func (p *planner) untold(lots map[string][]lot, sites []string, at func(provider string) plugins.Place, problems map[string]string) {
+	g := ground{planner: p, sites: sites, as: func(l lot) string { return l.class }}
+	g.at = func(site int, _ string) plugins.Place { return at(sites[site]) }
+	var guests []Guest
+	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
+		guest := Guest{UUID: consumer, Amounts: g.amounts(lots[consumer])}
+		class := lots[consumer][0].class
+		switch problem, said := problems[consumer]; {
+		case len(sites) == 0:
+			p.offend(lots[consumer], fmt.Sprintf("it holds %d of %s, and nothing in the new shape has inventory of that", guest.Amounts[class], class))
+			continue
+		case len(sites) == 1:
+			guest.Fixed = map[string]map[int]int64{class: {0: guest.Amounts[class]}}
+		case !p.Guess && said:
+			p.offend(lots[consumer], problem)
+			continue
+		case !p.Guess:
+			p.offend(lots[consumer], fmt.Sprintf("it holds %d of %s, %d resource providers have inventory of that, and nothing tells which it is of",
+				guest.Amounts[class], class, len(sites)))
+			continue
+		}
+		guests = append(guests, guest)
+	}
+	g.place(guests, lots, Split)
+}
+
+// tell finds out where the devices of one consumer are, by site: all that it holds. If that cannot be told it says why, and whether it is known for
+// certain that they are nowhere in the new shape.
+func (g ground) tell(kind Kind, lots []lot) (fixed map[int]int64, problem string, nowhere bool) {
+	fixed = map[int]int64{}
+	var rest int64
+	for _, l := range lots {
+		if site := slices.Index(g.sites, l.place.Provider); site >= 0 {
+			fixed[site] += l.amount // the provider is still there, and its class is another one
+		} else {
+			rest += l.amount
+		}
+	}
+	if rest == 0 {
+		return fixed, "", false
+	}
+	d, known := g.domains[lots[0].consumer]
+	if !known {
+		return nil, "the host has no domain of it, so that nobody can tell which device it has", false
+	}
+	has, problem, nowhere := g.devicesOf(kind, d, rest)
+	if problem != "" {
+		return nil, problem, nowhere
+	}
+	var all int64
+	for site := range has {
+		has[site] -= g.held[stake{lots[0].consumer, g.at(site, "")}] + fixed[site]
+		if has[site] <= 0 {
+			delete(has, site)
+		}
+		all += has[site]
+	}
+	for site, n := range has {
+		switch {
+		case all == rest:
+			fixed[site] += n
+		case len(has) == 1:
+			fixed[site] += rest
+		default:
+			return nil, fmt.Sprintf("it holds %d of %s, and its domain has %d such devices, of several providers", rest, g.as(lots[0]), all), false
+		}
+	}
+	if len(has) == 0 {
+		return nil, fmt.Sprintf("it holds %d of %s, and its domain has no such device more", rest, g.as(lots[0])), false
+	}
+	return fixed, "", false
+}
+
+// devicesOf counts the devices of a domain by site. Of contexts it has as many as it holds.
+func (g ground) devicesOf(kind Kind, d domain.Domain, held int64) (has map[int]int64, problem string, nowhere bool) {
+	has = map[int]int64{}
+	site := func(is func(Provider) bool) int {
+		return slices.IndexFunc(g.sites, func(uuid string) bool { return is(g.Providers[uuid]) })
+	}
+	switch kind {
+	case MdevParent:
+		facts := g.host.Facts(d)
+		for _, parent := range slices.Sorted(maps.Keys(facts.Mdevs)) {
+			at := site(func(p Provider) bool { return p.Parent == parent })
+			if at < 0 {
+				return nil, fmt.Sprintf("its mediated device %s is one of %s, which has no inventory in the new shape: let enabled_mdev_types make such of that device, "+
+					"or move the guest away", facts.Mdevs[parent][0], parent), true
+			}
+			has[at] += int64(len(facts.Mdevs[parent]))
+		}
+		if len(facts.Lost) > 0 {
+			return nil, fmt.Sprintf("its mediated device %s is not there, and nobody noted which device made it: start the guest, so that it has one again", facts.Lost[0]), false
+		}
+	case PCI:
+		for _, address := range d.PCI {
+			if at := site(func(p Provider) bool { return slices.Contains(p.Devices, address) }); at >= 0 {
+				has[at]++
+			}
+		}
+	case Encryption:
+		if at := site(func(p Provider) bool { return p.Security == d.Security }); at >= 0 && d.Security != "" {
+			has[at] = held
+		}
+	}
+	return has, "", false
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capabilities
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+)
+
+// A real daemon tells which kinds of guests there are, and answers for each of them what is asked.
+func TestARealDaemon(t *testing.T) {
+	notTested := func(why string) {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("NOT TESTED, and CI must have it: %s", why)
+		}
+		t.Skipf("NOT TESTED: %s", why)
+	}
+	for _, program := range []string{"virsh", "qemu-system-x86_64"} {
+		if _, err := exec.LookPath(program); err != nil {
+			notTested(program + " is not installed")
+		}
+	}
+	run, err := os.MkdirTemp("", "dc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	daemon, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))})
+	if errors.Is(err, libvirtd.ErrNotInstalled) {
+		notTested(err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := daemon.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	virsh := func(args ...string) string {
+		t.Helper()
+		text, err := exec.CommandContext(t.Context(), "virsh", append([]string{"--quiet", "-c", daemon.URI()}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("virsh %v: %v", args, err)
+		}
+		return string(text)
+	}
+	kinds, err := Kinds(virsh("capabilities"), func(arch string) bool { return arch == "x86_64" })
+	if err != nil || len(kinds) < 2 {
+		t.Fatalf("%v %v", kinds, err)
+	}
+	for _, k := range kinds {
+		got, err := ParseDomain(virsh("domcapabilities", "--emulatorbin", k.Emulator, "--arch", k.Arch, "--machine", k.Machine, "--virttype", k.Type))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Kind{k.Emulator, k.Arch, k.Machine, k.Type}, Kind{got.Emulator, got.Arch, k.Machine, got.Type}); diff != "" {
+			t.Error(diff)
+		}
+		if got.Machine == "" || got.MaxVCPUs < 1 || len(got.DiskBuses) == 0 || len(got.VideoModels) == 0 || len(got.Loader.Types) == 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+}

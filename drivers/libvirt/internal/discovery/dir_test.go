@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func tree(t *testing.T, files map[string]string) *Dir {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		switch target, link := strings.CutPrefix(text, "-> "); {
+		case link:
+			err = os.Symlink(target, file)
+		case text == "pipe":
+			err = syscall.Mkfifo(file, 0o600)
+		default:
+			err = os.WriteFile(file, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
+	d := tree(t, map[string]string{"sys/devices/a/vendor": "0x10de\n", "sys/bus/pci/a": "-> ../../devices/a", "sys/devices/a/driver": "-> ../../bus/pci/drivers/nvidia"})
+	if text, err := d.Text("sys/bus/pci/a/vendor"); err != nil || text != "0x10de\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if target, err := d.Target("sys/bus/pci/a"); err != nil || target != "sys/devices/a" {
+		t.Errorf("%q, %v", target, err)
+	}
+	sub, err := d.Sub("sys/bus/pci/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err := sub.Base("driver"); err != nil || base != "nvidia" {
+		t.Errorf("%q, %v", base, err)
+	}
+	if names, err := sub.Names("."); err != nil || !slices.Equal(names, []string{"driver", "vendor"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+	if _, err := sub.Text("vendor"); err != nil {
+		t.Error(err)
+	}
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	if d.Files() != 3 {
+		t.Errorf("%d files, want 3: two texts and a listing", d.Files())
+	}
+}
+
+func TestWhatIsNotRead(t *testing.T) {
+	d := tree(t, map[string]string{
+		"dir/file": "x", "pipe": "pipe", "absolute": "-> /etc/passwd", "above": "-> ../../../../../../etc/passwd", "loop": "-> loop", "dangling": "-> nothing",
+		"huge": "x", "dir/up": "-> ../dir/file",
+	})
+	if err := os.Truncate(d.Path("huge"), maxFile+1); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{
+		"none": fs.ErrNotExist, "dangling": fs.ErrNotExist, "dir": ErrNotRegular, "pipe": ErrNotRegular, "huge": ErrTooLarge, "loop": syscall.ELOOP, "dir/file/x": syscall.ENOTDIR,
+		"absolute": nil, "above": nil, "../etc/passwd": nil, // that they lead out has no error of its own in package os
+	} {
+		_, err := d.Text(name)
+		var p *fs.PathError
+		if err == nil || want != nil && !errors.Is(err, want) || !errors.As(err, &p) || p.Path != d.Path(name) {
+			t.Errorf("%s: %v, want %v, with the whole path", name, err, want)
+		}
+	}
+	if _, err := d.Names("pipe"); err == nil {
+		t.Error("a pipe was listed")
+	}
+	if _, err := d.Target("absolute"); err == nil || !strings.Contains(err.Error(), "/etc/passwd") {
+		t.Errorf("%v", err)
+	}
+	if text, err := d.Text("dir/up"); err != nil || text != "x" {
+		t.Errorf("a link that goes up and stays inside: %q, %v", text, err)
+	}
+	if _, err := OpenDir(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// Machine is the host in the words that the other packages have for it. The architecture is not in /sys: the caller knows it, by libvirt or by
+// uname.
+//
+// What it leaves out: threads (a core is what counts) and KVM. What it makes of the rest:
+// a core's number is the kernel's, unless the kernel uses it twice in a package; then all cores of that package have the number of their
+// first CPU. Parents of mediated devices are named as libvirt names them.
+func (h Host) Machine(arch string) machine.Machine {
+	m := machine.Machine{Arch: arch}
+	ambiguous := h.ambiguousPackages()
+	for _, c := range h.CPUs {
+		cpu := machine.CPU{ID: c.ID, Online: c.Online, Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
+		if c.Online && ambiguous[c.Package] {
+			cpu.Core = c.Siblings[0]
+		}
+		m.CPUs = append(m.CPUs, cpu)
+	}
+	for _, c := range h.Cells {
+		m.Cells = append(m.Cells, h.machineCell(c))
+	}
+	cellOf := make(map[machine.Address]int, len(h.Devices))
+	for _, d := range h.Devices {
+		cellOf[d.Address] = d.Cell
+		m.Devices = append(m.Devices, machine.Device{
+			Address: d.Address, Class: d.Class, Vendor: d.Vendor, Product: d.Product, Driver: d.Driver, Cell: d.Cell,
+			Physical: d.PF, Virtual: d.VFs, MaxVirtual: d.TotalVFs,
+		})
+	}
+	for _, p := range h.Parents {
+		m.Parents = append(m.Parents, p.machine(cellOf))
+	}
+	return m
+}
+
+// ambiguousPackages are those in which two cores have the same number, as they may when cores are numbered within dies, or not at all.
+func (t Topology) ambiguousPackages() map[int]bool {
+	type core struct{ pkg, number int }
+	first := map[core]int{}
+	ambiguous := map[int]bool{}
+	for _, c := range t.CPUs {
+		if !c.Online {
+			continue
+		}
+		at := core{c.Package, c.Core}
+		other, known := first[at]
+		if !known {
+			first[at] = c.Siblings[0]
+		} else if other != c.Siblings[0] {
+			ambiguous[c.Package] = true
+		}
+	}
+	return ambiguous
+}
+
+func (t Topology) machineCell(c Cell) machine.Cell {
+	cell := machine.Cell{ID: c.ID, CPUs: c.CPUs, MemoryKiB: c.MemoryKiB, Distances: make(map[int]int, len(c.Distances))}
+	for _, p := range c.HugePages {
+		cell.Pages = append(cell.Pages, machine.Pages(p))
+	}
+	for i, distance := range c.Distances {
+		cell.Distances[t.Cells[i].ID] = distance
+	}
+	return cell
+}
+
+func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
+	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Others: p.Others}
+	if p.Address != nil {
+		if cell, known := cellOf[*p.Address]; known {
+			parent.Cell = cell
+		}
+	}
+	for _, t := range p.Types {
+		parent.Types = append(parent.Types, machine.MdevType(t))
+	}
+	for _, d := range p.Mdevs {
+		parent.Mdevs = append(parent.Mdevs, machine.Mdev{UUID: d.UUID, Type: d.Type, Active: true})
+	}
+	return parent
+}
+
+// nodeDevice is libvirt's name: the subsystem and the kernel's name, with _ for what is neither letter nor digit.
+func (p MdevParent) nodeDevice() string {
+	if p.Address != nil {
+		return p.Address.DeviceName()
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+			return r
+		}
+		return '_'
+	}, p.Subsystem+"_"+p.Name)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// MdevParent is a device that mediated devices can be made of.
+type MdevParent struct {
+	// Name is the PCI address, or the name of a device of another kind (mtty, matrix).
+	Name string
+	// Address is nil if it is no PCI device.
+	Address *machine.Address
+	// Subsystem is the class or bus of a device that is no PCI device: mtty.
+	Subsystem string
+	Types     []MdevType
+	// Others are the types that are not wanted, by their IDs.
+	Others []string
+	// Mdevs are those that exist; devices that are only defined are not the kernel's business.
+	Mdevs []Mdev
+}
+
+// MdevType is a kind of mediated device.
+type MdevType struct {
+	// ID is the vendor's (nvidia-222), Name the readable one, "" if there is none.
+	ID, Name string
+	// API is the class of the device that a guest gets: vfio-pci, vfio-ccw, vfio-ap.
+	API string
+	// Description is what the vendor's driver says of it besides, "" if there is none.
+	Description string
+	// Available is how many more can be made now.
+	Available int
+}
+
+// Mdev is a mediated device.
+type Mdev struct {
+	UUID, Type string
+}
+
+const (
+	mdevBus     = "sys/class/mdev_bus"
+	mdevDevices = "sys/bus/mdev/devices"
+	typesDir    = "mdev_supported_types"
+)
+
+// MdevParents reads the parents, those of their types that are wanted (nil: all), the names of the others, and all of their devices.
+//
+// Asking for available instances is a call into the vendor's driver: of a hundred types a host offers one or two.
+func (r *Reader) MdevParents(want func(id string) bool) ([]MdevParent, error) {
+	names, err := r.root.Names(mdevBus)
+	if err != nil && !absent(err) {
+		return nil, withHint(err)
+	}
+	parents := make([]MdevParent, len(names))
+	for i, name := range names {
+		if parents[i], err = r.parent(name, want); err != nil {
+			return nil, withHint(err)
+		}
+	}
+	if err := r.mdevs(parents); err != nil {
+		return nil, withHint(err)
+	}
+	slices.SortFunc(parents, compareParents)
+	return parents, nil
+}
+
+// compareParents puts PCI devices first.
+func compareParents(a, b MdevParent) int {
+	switch {
+	case a.Address != nil && b.Address != nil:
+		return a.Address.Compare(*b.Address)
+	case a.Address != nil:
+		return -1
+	case b.Address != nil:
+		return 1
+	case a.Name < b.Name:
+		return -1
+	}
+	return 1
+}
+
+func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error) {
+	p := MdevParent{Name: name}
+	if a, err := address(name); err == nil {
+		p.Address = &a
+	}
+	where, err := r.root.Target(mdevBus + "/" + name)
+	if err != nil {
+		return p, err
+	}
+	if p.Address == nil {
+		if p.Subsystem, err = r.root.Base(where + "/subsystem"); err != nil {
+			return p, err
+		}
+	}
+	err = in(r.root, where+"/"+typesDir, func(d *Dir) error {
+		ids, err := d.Names(".")
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if want != nil && !want(id) {
+				p.Others = append(p.Others, id)
+				continue
+			}
+			t, err := readType(d, id)
+			if err != nil {
+				return err
+			}
+			p.Types = append(p.Types, t)
+		}
+		return nil
+	})
+	return p, err
+}
+
+func readType(d *Dir, id string) (t MdevType, err error) {
+	t.ID = id
+	if t.API, err = line(d, id+"/device_api"); err != nil {
+		return t, err
+	}
+	if t.API == "" {
+		return t, malformed(d, id+"/device_api", "", "no API")
+	}
+	if t.Available, err = value(d, id+"/available_instances", number); err != nil {
+		return t, err
+	}
+	for name, to := range map[string]*string{"name": &t.Name, "description": &t.Description} {
+		if *to, err = line(d, id+"/"+name); err != nil && !absent(err) {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// mdevs gives the devices to their parents.
+func (r *Reader) mdevs(parents []MdevParent) error {
+	uuids, err := r.root.Names(mdevDevices)
+	if err != nil && !absent(err) {
+		return err
+	}
+	for _, uuid := range uuids {
+		at := mdevDevices + "/" + uuid
+		where, err := r.root.Target(at)
+		if err != nil {
+			return err
+		}
+		name := path.Base(path.Dir(where))
+		i := slices.IndexFunc(parents, func(p MdevParent) bool { return p.Name == name })
+		if i < 0 || path.Base(where) != uuid {
+			return fmt.Errorf("%s: the link leads to %.100q: %w", r.root.Path(at), where, errNoParent)
+		}
+		m := Mdev{UUID: uuid}
+		if err := in(r.root, where, func(d *Dir) error { return m.read(d) }); err != nil {
+			return fmt.Errorf("mediated device %s (%s): %w", uuid, r.root.Path(at), err)
+		}
+		parents[i].Mdevs = append(parents[i].Mdevs, m)
+	}
+	return nil
+}
+
+func (m *Mdev) read(d *Dir) error {
+	kind, err := d.Target("mdev_type")
+	if err != nil {
+		return err
+	}
+	if path.Base(path.Dir(kind)) != typesDir {
+		return fmt.Errorf("%s: the link leads to %.100q, which is no type of mediated device", d.Path("mdev_type"), kind)
+	}
+	m.Type = path.Base(kind)
+	return nil
+}
+
+var errNoParent = errors.New("its parent is not among those in /sys/class/mdev_bus")

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// Device is a PCI function.
+type Device struct {
+	Address         machine.Address
+	Vendor, Product uint16
+	// Class is class, subclass and programming interface: 0x030200.
+	Class uint32
+	// Driver is what has the device, or "".
+	Driver string
+	// Cell is the NUMA cell, None if the kernel knows none.
+	Cell int
+	// TotalVFs is how many virtual functions there can be, 0 for a device without SR-IOV; VFs are those that are enabled.
+	TotalVFs int
+	VFs      []machine.Address
+	// PF is the physical function of a virtual one, nil for others.
+	PF *machine.Address
+}
+
+const pciDevices = "sys/bus/pci/devices"
+
+// Devices reads the PCI devices, in the order of their addresses. None on a host without PCI.
+func (r *Reader) Devices() ([]Device, error) {
+	names, err := r.root.Names(pciDevices)
+	if absent(err) && !exists(r.root, "sys/bus/pci") && exists(r.root, "sys") {
+		return nil, nil // a kernel without PCI
+	}
+	if err != nil {
+		return nil, withHint(err)
+	}
+	devices := make([]Device, len(names))
+	for i, name := range names {
+		if devices[i], err = r.device(name); err != nil {
+			return nil, withHint(err)
+		}
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return a.Address.Compare(b.Address) })
+	if err := r.checkFunctions(devices); err != nil {
+		return nil, withHint(err)
+	}
+	return devices, nil
+}
+
+func (r *Reader) device(name string) (dev Device, err error) {
+	at := pciDevices + "/" + name
+	if dev.Address, err = address(name); err != nil {
+		return Device{}, fmt.Errorf("%s: %w", r.root.Path(at), err)
+	}
+	where, err := r.root.Target(at)
+	if err != nil {
+		return Device{}, err
+	}
+	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
+		return Device{}, fmt.Errorf("%s: the link leads to %.100q, which is no place for this device", r.root.Path(at), where)
+	}
+	// Below its real path, so that errors name the file where it is.
+	err = in(r.root, where, func(d *Dir) error { return dev.read(d) })
+	if err != nil {
+		return Device{}, fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
+	}
+	return dev, nil
+}
+
+// address reads the canonical form only: the names of the kernel's directories are the same each time.
+func address(name string) (machine.Address, error) {
+	a, err := machine.ParseAddress(name)
+	if err == nil && a.String() != name {
+		err = fmt.Errorf("%.60q is not how the kernel writes PCI addresses", name)
+	}
+	return a, err
+}
+
+func (dev *Device) read(d *Dir) error {
+	names, err := d.Names(".")
+	if err != nil {
+		return err
+	}
+	there := func(name string) bool { _, found := slices.BinarySearch(names, name); return found }
+	var id uint32
+	if id, err = value(d, "vendor", hexadecimal(16)); err != nil {
+		return err
+	}
+	dev.Vendor = uint16(id)
+	if id, err = value(d, "device", hexadecimal(16)); err != nil {
+		return err
+	}
+	dev.Product = uint16(id)
+	if dev.Class, err = value(d, "class", hexadecimal(24)); err != nil {
+		return err
+	}
+	dev.Cell = None
+	if there("numa_node") { // not if the kernel was built without NUMA
+		if dev.Cell, err = value(d, "numa_node", ordinal); err != nil {
+			return err
+		}
+	}
+	if there("driver") {
+		if dev.Driver, err = d.Base("driver"); err != nil {
+			return err
+		}
+	}
+	if there("physfn") {
+		pf, err := link(d, "physfn")
+		if err != nil {
+			return err
+		}
+		dev.PF = &pf
+	}
+	if there("sriov_totalvfs") {
+		return dev.readFunctions(d, names)
+	}
+	return nil
+}
+
+// link reads which device a link points to.
+func link(d *Dir, name string) (machine.Address, error) {
+	base, err := d.Base(name)
+	if err != nil {
+		return machine.Address{}, err
+	}
+	a, err := address(base)
+	if err != nil {
+		return a, fmt.Errorf("%s: the link leads to no device: %w", d.Path(name), err)
+	}
+	return a, nil
+}
+
+// readFunctions reads the virtual functions of a physical one.
+func (dev *Device) readFunctions(d *Dir, names []string) (err error) {
+	const how = "; while virtual functions are being enabled or disabled this passes"
+	if dev.TotalVFs, err = value(d, "sriov_totalvfs", number); err != nil {
+		return err
+	}
+	enabled, err := value(d, "sriov_numvfs", number)
+	if err != nil {
+		return err
+	}
+	if enabled > dev.TotalVFs {
+		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled), "more virtual functions are enabled than the %d that there can be", dev.TotalVFs)
+	}
+	links := 0
+	for _, name := range names {
+		if strings.HasPrefix(name, "virtfn") {
+			links++
+		}
+	}
+	if links != enabled {
+		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled), "there are %d links virtfn*"+how, links)
+	}
+	for i := range enabled {
+		vf, err := link(d, fmt.Sprintf("virtfn%d", i))
+		if err != nil {
+			return err
+		}
+		dev.VFs = append(dev.VFs, vf)
+	}
+	return nil
+}
+
+// checkFunctions holds the links between physical and virtual functions against each other.
+func (r *Reader) checkFunctions(devices []Device) error {
+	byAddress := make(map[machine.Address]*Device, len(devices))
+	for i := range devices {
+		byAddress[devices[i].Address] = &devices[i]
+	}
+	for _, d := range devices {
+		at := r.root.Path(pciDevices + "/" + d.Address.String())
+		for i, address := range d.VFs {
+			switch vf := byAddress[address]; {
+			case vf == nil:
+				return fmt.Errorf("%s/virtfn%d: there is no device %s", at, i, address)
+			case vf.PF == nil || *vf.PF != d.Address:
+				return fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function", at, i, address)
+			}
+		}
+		if d.PF == nil {
+			continue
+		}
+		if pf := byAddress[*d.PF]; pf == nil || !slices.Contains(pf.VFs, d.Address) {
+			return fmt.Errorf("%s/physfn: device %s does not have this one among its virtual functions", at, d.PF)
+		}
+	}
+	return nil
+}

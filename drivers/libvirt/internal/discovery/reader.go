@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// None stands for a number that something does not have: a device without NUMA cell, a package that firmware does not number.
+const None = -1
+
+// Host is everything. Lists are in the order of numbers, addresses or names.
+type Host struct {
+	Topology
+	Devices []Device
+	Parents []MdevParent
+	KVM     KVM
+}
+
+// Reader reads below a directory. It keeps nothing from one call to the next.
+type Reader struct{ root *Dir }
+
+// Open opens the directory that has sys in it: "/", or another one in tests and demonstrations.
+func Open(dir string) (*Reader, error) {
+	root, err := OpenDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the host's hardware: %w", err)
+	}
+	return &Reader{root}, nil
+}
+
+// Close ends the reading.
+func (r *Reader) Close() error { return r.root.Close() }
+
+// Files is how many files and directories the reader has read so far.
+func (r *Reader) Files() int { return r.root.Files() }
+
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree.
+func Read(dir string, want func(mdevType string) bool) (h Host, err error) {
+	r, err := Open(dir)
+	if err != nil {
+		return Host{}, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return r.Read(want)
+}
+
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree: each device
+// belongs to a cell that there is.
+func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
+	var h Host
+	for _, part := range []func() error{
+		func() (err error) { h.Topology, err = r.Topology(); return err },
+		func() (err error) { h.Devices, err = r.Devices(); return err },
+		func() error { return r.checkCells(h) },
+		func() (err error) { h.Parents, err = r.MdevParents(want); return err },
+		func() (err error) { h.KVM, err = r.KVM(); return err },
+	} {
+		if err := part(); err != nil {
+			return Host{}, withHint(err)
+		}
+	}
+	return h, nil
+}
+
+// checkCells sees to it that devices are in cells that are online.
+func (r *Reader) checkCells(h Host) error {
+	for _, d := range h.Devices {
+		if d.Cell != None && h.Cell(d.Cell) == nil {
+			return fmt.Errorf("%s: %d is not among the cells that are online", r.root.Path(pciDevices+"/"+d.Address.String()+"/numa_node"), d.Cell)
+		}
+	}
+	return nil
+}
+
+// in opens a directory, reads from it, and closes it.
+func in(d *Dir, name string, read func(*Dir) error) error {
+	sub, err := d.Sub(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(sub), sub.Close())
+}
+
+// HostError is why the reader cannot say what the host is: which file, what is in it, why that cannot be, and what to do. It wraps the
+// cause.
+type HostError struct{ cause error }
+
+// Error has all of it.
+func (e *HostError) Error() string { return e.cause.Error() + ". " + e.Remedy() }
+
+// Unwrap is the cause.
+func (e *HostError) Unwrap() error { return e.cause }
+
+// Remedy is what to do, as a sentence.
+func (e *HostError) Remedy() string {
+	switch {
+	case errors.Is(e.cause, fs.ErrPermission):
+		return "Let the agent's user read this file, or run the agent as another user; reading is all that it needs."
+	case absent(e.cause):
+		return "While devices come and go this passes by itself. If it stays, see that the agent is shown all of the host's /sys and /proc " +
+			"(containers hide parts of them), and that the option chroot, where it is set, names the directory that has them."
+	}
+	return "While devices come and go this passes by itself. If it stays, the kernel or the driver of this device is at fault: compare the file " +
+		"with the kernel's log, and load the driver anew or restart the host. Until then nothing about this host's hardware is reported anew."
+}
+
+// remedied makes an error a HostError, once.
+func withHint(err error) error {
+	var already *HostError
+	if err == nil || errors.As(err, &already) {
+		return err
+	}
+	return &HostError{err}
+}

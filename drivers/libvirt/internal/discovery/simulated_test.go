@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && libvirt_dlopen
+
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"libvirt.org/go/libvirt"
+
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
+)
+
+const (
+	idleGPU = "0000:82:00.0"
+	newUUID = "c0ffee00-0000-4000-8000-000000000002"
+)
+
+// watch tells of node devices: "created NAME", "deleted NAME", "updated NAME".
+func watch(t *testing.T, c *libvirt.Connect) (news <-chan string, end func()) {
+	t.Helper()
+	told := make(chan string, 100)
+	tell := func(what string, d *libvirt.NodeDevice) {
+		if name, err := d.GetName(); err == nil {
+			told <- what + " " + name
+		}
+	}
+	life, err := c.NodeDeviceEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice, e *libvirt.NodeDeviceEventLifecycle) {
+		tell(map[libvirt.NodeDeviceEventLifecycleType]string{libvirt.NODE_DEVICE_EVENT_CREATED: "created", libvirt.NODE_DEVICE_EVENT_DELETED: "deleted"}[e.Event], d)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	update, err := c.NodeDeviceEventUpdateRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice) { tell("updated", d) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told, func() {
+		_ = c.NodeDeviceEventDeregister(life) // an error on a dead connection; the reference is dropped anyway
+		_ = c.NodeDeviceEventDeregister(update)
+	}
+}
+
+func await(t *testing.T, news <-chan string, want string) {
+	t.Helper()
+	timeout := time.NewTimer(20 * time.Second)
+	defer timeout.Stop()
+	var others []string
+	for {
+		select {
+		case got := <-news:
+			if got == want {
+				return
+			}
+			others = append(others, got)
+		case <-timeout.C:
+			t.Fatalf("no news that %s, only %q", want, others)
+		}
+	}
+}
+
+// closed closes a connection that had callbacks, once the event loop has let go of them.
+func closed(t *testing.T, c *libvirt.Connect) {
+	t.Helper()
+	turn := make(chan struct{})
+	if _, err := libvirt.EventAddTimeout(0, func(timer int) { _ = libvirt.EventRemoveTimeout(timer); close(turn) }); err != nil {
+		t.Fatal(err)
+	}
+	<-turn
+	disconnect(t, c)
+}
+
+// nodeDevices are the names of devices, sorted.
+func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllNodeDeviceFlags) (names []string) {
+	t.Helper()
+	list, err := c.ListAllNodeDevices(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		name, err := d.GetName()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		if err := d.Free(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// available is what the reader says of the first type of the idle GPU.
+func available(t *testing.T, s *sim.Sim) int {
+	t.Helper()
+	h, err := Read(s.Root(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range h.Parents {
+		if p.Name == idleGPU {
+			return p.Types[0].Available
+		}
+	}
+	t.Fatal("no such parent")
+	return 0
+}
+
+func TestDevicesComeAndGo(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	c := connect(t, s)
+	news, end := watch(t, c)
+	name := testhost.MdevName(newUUID, idleGPU)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.AddMdev(t.Context(), idleGPU, "nvidia-222", newUUID, 900))
+	await(t, news, "created "+name)
+	if got := available(t, s); got != 15 {
+		t.Errorf("%d available, want 15", got)
+	}
+	must(s.RemoveMdev(t.Context(), newUUID))
+	await(t, news, "deleted "+name)
+	must(s.PCI(t.Context(), "change", idleGPU))
+	await(t, news, "updated "+testhost.NodeDeviceName(idleGPU))
+
+	// Libvirt makes one itself, by way of mdevctl.
+	device, err := c.DeviceCreateXML(fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(idleGPU), newUUID), 0)
+	must(err)
+	await(t, news, "created "+name)
+	if got := available(t, s); got != 15 {
+		t.Errorf("%d available, want 15", got)
+	}
+	must(device.Destroy())
+	must(device.Free())
+	await(t, news, "deleted "+name)
+	if got := available(t, s); got != 16 {
+		t.Errorf("%d available, want 16", got)
+	}
+	end()
+	closed(t, c)
+}
+
+// A network card is taken out with its functions, and put back: libvirt hears of each, and agrees with the reader each time.
+func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
+	h := testhost.Sample()
+	s := simtest.Start(t, h, sim.Options{})
+	c := connect(t, s)
+	news, end := watch(t, c)
+	agree := func(devices int) {
+		t.Helper()
+		read, err := Read(s.Root(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(read.Devices) != devices {
+			t.Errorf("%d devices, want %d", len(read.Devices), devices)
+		}
+		if diff := cmp.Diff(common(read), viaLibvirt(t, c), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("- sysfs, + libvirt:\n%s", diff)
+		}
+	}
+	if err := s.Unplug(t.Context(), "0000:06:00.0"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, news, "deleted pci_0000_06_00_0")
+	agree(len(h.Devices) - 5)
+	card := slices.DeleteFunc(slices.Clone(h.Devices), func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
+	if err := s.Plug(t.Context(), card...); err != nil {
+		t.Fatal(err)
+	}
+	await(t, news, "created pci_0000_06_01_3")
+	agree(len(h.Devices))
+	if err := s.Plug(t.Context(), card[0]); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("plugged in twice: %v", err)
+	}
+	end()
+	closed(t, c)
+}
+
+// Devices that are only defined are libvirt's knowledge, not the kernel's.
+func TestInactiveDevices(t *testing.T) {
+	h := testhost.Sample()
+	h.Device(idleGPU).Mdevs = []testhost.Mdev{{UUID: newUUID, Type: "nvidia-231", Inactive: true}}
+	s := simtest.Start(t, h, sim.Options{})
+	c := connect(t, s)
+	defer disconnect(t, c)
+	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
+	active, inactive := nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE), nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
+	want := []string{testhost.MdevName("b7c7d4b0-0c1e-4a3d-8a3e-000000000001", "0000:05:00.0")}
+	if diff := cmp.Diff(want, active); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{testhost.MdevName(newUUID, idleGPU)}, inactive); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The daemon hangs, dies and comes back; what it says then is what it said before.
+func TestTheSimulatedDaemonsFate(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	c := connect(t, s)
+	before := viaLibvirt(t, c)
+	_, end := watch(t, c)
+	if err := s.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { _, err := c.GetCapabilities(); answered <- err }()
+	if err := s.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("after it went on: %v", err)
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pid := s.PID(); pid != 0 {
+		t.Errorf("pid %d of a dead daemon", pid)
+	}
+	if _, err := c.GetCapabilities(); err == nil {
+		t.Error("a dead daemon answers")
+	}
+	end()
+	closed(t, c)
+	if _, err := libvirt.NewConnect(s.URI()); err == nil {
+		t.Error("connected to a dead daemon")
+	}
+	if err := s.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c = connect(t, s)
+	defer disconnect(t, c)
+	if diff := cmp.Diff(before, viaLibvirt(t, c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The tree is edited under the daemon: the next answer is another.
+func TestTheTreeChanges(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	c := connect(t, s)
+	defer disconnect(t, c)
+	at, err := s.Tree().DevicePath("0000:06:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Tree().Remove(at + "/virtfn3"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(s.Root(), nil); err == nil || !strings.Contains(err.Error(), filepath.Join(at, "sriov_numvfs")) {
+		t.Errorf("the reader does not see that a function is missing: %v", err)
+	}
+	for _, d := range viaLibvirt(t, c).Devices {
+		if d.Address.String() == "0000:06:00.0" && len(d.VFs) != 3 {
+			t.Errorf("libvirt sees %d virtual functions, want 3", len(d.VFs))
+		}
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	s := simtest.Start(t, testhost.SingleNode(), sim.Options{})
+	pid := s.PID()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	if err := s.Launch(ctx); err == nil {
+		t.Error("launched after it was closed")
+	}
+	if found, err := filepath.Glob(filepath.Dir(s.Root()) + "*"); err != nil || len(found) > 0 {
+		t.Errorf("on disk: %v, %v", found, err)
+	}
+	if found, err := filepath.Glob(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || len(found) > 0 {
+		t.Errorf("the daemon still runs: %v, %v", found, err)
+	}
+}
+
+// With emulators, guests run on the made-up host: on the CPUs that there really are, until the simulation ends.
+func TestGuestsRun(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("NOT TESTED, and CI must have it: no QEMU (Debian package: qemu-system-x86)")
+		}
+		t.Skip("NOT TESTED: no QEMU (Debian package: qemu-system-x86)")
+	}
+	cache := filepath.Join(t.TempDir(), "cache")
+	s := simtest.Start(t, testhost.Sample(), sim.Options{Emulators: true, Cache: cache})
+	c := connect(t, s)
+	defer disconnect(t, c)
+	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
+	running, err := c.DomainDefineXML(guest.XML("qemu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = running.Free() }()
+	if err := running.Create(); err != nil {
+		t.Fatal(err)
+	}
+	stored := testhost.Domain{
+		Name: "stored", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 2, MemoryMiB: 64, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{12}}},
+		Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}}, PCI: []string{"0000:06:01.0"}, Mdevs: []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
+	}
+	defined, err := c.DomainDefineXML(stored.XML("qemu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = defined.Free() }()
+	for d, want := range map[*libvirt.Domain]bool{running: true, defined: false} {
+		if active, err := d.IsActive(); err != nil || active != want {
+			t.Errorf("active %v, %v, want %v", active, err, want)
+		}
+	}
+	if entries, err := os.ReadDir(cache); err != nil || len(entries) == 0 {
+		t.Errorf("nothing is kept of what was learnt of the emulators: %v", err)
+	}
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
+)
+
+var presets = map[string]func() testhost.Host{
+	"sample": testhost.Sample, "GPU host": testhost.GPUHost, "single node": testhost.SingleNode, "many cells": testhost.ManyCells,
+}
+
+func render(t testing.TB, h testhost.Host, dir string) testhost.Tree {
+	t.Helper()
+	tree, err := h.Sysfs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := testhost.Scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestTheReaderSeesTheHost(t *testing.T) {
+	for name, host := range presets {
+		t.Run(name, func(t *testing.T) {
+			h := host()
+			got, err := Read(string(render(t, h, scratch(t))), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(truth(t, h), got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTheReaderSeesAnyHost(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := hostgen.Host().Draw(rt, "host")
+		dir, err := testhost.Scratch()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		got, err := Read(string(render(t, h, dir)), nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(truth(t, h), got, cmpopts.EquateEmpty()); diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+}
+
+// Each broken host is an error that names the file.
+func TestBrokenHosts(t *testing.T) {
+	for _, b := range testhost.Breakages() {
+		t.Run(b.Name, func(t *testing.T) {
+			tree := render(t, testhost.Sample(), scratch(t))
+			if err := b.Apply(tree); err != nil {
+				t.Fatal(err)
+			}
+			h, err := Read(string(tree), nil)
+			if err == nil || !strings.Contains(err.Error(), b.File) || !strings.Contains(err.Error(), string(tree)) {
+				t.Fatalf("%v, want an error that names %s", err, b.File)
+			}
+			if diff := cmp.Diff(Host{}, h); diff != "" {
+				t.Errorf("a host beside an error: %s", diff)
+			}
+			var known *HostError
+			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Remedy()) || !strings.Contains(known.Remedy(), "If it stays") {
+				t.Errorf("%v does not say what to do", err)
+			}
+			if strings.Count(err.Error(), known.Remedy()) != 1 {
+				t.Errorf("%v says so more than once", err)
+			}
+			if len(err.Error()) > 1000 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// Nor is a host that contradicts itself about memory encryption one without it.
+func TestBrokenEncryption(t *testing.T) {
+	const parameters = "sys/module/kvm_amd/parameters"
+	for _, b := range []testhost.Breakage{
+		testhost.Missing("no parameters", parameters),
+		testhost.Text("SEV in words", parameters+"/sev", "perhaps\n"),
+		testhost.Text("SEV-ES in words", parameters+"/sev_es", "perhaps\n"),
+		testhost.Text("guests in words", "sys/fs/cgroup/misc.capacity", "sev many\n"),
+	} {
+		t.Run(b.Name, func(t *testing.T) {
+			tree := render(t, testhost.GPUHost(), scratch(t))
+			if err := b.Apply(tree); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
+				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
+			}
+		})
+	}
+}
+
+// Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for a thread.
+func TestAnUnreadableFile(t *testing.T) {
+	dir := scratch(t)
+	tree := render(t, testhost.Sample(), dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const file = "sys/devices/system/node/node1/meminfo"
+	if err := testhost.Unreadable("", file).Apply(tree); err != nil {
+		t.Fatal(err)
+	}
+	if err := asNobody(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
+		t.Errorf("%v, want one that names %s", err, file)
+	}
+}
+
+func TestNoHostAtAll(t *testing.T) {
+	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Read(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "sys/devices/system/cpu") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is asked for costs; types that nobody asks for do not.
+func TestOnlyWantedTypesAreRead(t *testing.T) {
+	tree := render(t, testhost.Sample(), scratch(t))
+	if err := tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(string(tree))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	before := r.Files()
+	h, err := r.Read(func(id string) bool { return id == "nvidia-222" })
+	if err != nil || len(h.Parents) != 2 || len(h.Parents[0].Types) != 1 || h.Parents[0].Types[0].Available != 15 || len(h.Parents[0].Mdevs) != 1 {
+		t.Errorf("%+v, %v", h.Parents, err)
+	}
+	if got := h.Machine("x86_64").Parents[0]; len(got.Types) != 1 || len(got.Others) != 1 || got.Others[0] != "nvidia-231" {
+		t.Errorf("%+v: it is not known any more what else there is", got)
+	}
+	some := r.Files() - before
+	if _, err := r.Read(nil); err == nil {
+		t.Error("a type is broken, and all are asked for")
+	}
+	none := r.Files()
+	if _, err := r.Read(func(string) bool { return false }); err != nil || r.Files()-none != some-2*4 {
+		t.Errorf("%v: %d files without types, %d with two of one", err, r.Files()-none, some)
+	}
+}
+
+// A type's description is the vendor's, and need not be there.
+func TestDescriptions(t *testing.T) {
+	h := testhost.Sample()
+	tree := render(t, h, scratch(t))
+	const types = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/"
+	if err := errors.Join(tree.Remove(types+"nvidia-222/description"), tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(string(tree), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range read.Machine("x86_64").Parents {
+		for _, kind := range p.Types {
+			got = append(got, kind.Description)
+		}
+	}
+	said := h.Device("0000:82:00.0").Types
+	if diff := cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", maxFile+1)).Apply(tree); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), types+"nvidia-231/description") {
+		t.Errorf("endless: %v", err)
+	}
+}
+
+// The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
+func TestFilesRead(t *testing.T) {
+	for name, want := range map[string]int{"sample": 120, "GPU host": 861, "single node": 25, "many cells": 106} {
+		tree := render(t, presets[name](), scratch(t))
+		r, err := Open(string(tree))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Files(); got != want {
+			t.Errorf("%s: %d files, want %d", name, got, want)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNothingStaysOpen(t *testing.T) {
+	open := func() int {
+		names, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	tree := render(t, testhost.Sample(), scratch(t))
+	before := open()
+	if _, err := Read(string(tree), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Write("sys/devices/system/node/node1/meminfo", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(string(tree), nil); err == nil {
+		t.Fatal("no error")
+	}
+	if after := open(); after > before {
+		t.Errorf("%d files are open, before %d", after, before)
+	}
+}
+
+// This machine, whatever it is, can be read, and says what the kernel says elsewhere.
+func TestThisMachine(t *testing.T) {
+	h, err := Read("/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	online := 0
+	for _, c := range h.CPUs {
+		if c.Online {
+			online++
+		}
+	}
+	var set [128]uint64 // sched_getaffinity of all this process may use: at most what is online
+	if n, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, uintptr(len(set)*8), affinity(&set)); errno != 0 || n == 0 {
+		t.Fatal(errno)
+	}
+	usable := 0
+	for id := range len(set) * 64 {
+		if set[id/64]>>(id%64)&1 == 1 {
+			usable++
+			if c := h.CPU(id); c == nil || !c.Online {
+				t.Errorf("this process runs on CPU %d, which is not online", id)
+			}
+		}
+	}
+	if usable == 0 || usable > online {
+		t.Errorf("%d CPUs usable, %d online", usable, online)
+	}
+	t.Logf("%d CPUs, %d cells, %d devices", online, len(h.Cells), len(h.Devices))
+}
+
+func BenchmarkRead(b *testing.B) {
+	for name, host := range presets {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			h := host()
+			tree := render(b, h, scratch(b))
+			b.ReportAllocs()
+			files := 0
+			for b.Loop() {
+				r, err := Open(string(tree))
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := r.Read(nil); err != nil {
+					b.Fatal(err)
+				}
+				files = r.Files()
+				_ = r.Close()
+			}
+			b.ReportMetric(float64(files), "files/op")
+			b.ReportMetric(float64(len(h.Devices)), "devices")
+		})
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := "Node 1 MemTotal:       16777216 kB\n" + strings.Repeat("Node 1 Other: 5 kB\n", 30)
+	for b.Loop() {
+		if _, err := memTotal(text, "Node 1 MemTotal:"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// asNobody runs f without root's right to read everything. The thread that gave it up is not used again.
+func asNobody(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 && errno != syscall.EPERM {
+			done <- errno
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+func affinity(set *[128]uint64) uintptr { return uintptr(unsafe.Pointer(set)) }

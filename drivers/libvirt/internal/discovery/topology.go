@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// Topology is how CPUs and memory lie together.
+type Topology struct {
+	// CPUs are all that are present, online or not.
+	CPUs []CPU
+	// Cells are the NUMA cells that are online.
+	Cells []Cell
+	// NoNUMA says that the kernel was built without NUMA. There is one cell then, number 0, with all CPUs and all memory.
+	NoNUMA bool
+}
+
+// CPU is a logical CPU: a hardware thread.
+type CPU struct {
+	ID     int
+	Online bool
+	// Isolated is isolcpus= of the kernel's command line.
+	Isolated bool
+	// Cell, Package and Core are None if the kernel does not say: for an offline CPU, or where firmware has no numbers. Cores are
+	// numbered within their package or their die.
+	Cell, Package, Core int
+	// Siblings are the online CPUs of the same core, with this one; none for an offline CPU.
+	Siblings []int
+}
+
+// Cell is a NUMA cell.
+type Cell struct {
+	ID int
+	// CPUs are the online ones; none in a cell with memory only.
+	CPUs []int
+	// MemoryKiB is all memory that the kernel manages in this cell, huge pages included.
+	MemoryKiB uint64
+	// HugePages are the pools of each size, small ones first; none in a cell without memory.
+	HugePages []HugePages
+	// Distances are to all cells, in their order; 10 to itself.
+	Distances []int
+}
+
+// HugePages is a pool of pages.
+type HugePages struct {
+	SizeKiB uint64
+	// Total and Free are numbers of pages.
+	Total, Free uint64
+}
+
+// Cell finds a cell by its number; nil if there is none.
+func (t Topology) Cell(id int) *Cell {
+	i, found := slices.BinarySearchFunc(t.Cells, id, func(c Cell, id int) int { return c.ID - id })
+	if !found {
+		return nil
+	}
+	return &t.Cells[i]
+}
+
+// CPU finds a CPU by its number; nil if there is none.
+func (t Topology) CPU(id int) *CPU {
+	i, found := slices.BinarySearchFunc(t.CPUs, id, func(c CPU, id int) int { return c.ID - id })
+	if !found {
+		return nil
+	}
+	return &t.CPUs[i]
+}
+
+const (
+	cpuDir  = "sys/devices/system/cpu"
+	nodeDir = "sys/devices/system/node"
+)
+
+// Topology reads CPUs and cells.
+func (r *Reader) Topology() (t Topology, err error) {
+	if err := in(r.root, cpuDir, func(d *Dir) error { t.CPUs, err = readCPUs(d); return err }); err != nil {
+		return Topology{}, withHint(err)
+	}
+	err = in(r.root, nodeDir, func(d *Dir) error { return t.readCells(d) })
+	if absent(err) && !exists(r.root, nodeDir) {
+		err = t.wholeMachine(r.root)
+	}
+	if err != nil {
+		return Topology{}, withHint(err)
+	}
+	return t, nil
+}
+
+func readCPUs(d *Dir) ([]CPU, error) {
+	var sets [3][]int
+	for i, name := range []string{"present", "online", "isolated"} {
+		set, err := value(d, name, cpuSet)
+		switch {
+		case i >= 2 && absent(err): // older kernels, and those built without
+		case err != nil:
+			return nil, err
+		case i < 2 && len(set) == 0:
+			return nil, malformed(d, name, "", "it names no CPU")
+		}
+		sets[i] = set
+	}
+	present, online, isolated := sets[0], sets[1], sets[2]
+	for _, id := range online {
+		if !has(present, id) {
+			return nil, malformed(d, "present", machine.FormatCPUs(present), "CPU %d is not among them, yet online", id)
+		}
+	}
+	cpus := make([]CPU, len(present))
+	for i, id := range present {
+		cpus[i] = CPU{ID: id, Online: has(online, id), Isolated: has(isolated, id), Cell: None, Package: None, Core: None}
+	}
+	return cpus, readCores(d, Topology{CPUs: cpus})
+}
+
+// readCores fills in where the online CPUs are, core by core.
+func readCores(d *Dir, t Topology) error {
+	for i := range t.CPUs {
+		if c := &t.CPUs[i]; c.Online {
+			name := fmt.Sprintf("cpu%d/topology", c.ID)
+			if err := in(d, name, func(d *Dir) error { return readCore(d, t, c) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readCore(d *Dir, t Topology, c *CPU) (err error) {
+	const siblings = "thread_siblings_list"
+	if c.Siblings, err = value(d, siblings, cpuSet); err != nil {
+		return err
+	}
+	if !has(c.Siblings, c.ID) {
+		return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d is not its own sibling", c.ID)
+	}
+	// The first CPU of a core answers for all.
+	if first := t.CPU(c.Siblings[0]); first != nil && first.ID < c.ID {
+		if !slices.Equal(first.Siblings, c.Siblings) {
+			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d says that its siblings are %s", first.ID, machine.FormatCPUs(first.Siblings))
+		}
+		c.Package, c.Core = first.Package, first.Core
+		return nil
+	}
+	for _, s := range c.Siblings {
+		if other := t.CPU(s); other == nil || !other.Online {
+			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d is not online", s)
+		}
+	}
+	if c.Package, err = value(d, "physical_package_id", ordinal); err != nil {
+		return err
+	}
+	c.Core, err = value(d, "core_id", ordinal)
+	return err
+}
+
+func has(set []int, id int) bool {
+	_, found := slices.BinarySearch(set, id)
+	return found
+}
+
+// distances reads a row of the table of distances.
+func distances(text string) ([]int, error) {
+	var row []int
+	for _, f := range strings.Fields(text) {
+		n, err := strconv.ParseUint(f, 10, 16)
+		if err != nil || n < 10 {
+			return nil, fmt.Errorf("%.20q is no distance of 10 or more", f)
+		}
+		row = append(row, int(n))
+	}
+	return row, nil
+}
+
+// readCells reads the cells, and tells the CPUs in which they are.
+func (t *Topology) readCells(d *Dir) error {
+	ids, err := value(d, "online", cpuSet)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return malformed(d, "online", "", "it names no cell")
+	}
+	for i, id := range ids {
+		name := fmt.Sprintf("node%d", id)
+		err := in(d, name, func(d *Dir) error {
+			c, err := readCell(d, id)
+			if err != nil {
+				return err
+			}
+			if len(c.Distances) != len(ids) || c.Distances[i] != slices.Min(c.Distances) {
+				return malformed(d, "distance", fmt.Sprint(c.Distances), "not %d distances of which the one to cell %d is the least", len(ids), id)
+			}
+			t.Cells = append(t.Cells, c)
+			return t.settle(d, c)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range t.CPUs {
+		if c.Online && c.Cell == None {
+			return fmt.Errorf("%s: CPU %d is online, and no cell has it", d.Path("node*/cpulist"), c.ID)
+		}
+	}
+	return nil
+}
+
+// settle tells the CPUs of a cell that they belong to it.
+func (t *Topology) settle(d *Dir, c Cell) error {
+	for _, id := range c.CPUs {
+		cpu := t.CPU(id)
+		if cpu == nil || !cpu.Online {
+			return malformed(d, "cpulist", machine.FormatCPUs(c.CPUs), "CPU %d is not online", id)
+		}
+		if cpu.Cell != None {
+			return malformed(d, "cpulist", machine.FormatCPUs(c.CPUs), "CPU %d is in cell %d already", id, cpu.Cell)
+		}
+		cpu.Cell = c.ID
+	}
+	return nil
+}
+
+// wholeMachine makes the one cell of a kernel without NUMA.
+func (t *Topology) wholeMachine(root *Dir) error {
+	const file = "proc/meminfo"
+	t.NoNUMA = true
+	c := Cell{Distances: []int{10}}
+	for i := range t.CPUs {
+		if cpu := &t.CPUs[i]; cpu.Online {
+			cpu.Cell = c.ID
+			c.CPUs = append(c.CPUs, cpu.ID)
+		}
+	}
+	text, err := root.Text(file)
+	if err != nil {
+		return err
+	}
+	if c.MemoryKiB, err = memTotal(text, "MemTotal:"); err != nil {
+		return malformed(root, file, text, "%v", err)
+	}
+	err = in(root, "sys/kernel/mm", func(d *Dir) error { c.HugePages, err = readPools(d, c.MemoryKiB); return err })
+	if absent(err) && !exists(root, "sys/kernel/mm") {
+		err = nil // a kernel without huge pages
+	}
+	t.Cells = []Cell{c}
+	return err
+}
+
+func readCell(d *Dir, id int) (c Cell, err error) {
+	c.ID = id
+	if c.CPUs, err = value(d, "cpulist", cpuSet); err != nil {
+		return c, err
+	}
+	text, err := d.Text("meminfo")
+	if err != nil {
+		return c, err
+	}
+	if c.MemoryKiB, err = memTotal(text, fmt.Sprintf("Node %d MemTotal:", id)); err != nil {
+		return c, malformed(d, "meminfo", text, "%v", err)
+	}
+	if c.Distances, err = value(d, "distance", distances); err != nil {
+		return c, err
+	}
+	if len(c.Distances) == 0 {
+		return c, malformed(d, "distance", "", "it has no distances")
+	}
+	c.HugePages, err = readPools(d, c.MemoryKiB)
+	return c, err
+}
+
+// readPools reads the huge pages of a cell. The kernel shows none for a cell without memory, or if it was built without them.
+func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
+	names, err := d.Names("hugepages")
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pools []HugePages
+	left := memoryKiB
+	for _, name := range names {
+		size, err := pageSize(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Path("hugepages/"+name), err)
+		}
+		p := HugePages{SizeKiB: size}
+		at := "hugepages/" + name + "/"
+		if p.Total, err = value(d, at+"nr_hugepages", count); err != nil {
+			return nil, err
+		}
+		if p.Free, err = value(d, at+"free_hugepages", count); err != nil {
+			return nil, err
+		}
+		if p.Free > p.Total {
+			return nil, malformed(d, at+"free_hugepages", fmt.Sprint(p.Free), "more than the %d pages that there are", p.Total)
+		}
+		if p.Total > left/size {
+			return nil, malformed(d, at+"nr_hugepages", fmt.Sprint(p.Total), "more pages of %d KiB than the cell's memory of %d KiB has room for", size, memoryKiB)
+		}
+		left -= p.Total * size
+		pools = append(pools, p)
+	}
+	slices.SortFunc(pools, func(a, b HugePages) int { return int(a.SizeKiB) - int(b.SizeKiB) })
+	return pools, nil
+}
+
+// pageSize reads the name of a pool: hugepages-2048kB.
+func pageSize(name string) (uint64, error) {
+	text, ok := strings.CutPrefix(name, "hugepages-")
+	text, kB := strings.CutSuffix(text, "kB")
+	if ok && kB {
+		if n, err := count(text); err == nil && n > 0 && n <= 1<<34 {
+			return n, nil
+		}
+	}
+	return 0, errors.New("its name is no size of pages in kB")
+}

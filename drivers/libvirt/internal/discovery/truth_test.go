@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+)
+
+// truth is what the reader should say of a made-up host.
+func truth(t testing.TB, h testhost.Host) Host {
+	t.Helper()
+	at := func(text string) machine.Address {
+		a, err := machine.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	maybe := func(text string) *machine.Address {
+		if text == "" {
+			return nil
+		}
+		a := at(text)
+		return &a
+	}
+	var want Host
+	for _, c := range h.CPUs {
+		cpu := CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, Cell: None, Package: None, Core: None}
+		if cpu.Online {
+			cpu.Package, cpu.Core, cpu.Siblings = c.Package, c.Core, h.Siblings(c)
+			cpu.Cell = c.Cell
+		}
+		want.CPUs = append(want.CPUs, cpu)
+	}
+	want.NoNUMA = h.NoNUMA
+	for _, c := range h.Cells {
+		cell := Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: c.Distances}
+		for _, p := range c.HugePages {
+			cell.HugePages = append(cell.HugePages, HugePages(p))
+		}
+		want.Cells = append(want.Cells, cell)
+	}
+	for _, d := range h.Devices {
+		dev := Device{
+			Address: at(d.Address), Vendor: d.Vendor, Product: d.Product, Class: d.Class, Driver: d.Driver, Cell: d.Cell,
+			PF: maybe(d.PF), TotalVFs: d.TotalVFs,
+		}
+		for _, vf := range d.VFs {
+			dev.VFs = append(dev.VFs, at(vf))
+		}
+		want.Devices = append(want.Devices, dev)
+		if len(d.Types) > 0 {
+			want.Parents = append(want.Parents, parentTruth(d.Address, maybe(d.Address), d.MdevParent))
+		}
+	}
+	for _, p := range h.Virtual {
+		parent := parentTruth(p.Name, nil, p.MdevParent)
+		parent.Subsystem = p.Name
+		want.Parents = append(want.Parents, parent)
+	}
+	if h.SEV != nil {
+		want.KVM.SEV = &SEV{SEV: h.SEV.SEV, ES: h.SEV.ES, SNP: h.SEV.SNP, Guests: h.SEV.Guests, ESGuests: h.SEV.ESGuests}
+	}
+	return want
+}
+
+func parentTruth(name string, address *machine.Address, p testhost.MdevParent) MdevParent {
+	want := MdevParent{Name: name, Address: address}
+	for _, t := range p.Types {
+		want.Types = append(want.Types, MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
+	}
+	for _, m := range p.Active() {
+		want.Mdevs = append(want.Mdevs, Mdev{UUID: m.UUID, Type: m.Type})
+	}
+	slices.SortFunc(want.Mdevs, func(a, b Mdev) int { return strings.Compare(a.UUID, b.UUID) })
+	return want
+}

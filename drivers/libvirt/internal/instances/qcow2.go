@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// [ImageSize] and [WriteOverlay] read what an image of QEMU's format qcow2 says of itself, and write empty ones that are layers over another image
+// (QEMU's docs/interop/qcow2.txt). They spare hosts that have only an emulator the tool qemu-img.
+
+const (
+	magic = 0x514649fb // "QFI\xfb"
+
+	clusterBits = 16
+	clusterSize = 1 << clusterBits
+	headerSize  = 104 // of version 3
+	// maxName is the longest name of a backing file.
+	maxName = 1023
+	// maxSize is the largest disk that is written here: 64 TiB, a first-level table of 1 MiB.
+	maxSize = 64 << 40
+
+	extensionEnd    = 0
+	extensionFormat = 0xe2792aca
+
+	featureDataFile = 1 << 2
+	featureCorrupt  = 1 << 1
+	// knownFeatures are those without which an image cannot be read: dirty, corrupt, external data file, compression type, extended entries.
+	knownFeatures = 1<<5 - 1
+)
+
+// ErrOther says that a file is no qcow2 image.
+var ErrNotQCOW2 = errors.New("it is no image in the format qcow2")
+
+// ErrLinked says that an image leans on another file, which is whatever the maker of the image wrote there.
+var ErrBackingFile = errors.New("it is an image in the format qcow2 that refers to another file")
+
+// header is the part of a header that all versions have.
+type header struct {
+	Magic, Version          uint32
+	BackingOffset           uint64
+	BackingSize             uint32
+	ClusterBits             uint32
+	Size                    uint64
+	CryptMethod             uint32
+	L1Size                  uint32
+	L1Offset                uint64
+	RefcountOffset          uint64
+	RefcountClusters        uint32
+	Snapshots               uint32
+	SnapshotsOffset         uint64
+	Incompatible, OK, Clear uint64 // from version 3
+	RefcountOrder           uint32
+	HeaderLength            uint32
+}
+
+// Size is the size in bytes of the disk in an image that stands alone.
+//
+// Errors: [ErrOther], [ErrLinked]; others for images that are damaged, encrypted or newer than this.
+func ImageSize(r io.Reader) (uint64, error) {
+	text := make([]byte, headerSize)
+	n, err := io.ReadFull(r, text)
+	if n < 4 || binary.BigEndian.Uint32(text) != magic {
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return 0, fmt.Errorf("reading the header of an image: %w", err)
+		}
+		return 0, ErrNotQCOW2
+	}
+	const oldHeaderSize = 72
+	if n < oldHeaderSize {
+		return 0, errors.New("an image in the format qcow2 is cut off")
+	}
+	var h header
+	if _, err := binary.Decode(text, binary.BigEndian, &h); err != nil {
+		return 0, fmt.Errorf("reading the header of an image: %w", err)
+	}
+	switch {
+	case h.Version == 2:
+		h.Incompatible = 0 // the bytes are something else
+	case h.Version != 3:
+		return 0, fmt.Errorf("an image in the format qcow2 has the version %d, which is not known", h.Version)
+	case n < headerSize:
+		return 0, errors.New("an image in the format qcow2 is cut off")
+	}
+	switch {
+	case h.BackingOffset != 0, h.Incompatible&featureDataFile != 0:
+		return 0, ErrBackingFile
+	case h.Incompatible&featureCorrupt != 0:
+		return 0, errors.New("an image in the format qcow2 is marked as damaged")
+	case h.Incompatible&^knownFeatures != 0:
+		return 0, fmt.Errorf("an image in the format qcow2 has features that are not known (%#x)", h.Incompatible)
+	case h.CryptMethod != 0:
+		return 0, errors.New("an image in the format qcow2 is encrypted")
+	case h.Size > math.MaxInt64:
+		return 0, fmt.Errorf("an image in the format qcow2 has the size %d, which cannot be", h.Size)
+	}
+	return h.Size, nil
+}
+
+// WriteLayer writes an empty image of a size in bytes that is a layer over another one: what it does not hold itself is there. backing is the
+// absolute path of that, format qcow2 or raw.
+//
+// Cost: some 200 KiB, and 8 bytes more for each 512 MiB above 4 TiB.
+func WriteOverlay(w io.WriterAt, size uint64, backing, format string) error {
+	switch {
+	case len(backing) == 0 || len(backing) > maxName:
+		return fmt.Errorf("the path of an image has %d bytes; 1 to %d can be", len(backing), maxName)
+	case backing[0] != '/':
+		return fmt.Errorf("%.60q is no absolute path", backing) // QEMU takes "json:" and "nbd:" for more than a name
+	case size == 0 || size > maxSize || size%512 != 0:
+		return fmt.Errorf("a disk cannot have %d bytes", size)
+	}
+	const (
+		tableAt = 1 * clusterSize // of reference counts: one entry
+		blockAt = 2 * clusterSize
+		l1At    = 3 * clusterSize
+	)
+	l1Size := (size + clusterSize*clusterSize/8 - 1) / (clusterSize * clusterSize / 8) // an entry stands for 8192 clusters
+	l1Clusters := (l1Size*8 + clusterSize - 1) / clusterSize
+
+	text, err := binary.Append(nil, binary.BigEndian, header{
+		Magic: magic, Version: 3, ClusterBits: clusterBits, Size: size, BackingSize: uint32(len(backing)),
+		L1Size: uint32(l1Size), L1Offset: l1At, RefcountOffset: tableAt, RefcountClusters: 1, RefcountOrder: 4, HeaderLength: headerSize,
+	})
+	if err != nil {
+		return err
+	}
+	text = binary.BigEndian.AppendUint32(text, extensionFormat)
+	text = binary.BigEndian.AppendUint32(text, uint32(len(format)))
+	text = append(text, format...)
+	text = append(text, make([]byte, (8-len(format)%8)%8)...)
+	text = binary.BigEndian.AppendUint32(text, extensionEnd)
+	text = binary.BigEndian.AppendUint32(text, 0)
+	binary.BigEndian.PutUint64(text[8:], uint64(len(text)))
+	text = append(text, backing...)
+
+	counts := make([]byte, clusterSize)
+	for i := range 3 + l1Clusters {
+		binary.BigEndian.PutUint16(counts[2*i:], 1)
+	}
+	table := make([]byte, clusterSize)
+	binary.BigEndian.PutUint64(table, blockAt)
+	for _, part := range []struct {
+		at   int64
+		text []byte
+	}{{0, text}, {tableAt, table}, {blockAt, counts}, {l1At, make([]byte, l1Clusters*clusterSize)}} {
+		if _, err := w.WriteAt(part.text, part.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+)
+
+// written is a layer as bytes.
+func written(t testing.TB, size uint64, backing, format string) []byte {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(instances.WriteOverlay(f, size, backing, format), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// standing is a layer made an image that stands alone, with changes.
+func standing(t testing.TB, change func([]byte)) []byte {
+	text := written(t, 10<<30, "/srv/image", "raw")
+	copy(text[8:20], make([]byte, 12))
+	if change != nil {
+		change(text)
+	}
+	return text
+}
+
+func TestSize(t *testing.T) {
+	be := binary.BigEndian
+	for _, c := range []struct {
+		name string
+		text []byte
+		size uint64
+		err  error // nil: some
+		bad  bool
+	}{
+		{name: "an image", text: standing(t, nil), size: 10 << 30},
+		{name: "an old image", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 2); be.PutUint64(b[72:], math.MaxUint64) })[:80], size: 10 << 30},
+		{name: "compressed in another way", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<3) }), size: 10 << 30},
+		{name: "nothing", bad: true, err: instances.ErrNotQCOW2},
+		{name: "text", text: []byte(strings.Repeat("hello", 100)), bad: true, err: instances.ErrNotQCOW2},
+		{name: "a layer", text: written(t, 1<<20, "/srv/image", "raw"), bad: true, err: instances.ErrBackingFile},
+		{name: "data elsewhere", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<2) }), bad: true, err: instances.ErrBackingFile},
+		{name: "damaged", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<1) }), bad: true},
+		{name: "of the future", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<40) }), bad: true},
+		{name: "of another version", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 4) }), bad: true},
+		{name: "encrypted", text: standing(t, func(b []byte) { be.PutUint32(b[32:], 2) }), bad: true},
+		{name: "endless", text: standing(t, func(b []byte) { be.PutUint64(b[24:], math.MaxUint64) }), bad: true},
+		{name: "cut off", text: standing(t, nil)[:100], bad: true},
+		{name: "cut off early", text: standing(t, nil)[:5], bad: true},
+	} {
+		size, err := instances.ImageSize(bytes.NewReader(c.text))
+		if size != c.size || (err != nil) != c.bad || c.err != nil && !errors.Is(err, c.err) {
+			t.Errorf("%s: %d, %v", c.name, size, err)
+		}
+	}
+}
+
+func TestWhatCannotBeALayer(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for _, c := range []struct {
+		size    uint64
+		backing string
+	}{{0, "/image"}, {511, "/image"}, {65 << 40, "/image"}, {1 << 20, ""}, {1 << 20, "image"}, {1 << 20, "json:{}"}, {1 << 20, "/" + strings.Repeat("x", 1023)}} {
+		if err := instances.WriteOverlay(f, c.size, c.backing, "raw"); err == nil {
+			t.Errorf("%+v was written", c)
+		}
+	}
+}
+
+// The largest one has a table of its own size.
+func TestLargeLayer(t *testing.T) {
+	text := written(t, 64<<40, "/image", "qcow2")
+	if want := 3*65536 + 1<<20; len(text) != want {
+		t.Errorf("%d bytes, want %d", len(text), want)
+	}
+	for i := range 3 + 16 + 1 { // reference counts of all clusters that there are, and no more
+		if got, want := binary.BigEndian.Uint16(text[2*65536+2*i:]), uint16(1); (got == want) != (i < 19) {
+			t.Errorf("cluster %d is used %d times", i, got)
+		}
+	}
+}
+
+func FuzzSize(f *testing.F) {
+	f.Add(standing(f, nil)[:200])
+	f.Add([]byte("QFI\xfb"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if size, err := instances.ImageSize(bytes.NewReader(text)); err != nil && size != 0 || size > math.MaxInt64 {
+			t.Errorf("%d, %v", size, err)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+)
+
+const id = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
+
+// volume reads a FAT12 file system by what its boot sector says, as Microsoft describes it: the label and the files.
+func volume(disk []byte) (label string, files map[string][]byte, err error) {
+	u16 := func(at int) int { return int(binary.LittleEndian.Uint16(disk[at:])) }
+	sector, cluster, reserved, fats, entries, fatSize := u16(11), int(disk[13]), u16(14), int(disk[16]), u16(17), u16(22)
+	if u16(510) != 0xaa55 || u16(19)*sector != len(disk) {
+		return "", nil, fmt.Errorf("no boot sector of a disk of %d bytes", len(disk))
+	}
+	rootAt := (reserved + fats*fatSize) * sector
+	dataAt := rootAt + entries*32
+	clusters := (len(disk) - dataAt) / (cluster * sector)
+	if clusters >= 4085 {
+		return "", nil, fmt.Errorf("%d clusters are not FAT12", clusters)
+	}
+	fat := disk[reserved*sector : (reserved+fatSize)*sector]
+	if !bytes.Equal(fat, disk[(reserved+fatSize)*sector:rootAt]) {
+		return "", nil, fmt.Errorf("the tables differ")
+	}
+	next := func(n int) int {
+		v := int(binary.LittleEndian.Uint16(fat[n+n/2:]))
+		if n%2 == 1 {
+			return v >> 4
+		}
+		return v & 0xfff
+	}
+	files = map[string][]byte{}
+	long, sum := "", byte(0)
+	for at := rootAt; disk[at] != 0; at += 32 {
+		e := disk[at : at+32]
+		switch {
+		case e[11] == 0x0f:
+			var units []uint16
+			for _, span := range [][2]int{{1, 11}, {14, 26}, {28, 32}} {
+				for i := span[0]; i < span[1]; i += 2 {
+					units = append(units, binary.LittleEndian.Uint16(e[i:]))
+				}
+			}
+			long, _, _ = strings.Cut(string(utf16.Decode(units)), "\x00")
+			sum = e[13]
+		case e[11]&0x08 != 0:
+			label = strings.TrimRight(string(e[:11]), " ")
+		default:
+			is := byte(0)
+			for _, c := range e[:11] {
+				is = (is&1)<<7 + is>>1 + c
+			}
+			if is != sum {
+				return "", nil, fmt.Errorf("the long name %q is of another file", long)
+			}
+			size := int(binary.LittleEndian.Uint32(e[28:]))
+			text := []byte{}
+			for c := int(binary.LittleEndian.Uint16(e[26:])); c >= 2 && c < 0xff8; c = next(c) {
+				from := dataAt + (c-2)*cluster*sector
+				text = append(text, disk[from:from+cluster*sector]...)
+			}
+			if size > len(text) || len(text)-size >= cluster*sector {
+				return "", nil, fmt.Errorf("%s has %d bytes in clusters of %d", long, size, len(text))
+			}
+			files[long] = text[:size]
+		}
+	}
+	return label, files, nil
+}
+
+// Whatever the user data is, cloud-init finds it.
+func TestWhatIsWrittenCanBeRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
+		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))
+		disk, err := instances.SeedDisk(id, rapid.String().Draw(t, "name"), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		label, files, err := volume(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if label != "CIDATA" || len(files) != 2 {
+			t.Errorf("label %q, %d files", label, len(files))
+		}
+		if diff := cmp.Diff(data, files["user-data"], cmp.Transformer("text", func(b []byte) string { return string(b) })); diff != "" {
+			t.Error(diff)
+		}
+		var meta map[string]string
+		if err := json.Unmarshal(files["meta-data"], &meta); err != nil || meta["instance-id"] != id || meta["local-hostname"] == "" || len(meta["local-hostname"]) > 63 {
+			t.Errorf("%s, %v", files["meta-data"], err)
+		}
+	})
+}
+
+func TestHostNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"web": "web", "My Web_Server": "my-web-server", "...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
+		strings.Repeat("x", 100): strings.Repeat("x", 63), strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
+	} {
+		disk, err := instances.SeedDisk(id, name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, files, err := volume(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(files["meta-data"]), fmt.Sprintf("%q", want)) {
+			t.Errorf("%q: %s", name, files["meta-data"])
+		}
+	}
+}
+
+func TestTooMuchUserData(t *testing.T) {
+	if _, err := instances.SeedDisk(id, "web", make([]byte, instances.MaxUserData+1)); err == nil {
+		t.Error("it was taken")
+	}
+	disk, err := instances.SeedDisk(id, "web", bytes.Repeat([]byte("x"), instances.MaxUserData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, files, err := volume(disk); err != nil || len(files["user-data"]) != instances.MaxUserData {
+		t.Errorf("%d bytes, %v", len(files["user-data"]), err)
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
+)
+
+// milan is a host with AMD's encryption, all of it.
+func milan() HostTraits {
+	return HostTraits{
+		Arch: "x86_64", KernelAsked: true,
+		Domains: []capabilities.Domain{{
+			Type: "kvm", Arch: "x86_64", Machine: "pc-q35-9.2", Security: []string{"sev", "sev-snp"},
+			SEV: capabilities.SEV{Supported: true, MaxGuests: 493, MaxESGuests: 16},
+		}},
+	}
+}
+
+// TestEncryptionIsNoneOfTheRootsTraits: what an older Nova put there goes, once it is known what there is.
+func TestEncryptionIsNoneOfTheRootsTraits(t *testing.T) {
+	judged := func(h HostTraits) (all, has int) {
+		verdicts := h.Verdicts()
+		for _, trait := range []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"} {
+			is, judged := verdicts[trait]
+			if judged {
+				all++
+			}
+			if is {
+				has++
+			}
+		}
+		return all, has
+	}
+	for name, tc := range map[string]struct {
+		change func(*HostTraits)
+		judged int
+	}{
+		"a host that has it":         {func(*HostTraits) {}, 3},
+		"a host that has none":       {func(h *HostTraits) { h.Domains[0].SEV, h.Domains[0].Security = capabilities.SEV{}, nil }, 3},
+		"the kernel was not asked":   {func(h *HostTraits) { h.KernelAsked = false }, 0},
+		"libvirt said nothing of it": {func(h *HostTraits) { h.Domains = nil }, 0},
+	} {
+		h := milan()
+		tc.change(&h)
+		if all, has := judged(h); all != tc.judged || has > 0 {
+			t.Errorf("%s: %d are judged, and the host has %d", name, all, has)
+		}
+	}
+}
+
+func TestDoubts(t *testing.T) {
+	h := milan()
+	if got := h.Doubts(); got != nil {
+		t.Errorf("%v", got)
+	}
+	h.Config.SWTPM = true
+	var keys []string
+	for _, d := range h.Doubts() {
+		keys = append(keys, d.Key)
+		if !strings.Contains(d.Text, "libvirt says") {
+			t.Error(d.Text)
+		}
+	}
+	if diff := cmp.Diff([]string{"traits-swtpm"}, keys); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+)
+
+// Doubt is something about the host, or about how the configuration fits it, that does not stop the driver but that the operator should know:
+// what is so, and what follows from it.
+type Discrepancy struct {
+	// Key names the doubt and stays the same while it holds: cpu-isolated, pci-unused-2.
+	Key  string
+	Text string
+}
+
+// Doubtf makes a doubt.
+func Discrepancyf(key, format string, args ...any) Discrepancy {
+	return Discrepancy{Key: key, Text: fmt.Sprintf(format, args...)}
+}

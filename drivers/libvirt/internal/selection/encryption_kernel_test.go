@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selection_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+)
+
+// The parameters of kvm_amd, as the reader of /sys gives them, are what Choose wants of the kernel.
+func TestKernelFromSysfs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sys/module/kvm_amd/parameters/nested": "1\n", "sys/module/kvm_amd/parameters/sev": "Y\n", "sys/module/kvm_amd/parameters/sev_es": "Y\n",
+		"sys/module/kvm_amd/parameters/sev_snp": "N\n", "sys/fs/cgroup/misc.capacity": "sev 410\nsev_es 99\n",
+	} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := discovery.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	kvm, err := r.KVM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	guests, esGuests := uint(410), uint(99)
+	kernel := selection.EncryptionByKernel(*kvm.SEV)
+	host := selection.EncryptionHost{
+		Libvirt: selection.EncryptionByLibvirt{SEV: true, Capabilities: selection.EncryptedGuests{Guests: &guests, ESGuests: &esGuests}},
+		Kernel:  &kernel,
+	}
+	got, doubts := selection.EncryptionLimit{}.Choose(host, nil)
+	if len(doubts) > 0 {
+		t.Error(doubts)
+	}
+	var names []string
+	for _, p := range got {
+		names = append(names, p.Name("host"))
+	}
+	if diff := cmp.Diff([]string{"host_amd_sev", "host_amd_sev_es"}, names); diff != "" {
+		t.Errorf("providers (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selection
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Provider is what a parent of mediated devices can give.
+type MdevProvider struct {
+	// Device is libvirt's name of the parent, Address its PCI address or nil.
+	Device  string
+	Address *machine.Address
+	// Cell is where it is plugged in, or [machine.NoCell].
+	Cell int
+	// Type is the one type of which it makes devices; Class their resource class.
+	Type, Class string
+	// Active devices of the type are there; they may be allocated. Inactive ones take nothing.
+	Active int
+	// Total is Active and what can still be made. With 0 there is nothing to report: the provider goes, or stays with all of it reserved for
+	// as long as something is allocated from it.
+	Total int
+	// Traits are those that the operator gave the type, sorted; TypeTrait says which type it is: CUSTOM_NVIDIA_222.
+	Traits    []string
+	TypeTrait string
+	// Description is what the vendor's driver says of the type, or "".
+	Description string
+}
+
+// Name is the provider's name, which is Nova's.
+func (p MdevProvider) Name(node string) string { return node + "_" + p.Device }
+
+// Choose applies the types to a host. The result is in the order of the devices, PCI devices first, and has all parents that make, or hold, devices
+// of their type. held says which parents have a provider in the tree already, by libvirt's name: under max_instances they come before new
+// ones, so that nothing moves that need not. What is legal but hardly meant comes as doubts.
+//
+// Under max_instances what exists counts first; then each parent in turn adds all that it can still make, or nothing if that is too much. (Nova
+// counts in libvirt's order, and takes away even what exists.)
+//
+// Cost: O(parents log parents + types + devices).
+func (t MdevTypes) Choose(m machine.Machine, held map[string]bool) ([]MdevProvider, []machine.Discrepancy) {
+	var out []MdevProvider
+	for _, parent := range m.Parents {
+		if p, ok := t.provider(parent); ok {
+			out = append(out, p)
+		}
+	}
+	slices.SortStableFunc(out, inOrder)
+	for _, mt := range t.enabled {
+		mt.bound(out, held)
+	}
+	return out, t.doubts(m, out)
+}
+
+func inOrder(a, b MdevProvider) int {
+	switch {
+	case a.Address != nil && b.Address != nil:
+		return a.Address.Compare(*b.Address)
+	case a.Address != nil:
+		return -1
+	case b.Address != nil:
+		return 1
+	}
+	return cmp.Compare(a.Device, b.Device)
+}
+
+// typeOf is the type that a parent makes, or nil.
+func (t MdevTypes) typeOf(device string) *mdevType {
+	if mt := t.named[device]; mt != nil {
+		return mt
+	}
+	return t.fallback
+}
+
+// provider is what a parent can give by itself.
+func (t MdevTypes) provider(parent machine.MdevParent) (MdevProvider, bool) {
+	mt := t.typeOf(parent.Name)
+	if mt == nil {
+		return MdevProvider{}, false
+	}
+	p := MdevProvider{
+		Device: parent.Name, Address: parent.Address, Cell: parent.Cell, Type: mt.name, Class: mt.class,
+		Traits: slices.Clone(mt.traits), TypeTrait: mt.typeTrait,
+	}
+	for _, mdev := range parent.Mdevs {
+		if mdev.Active && mdev.Type == mt.name {
+			p.Active++
+		}
+	}
+	offered, available := false, 0
+	for _, offer := range parent.Types {
+		if offer.ID == mt.name {
+			offered, available = true, min(max(offer.Available, 0), providertree.MaxUnit-p.Active)
+			p.Description = offer.Description
+		}
+	}
+	p.Total = p.Active + available
+	return p, offered || p.Active > 0
+}
+
+// TypeTraits are the traits of all types that a host's devices know, enabled or not, sorted.
+func MdevTypeTraits(m machine.Machine) []string {
+	var out []string
+	for _, parent := range m.Parents {
+		ids := slices.Clone(parent.Others)
+		for _, offer := range parent.Types {
+			ids = append(ids, offer.ID)
+		}
+		for _, id := range ids {
+			if trait := customName(id); providertree.ValidateTrait(trait) == nil { // others cannot have been given to anything
+				out = append(out, trait)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// bound keeps a type within its max_instances.
+func (mt *mdevType) bound(providers []MdevProvider, held map[string]bool) {
+	if mt.max == 0 {
+		return
+	}
+	var mine []*MdevProvider
+	sum := 0
+	for i := range providers {
+		if p := &providers[i]; p.Type == mt.name {
+			mine = append(mine, p)
+			sum += p.Active
+		}
+	}
+	rank := func(p *MdevProvider) int {
+		switch {
+		case p.Active > 0:
+			return 0
+		case held[p.Device]:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(mine, func(a, b *MdevProvider) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, p := range mine {
+		more := p.Total - p.Active
+		if more > 0 && sum+more > mt.max {
+			p.Total = p.Active
+			continue
+		}
+		sum += more
+	}
+}
+
+// doubts tells what of the types is legal but hardly meant.
+func (t MdevTypes) doubts(m machine.Machine, providers []MdevProvider) []machine.Discrepancy {
+	var doubts []machine.Discrepancy
+	for _, name := range t.dropped {
+		doubts = append(doubts, machine.Discrepancyf("mdev-dropped-"+name,
+			"mediated device type %s is enabled but not used: it names no device_addresses, and %s comes before it for the devices that none names", name, t.fallback.name))
+	}
+	parents := make(map[string]machine.MdevParent, len(m.Parents))
+	for _, p := range m.Parents {
+		parents[p.Name] = p
+		if d, ok := t.others(p); ok {
+			doubts = append(doubts, d)
+		}
+	}
+	for _, mt := range t.enabled {
+		for _, device := range mt.devices {
+			if d, ok := mt.misplaced(device, parents); ok {
+				doubts = append(doubts, d)
+			}
+		}
+		doubts = append(doubts, mt.amounts(providers)...)
+	}
+	return doubts
+}
+
+// others tells of devices of another type than the parent's.
+func (t MdevTypes) others(p machine.MdevParent) (machine.Discrepancy, bool) {
+	mt := t.typeOf(p.Name)
+	if mt == nil {
+		return machine.Discrepancy{}, false
+	}
+	var types []string
+	for _, mdev := range p.Mdevs {
+		if mdev.Active && mdev.Type != mt.name {
+			types = append(types, mdev.Type)
+		}
+	}
+	n := len(types)
+	if n == 0 {
+		return machine.Discrepancy{}, false
+	}
+	slices.Sort(types)
+	return machine.Discrepancyf("mdev-other-"+p.Name,
+		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and what can be made of %s may be less for them",
+		p.Name, mt.name, n, strings.Join(slices.Compact(types), ", "), mt.name), true
+}
+
+// misplaced tells that a configured address leads to nothing.
+func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevParent) (machine.Discrepancy, bool) {
+	key := "mdev-address-" + device
+	p, there := parents[device]
+	if !there {
+		return machine.Discrepancyf(key, "%s.device_addresses has %s, which the host does not have, or which makes no mediated devices", keyOf(mt.name), device), true
+	}
+	offered := slices.Clone(p.Others)
+	for _, offer := range p.Types {
+		if offer.ID == mt.name {
+			return machine.Discrepancy{}, false
+		}
+		offered = append(offered, offer.ID)
+	}
+	slices.Sort(offered)
+	what := "none"
+	if len(offered) > 0 {
+		what = strings.Join(offered, ", ")
+	}
+	return machine.Discrepancyf(key, "%s.device_addresses has %s, which does not make this type (it makes: %s)", keyOf(mt.name), device, what), true
+}
+
+// amounts tells that a type has no devices anywhere, or more than it may have.
+func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
+	parents, total, active := 0, 0, 0
+	bounded := ""
+	for _, p := range providers {
+		if p.Type != mt.name {
+			continue
+		}
+		parents++
+		total += p.Total
+		active += p.Active
+		if p.Total == 0 && bounded == "" {
+			bounded = p.Device
+		}
+	}
+	switch {
+	case parents == 0:
+		return []machine.Discrepancy{machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it makes it", mt.name)}
+	case mt.max > 0 && active > mt.max:
+		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: what exists is reported, and no more", keyOf(mt.name), mt.max, active)}
+	case mt.max > 0 && total == 0:
+		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name,
+			"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device counts as a whole or not at all", mt.name, mt.max, bounded)}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selection
+
+import (
+	_ "embed"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Names of resource classes and traits are made of what operators write as Nova makes them, so that a tree that Nova wrote needs no
+// change. The standard names are known, because only they stay as they are.
+
+const customPrefix = providertree.CustomPrefix
+
+//go:embed data/resource_classes.txt
+var classesText string
+
+//go:embed data/traits.txt
+var traitsText string
+
+var (
+	standardClasses = sync.OnceValue(func() map[string]bool { return nameSet(classesText) })
+	standardTraits  = sync.OnceValue(func() map[string]bool { return nameSet(traitsText) })
+)
+
+func nameSet(text string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			names[line] = true
+		}
+	}
+	return names
+}
+
+// StandardTrait says whether os-traits has this trait.
+func StandardTrait(name string) bool { return standardTraits()[name] }
+
+var notInNames = regexp.MustCompile(`[^0-9A-Z]+`)
+
+// Custom is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It may be too long.
+func customName(name string) string {
+	return customPrefix + notInNames.ReplaceAllString(strings.ToUpper(name), "_")
+}
+
+// Class is the resource class that a name stands for: a standard or a custom one in any case as it is, all else made a custom one.
+func className(name string) (string, error) {
+	name = strings.ToUpper(strings.TrimSpace(name))
+	if !standardClasses()[name] && !strings.HasPrefix(name, customPrefix) {
+		name = customName(name)
+	}
+	return name, providertree.ValidateClass(name)
+}
+
+// Trait is the trait that a name stands for: a standard one as it is, a custom one in any case, all else made a custom one. Standard
+// traits count in capitals only, as in Nova.
+func traitName(name string) (string, error) {
+	name = strings.TrimSpace(name)
+	switch upper := strings.ToUpper(name); {
+	case standardTraits()[name]:
+	case strings.HasPrefix(upper, customPrefix):
+		name = upper
+	default:
+		name = customName(name)
+	}
+	return name, providertree.ValidateTrait(name)
+}
+
+// Traits are those that the names stand for, sorted, each once. Empty names are passed over.
+func traitNames(names []string) ([]string, error) {
+	var out []string
+	for _, name := range names {
+		if strings.TrimSpace(name) == "" {
+			continue
+		}
+		t, err := traitName(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
