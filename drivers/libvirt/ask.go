@@ -177,11 +177,7 @@ func (r *remembered) read(text string) error {
 	if err != nil {
 		return err
 	}
-	kinds, err := capabilities.Kinds(text, inventory.AskedArch(caps.Arch))
-	if err != nil {
-		return err
-	}
-	r.text, r.caps, r.kinds, r.qemu = text, caps, kinds, nil
+	r.text, r.caps, r.kinds, r.qemu = text, caps, caps.Kinds(inventory.AskedArch(caps.Arch)), nil
 	if caps.QEMU != nil {
 		u := instances.LookupUser(caps.QEMU.UID, caps.QEMU.GID)
 		r.qemu = &u

@@ -59,8 +59,8 @@ var mayImport = map[string][]string{
 	"internal/standardnames":              {"placement/ledger", "providertree"},
 	// What the tree should be follows from what was selected, and from nothing that does I/O.
 	"drivers/libvirt/internal/machine":      {},
-	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/boundedxml", "drivers/libvirt/internal/machine"},
-	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/boundedxml", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/capabilities", "drivers/libvirt/internal/machine"},
 	"drivers/libvirt/internal/selection":    {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine"},
 	"drivers/libvirt/internal/assignment": {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine",
 		"drivers/libvirt/internal/selection"},

@@ -3,13 +3,14 @@
 package capabilities
 
 import (
-	"encoding/xml"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
+
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
@@ -17,12 +18,8 @@ import (
 // Node devices are libvirt's XML about the devices of a host (https://libvirt.org/formatnode.html): PCI devices, parents of mediated
 // devices, and mediated devices. Other devices have a name and nothing else.
 
-const (
-	// maxXML is more than a device has: a physical function with 256 virtual ones has some 20 KB.
-	maxDeviceXML = 1 << 20
-	// maxInstances is more than any device can be divided into.
-	maxInstances = 1 << 20
-)
+// maxInstances is more than any device can be divided into.
+const maxInstances = 1 << 20
 
 // Device is one of libvirt's node devices.
 type Device struct {
@@ -38,198 +35,128 @@ type Device struct {
 	Mdev *machine.Mdev
 }
 
-type addressXML struct {
-	Domain   string `xml:"domain,attr"`
-	Bus      string `xml:"bus,attr"`
-	Slot     string `xml:"slot,attr"`
-	Function string `xml:"function,attr"`
-}
-
-type idXML struct {
-	ID string `xml:"id,attr"`
-}
-
-type capabilityXML struct {
-	Type     string `xml:"type,attr"`
-	MaxCount *int   `xml:"maxCount,attr"`
-
-	Class    string `xml:"class"`
-	Domain   string `xml:"domain"`
-	Bus      string `xml:"bus"`
-	Slot     string `xml:"slot"`
-	Function string `xml:"function"`
-	Product  idXML  `xml:"product"`
-	Vendor   idXML  `xml:"vendor"`
-	NUMA     *struct {
-		Node int `xml:"node,attr"`
-	} `xml:"numa"`
-	Addresses []addressXML `xml:"address"`
-
-	Types []struct {
-		ID        string `xml:"id,attr"`
-		Name      string `xml:"name"`
-		API       string `xml:"deviceAPI"`
-		Available string `xml:"availableInstances"`
-	} `xml:"type"`
-	UUID string `xml:"uuid"`
-
-	Inner []capabilityXML `xml:"capability"`
-}
-
-type deviceXML struct {
-	XMLName    xml.Name       `xml:"device"`
-	Name       string         `xml:"name"`
-	Parent     string         `xml:"parent"`
-	Driver     string         `xml:"driver>name"`
-	Capability *capabilityXML `xml:"capability"`
-}
-
-// Parse reads the XML of one device. What it cannot make sense of in a part that counts (an address, a number of instances) is an error.
+// ParseDevice reads the XML of one device. What it cannot make sense of in a part that counts (an address, a number of instances) is an error.
 //
 // Cost: O(len(text)).
 func ParseDevice(text string) (Device, error) {
-	if len(text) > maxDeviceXML {
-		return Device{}, fmt.Errorf("the XML of a node device has %d bytes, more than %d", len(text), maxDeviceXML)
-	}
-	var x deviceXML
-	if err := xml.NewDecoder(strings.NewReader(text)).Decode(&x); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty")
-		}
-		return Device{}, fmt.Errorf("the XML of a node device cannot be read: %w", err)
+	var x libvirtxml.NodeDevice
+	if err := Decode(text, &x); err != nil {
+		return Device{}, fmt.Errorf("libvirt's node device: %w", err)
 	}
 	d := Device{Name: strings.TrimSpace(x.Name), Parent: strings.TrimSpace(x.Parent)}
 	if d.Name == "" {
-		return Device{}, errors.New("the XML of a node device has no name")
+		return Device{}, errors.New("libvirt's node device has no name")
 	}
-	if err := d.read(x); err != nil {
+	if err := d.read(x, text); err != nil {
 		return Device{}, fmt.Errorf("libvirt's node device %.200q: %w", d.Name, err)
 	}
 	return d, nil
 }
 
-func (d *Device) read(x deviceXML) error {
-	c := x.Capability
-	if c == nil {
-		return nil
-	}
-	var err error
-	switch c.Type {
-	case "pci":
-		d.PCI, err = c.pci(strings.TrimSpace(x.Driver))
-	case "mdev":
-		d.Mdev, err = c.mdev()
-	}
-	if err != nil {
-		return err
-	}
-	for _, inner := range append([]capabilityXML{*c}, c.Inner...) {
-		if inner.Type != "mdev_types" {
-			continue
-		}
-		types, err := inner.mdevTypes()
-		if err != nil {
+func (d *Device) read(x libvirtxml.NodeDevice, text string) (err error) {
+	switch c := x.Capability; {
+	case c.PCI != nil:
+		if d.PCI, err = parsePCI(*c.PCI); err != nil {
 			return err
 		}
-		d.Types = append(d.Types, types...)
+		if x.Driver != nil {
+			d.PCI.Driver = strings.TrimSpace(x.Driver.Name)
+		}
+		for _, sub := range c.PCI.Capabilities {
+			if sub.MDevTypes != nil {
+				if d.Types, err = mdevTypes(sub.MDevTypes.Types); err != nil {
+					return err
+				}
+			}
+		}
+	case c.MDev != nil:
+		if c.MDev.Type == nil || c.MDev.Type.ID == "" {
+			return errors.New("a mediated device without a type")
+		}
+		d.Mdev = &machine.Mdev{UUID: strings.ToLower(strings.TrimSpace(c.MDev.UUID)), Type: c.MDev.Type.ID, Active: true}
+	default:
+		// libvirtxml has no types of mediated devices for parents that are no PCI devices (mtty).
+		var other struct {
+			Capability struct {
+				Kind  string                          `xml:"type,attr"`
+				Types []libvirtxml.NodeDeviceMDevType `xml:"type"`
+			} `xml:"capability"`
+		}
+		if err = Decode(text, &other); err == nil && other.Capability.Kind == "mdev_types" {
+			d.Types, err = mdevTypes(other.Capability.Types)
+		}
+		return err
 	}
 	return nil
 }
 
-func (c *capabilityXML) pci(driver string) (*machine.Device, error) {
-	out := machine.Device{Driver: driver, Cell: machine.NoCell}
+func parsePCI(c libvirtxml.NodeDevicePCICapability) (*machine.Device, error) {
+	out := machine.Device{Cell: machine.NoCell}
 	var err error
-	if out.Address, err = (addressXML{c.Domain, c.Bus, c.Slot, c.Function}).parse(); err != nil {
+	if out.Address, err = address(libvirtxml.NodeDevicePCIAddress{Domain: c.Domain, Bus: c.Bus, Slot: c.Slot, Function: c.Function}); err != nil {
 		return nil, err
 	}
-	class, err := number("class", c.Class, 24)
-	if err != nil {
-		return nil, err
-	}
-	vendor, err := number("vendor", c.Vendor.ID, 16)
-	if err != nil {
-		return nil, err
-	}
-	product, err := number("product", c.Product.ID, 16)
-	if err != nil {
+	class, err1 := number("class", c.Class, 24)
+	vendor, err2 := number("vendor", c.Vendor.ID, 16)
+	product, err3 := number("product", c.Product.ID, 16)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
 	out.Class, out.Vendor, out.Product = uint32(class), uint16(vendor), uint16(product)
 	if c.NUMA != nil && c.NUMA.Node >= 0 {
 		out.Cell = c.NUMA.Node
 	}
-	for _, inner := range c.Inner {
-		switch inner.Type {
-		case "virt_functions":
-			if out.Virtual, err = inner.addresses(); err != nil {
-				return nil, err
+	for _, sub := range c.Capabilities {
+		if v := sub.VirtFunctions; v != nil {
+			for _, a := range v.Address {
+				vf, err := address(a)
+				if err != nil {
+					return nil, err
+				}
+				out.Virtual = append(out.Virtual, vf)
 			}
-			out.MaxVirtual = len(out.Virtual)
-			if inner.MaxCount != nil {
-				out.MaxVirtual = *inner.MaxCount
-			}
-		case "phys_function":
-			list, err := inner.addresses()
+			slices.SortFunc(out.Virtual, machine.Address.Compare)
+			out.MaxVirtual = cmp.Or(v.MaxCount, len(out.Virtual)) // libvirt before 1.3 has no maximum
+		}
+		if sub.PhysFunction != nil {
+			pf, err := address(sub.PhysFunction.Address)
 			if err != nil {
 				return nil, err
 			}
-			if len(list) != 1 {
-				return nil, fmt.Errorf("it is a virtual function of %d physical ones", len(list))
-			}
-			out.Physical = &list[0]
+			out.Physical = &pf
 		}
 	}
 	return &out, nil
 }
 
-func (c *capabilityXML) mdev() (*machine.Mdev, error) {
-	m := machine.Mdev{UUID: strings.ToLower(strings.TrimSpace(c.UUID)), Active: true}
-	if len(c.Types) != 1 || c.Types[0].ID == "" {
-		return nil, errors.New("a mediated device without a type")
-	}
-	m.Type = c.Types[0].ID
-	return &m, nil
-}
-
-func (c *capabilityXML) mdevTypes() ([]machine.MdevType, error) {
+func mdevTypes(list []libvirtxml.NodeDeviceMDevType) ([]machine.MdevType, error) {
 	var out []machine.MdevType
-	for _, t := range c.Types {
-		available, err := strconv.Atoi(strings.TrimSpace(t.Available))
-		if err != nil || available < 0 || available > maxInstances {
-			return nil, fmt.Errorf("%.40q instances of type %.100q are available", t.Available, t.ID)
+	for _, t := range list {
+		if t.AvailableInstances > maxInstances {
+			return nil, fmt.Errorf("%d instances of type %.100q are available", t.AvailableInstances, t.ID)
 		}
-		out = append(out, machine.MdevType{ID: t.ID, Name: strings.TrimSpace(t.Name), API: strings.TrimSpace(t.API), Available: available})
+		out = append(out, machine.MdevType{
+			ID: t.ID, Name: strings.TrimSpace(t.Name), API: strings.TrimSpace(t.DeviceAPI), Available: int(t.AvailableInstances),
+		})
 	}
 	slices.SortFunc(out, func(a, b machine.MdevType) int { return strings.Compare(a.ID, b.ID) })
 	return out, nil
 }
 
-func (c *capabilityXML) addresses() ([]machine.Address, error) {
-	var out []machine.Address
-	for _, a := range c.Addresses {
-		address, err := a.parse()
-		if err != nil {
-			return nil, err
+func address(a libvirtxml.NodeDevicePCIAddress) (machine.Address, error) {
+	for _, part := range []struct {
+		name  string
+		value *uint
+		limit uint
+	}{{"domain", a.Domain, 1<<32 - 1}, {"bus", a.Bus, 255}, {"slot", a.Slot, 31}, {"function", a.Function, 7}} {
+		if part.value == nil {
+			return machine.Address{}, fmt.Errorf("its PCI address has no %s", part.name)
 		}
-		out = append(out, address)
-	}
-	slices.SortFunc(out, machine.Address.Compare)
-	return out, nil
-}
-
-func (a addressXML) parse() (machine.Address, error) {
-	var numbers [4]uint64
-	for i, part := range []struct {
-		name, text string
-		bits       int
-	}{{"domain", a.Domain, 32}, {"bus", a.Bus, 8}, {"slot", a.Slot, 5}, {"function", a.Function, 3}} {
-		n, err := number("PCI "+part.name, part.text, part.bits)
-		if err != nil {
-			return machine.Address{}, err
+		if *part.value > part.limit {
+			return machine.Address{}, fmt.Errorf("%d is no %s of a PCI address", *part.value, part.name)
 		}
-		numbers[i] = n
 	}
-	return machine.Address{Domain: uint32(numbers[0]), Bus: uint8(numbers[1]), Slot: uint8(numbers[2]), Function: uint8(numbers[3])}, nil
+	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot), Function: uint8(*a.Function)}, nil
 }
 
 // number reads decimal and, with 0x, hexadecimal numbers.

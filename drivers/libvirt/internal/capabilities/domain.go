@@ -3,18 +3,15 @@
 package capabilities
 
 import (
-	"bytes"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/boundedxml"
+	"libvirt.org/go/libvirtxml"
 )
 
-// Capabilities are those of one emulator for one kind of guest. All lists are sorted, each value once, in libvirt's words.
+// Domain is what one emulator can give,  for one kind of guest. All lists are sorted, each value once, in libvirt's words.
 type Domain struct {
 	// Emulator is the program, Type how guests run: kvm, qemu (emulated), xen.
 	Emulator, Type string
@@ -62,173 +59,73 @@ type SEV struct {
 	MaxGuests, MaxESGuests int
 }
 
-// Parse reads one document. It errs where it is not one, where it breaks the bounds, or where architecture or type are missing.
+// ParseDomain reads one document. It errs where it is not one, or where architecture or type are missing.
 //
-// Cost: O(len(text)), see BenchmarkParse.
+// Cost: O(len(text)), see BenchmarkParseDomain.
 func ParseDomain(text string) (Domain, error) {
-	c, err := parseDomain(text)
+	var x libvirtxml.DomainCaps
+	err := Decode(text, &x)
+	if err == nil && (strings.TrimSpace(x.Arch) == "" || strings.TrimSpace(x.Domain) == "") {
+		err = errors.New("there is no <arch> or no <domain>")
+	}
 	if err != nil {
 		return Domain{}, fmt.Errorf("libvirt's domain capabilities: %w", err)
 	}
-	return c, nil
-}
-
-func parseDomain(text string) (Domain, error) {
-	var x domainXML
-	if err := decodeDomain(text, &x); err != nil {
-		return Domain{}, err
+	c := Domain{Emulator: strings.TrimSpace(x.Path), Type: strings.TrimSpace(x.Domain), Arch: strings.TrimSpace(x.Arch), Machine: strings.TrimSpace(x.Machine)}
+	if x.VCPU != nil {
+		c.MaxVCPUs = count(x.VCPU.Max)
 	}
-	c := Domain{
-		Emulator: strings.TrimSpace(x.Emulator), Type: strings.TrimSpace(x.Type),
-		Arch: strings.TrimSpace(x.Arch), Machine: strings.TrimSpace(x.Machine),
-		MaxVCPUs: min(x.VCPU.Max, maxCount),
+	if x.OS != nil && x.OS.Supported == yes {
+		c.Loader = loader(*x.OS)
 	}
-	for _, f := range []struct{ name, value string }{{"path", c.Emulator}, {"domain", c.Type}, {"arch", c.Arch}, {"machine", c.Machine}} {
-		if len(f.value) > maxWord {
-			return Domain{}, fmt.Errorf("<%s> has %d characters, more than %d", f.name, len(f.value), maxWord)
+	if d := x.Devices; d != nil {
+		c.DiskBuses, c.VideoModels, c.Filesystems = enum(d.Disk, "bus"), enum(d.Video, "modelType"), enum(d.FileSystem, "driverType")
+		c.TPM = TPM{Models: enum(d.TPM, "model"), Backends: enum(d.TPM, "backendModel"), Versions: enum(d.TPM, "backendVersion")}
+	}
+	if f := x.Features; f != nil {
+		if f.SEV != nil && f.SEV.Supported == yes {
+			c.SEV = SEV{Supported: true, MaxGuests: count(f.SEV.MaxGuests), MaxESGuests: count(f.SEV.MaxESGuests)}
 		}
-	}
-	if c.Arch == "" || c.Type == "" {
-		return Domain{}, errors.New("there is no <arch> or no <domain>")
-	}
-	if c.MaxVCPUs < 0 {
-		return Domain{}, fmt.Errorf("a guest can have %d processors", c.MaxVCPUs)
-	}
-	err := errors.Join(
-		x.Disk.read("bus", &c.DiskBuses), x.Video.read("modelType", &c.VideoModels), x.Filesystem.read("driverType", &c.Filesystems),
-		x.TPM.read("model", &c.TPM.Models), x.TPM.read("backendModel", &c.TPM.Backends), x.TPM.read("backendVersion", &c.TPM.Versions),
-		x.LaunchSecurity.read("sectype", &c.Security),
-		x.OS.read("firmware", &c.Loader.Firmware),
-	)
-	if x.OS.Supported {
-		loader := x.OS.Loader
-		var secure []string
-		err = errors.Join(err, loader.read("type", &c.Loader.Types), loader.read("secure", &secure))
-		c.Loader.Files = bool(loader.Supported) && len(loader.Files) > 0
-		c.Loader.Secure = slices.Contains(secure, "yes")
-	}
-	if x.SEV.Supported {
-		c.SEV = SEV{Supported: true, MaxGuests: min(x.SEV.MaxGuests, maxCount), MaxESGuests: min(x.SEV.MaxESGuests, maxCount)}
-		if c.SEV.MaxGuests < 0 || c.SEV.MaxESGuests < 0 {
-			err = errors.Join(err, errors.New("the number of guests with SEV is below 0"))
+		if f.LaunchSecurity != nil && f.LaunchSecurity.Supported == yes {
+			c.Security = values(f.LaunchSecurity.Enums, "sectype")
 		}
-	}
-	if err != nil {
-		return Domain{}, err
 	}
 	return c, nil
 }
 
-// capsXML is what is looked at of the document.
-type domainXML struct {
-	XMLName  xml.Name `xml:"domainCapabilities"`
-	Emulator string   `xml:"path"`
-	Type     string   `xml:"domain"`
-	Arch     string   `xml:"arch"`
-	Machine  string   `xml:"machine"`
-	VCPU     struct {
-		Max int `xml:"max,attr"`
-	} `xml:"vcpu"`
-	OS struct {
-		listsXML
-		Loader struct {
-			listsXML
-			Files []struct{} `xml:"value"`
-		} `xml:"loader"`
-	} `xml:"os"`
-	Disk       listsXML `xml:"devices>disk"`
-	Video      listsXML `xml:"devices>video"`
-	Filesystem listsXML `xml:"devices>filesystem"`
-	TPM        listsXML `xml:"devices>tpm"`
-	SEV        struct {
-		Supported   yes `xml:"supported,attr"`
-		MaxGuests   int `xml:"maxGuests"`
-		MaxESGuests int `xml:"maxESGuests"`
-	} `xml:"features>sev"`
-	LaunchSecurity listsXML `xml:"features>launchSecurity"`
-}
-
-// listsXML is an element with lists of values.
-type listsXML struct {
-	Supported yes `xml:"supported,attr"`
-	Lists     []struct {
-		Name   string   `xml:"name,attr"`
-		Values []string `xml:"value"`
-	} `xml:"enum"`
-}
-
-// read sets into to the values of a list, if the element is supported.
-func (l listsXML) read(name string, into *[]string) error {
-	if !l.Supported {
-		return nil
+func loader(os libvirtxml.DomainCapsOS) Loader {
+	l := Loader{Firmware: values(os.Enums, "firmware")}
+	if os.Loader != nil && os.Loader.Supported == yes {
+		l.Types, l.Files = values(os.Loader.Enums, "type"), len(os.Loader.Values) > 0
+		l.Secure = slices.Contains(values(os.Loader.Enums, "secure"), yes)
 	}
-	for _, list := range l.Lists {
-		if list.Name != name {
-			continue
-		}
-		for _, v := range list.Values {
-			if v = strings.TrimSpace(v); v == "" {
-				continue
-			}
-			if len(v) > maxWord {
-				return fmt.Errorf("a value of the list %q has %d characters, more than %d", name, len(v), maxWord)
-			}
-			*into = append(*into, v)
-		}
-	}
-	slices.Sort(*into)
-	*into = slices.Compact(*into)
-	return nil
+	return l
 }
 
 // yes is libvirt's way to say that something is there.
-type yes bool
+const yes = "yes"
 
-// UnmarshalXMLAttr implements [xml.UnmarshalerAttr].
-func (y *yes) UnmarshalXMLAttr(attr xml.Attr) error {
-	*y = attr.Value == "yes"
-	return nil
+// enum are the values of a list of a device that is supported.
+func enum(d *libvirtxml.DomainCapsDevice, name string) []string {
+	if d == nil || d.Supported != yes {
+		return nil
+	}
+	return values(d.Enums, name)
 }
 
-// Bounds of what is read. A real document has some 20 KB, 500 elements, 6 levels.
-const (
-	maxBytes    = 4 << 20 // libvirt's own limit of a string in one message
-	maxDepth    = 32
-	maxElements = 50_000
-	maxWord     = 4096    // a path
-	maxCount    = 1 << 20 // of processors, of guests
-)
-
-// decode reads one whole document and makes sure that nothing follows.
-func decodeDomain(text string, into any) error {
-	if len(text) > maxBytes {
-		return fmt.Errorf("the XML has %d bytes, more than %d", len(text), maxBytes)
-	}
-	decoder := boundedxml.NewDecoder(strings.NewReader(text), boundedxml.Bounds{Depth: maxDepth, Elements: maxElements}, idle)
-	if err := decoder.Decode(into); err != nil {
-		if errors.Is(err, io.EOF) {
-			return errors.New("the XML is empty")
-		}
-		return fmt.Errorf("the XML cannot be read: %w", err)
-	}
-	for {
-		token, err := decoder.Token()
-		switch token := token.(type) {
-		case xml.StartElement:
-			return errors.New("an element follows the end of the XML")
-		case xml.CharData:
-			if len(bytes.TrimSpace(token)) > 0 {
-				return errors.New("text follows the end of the XML")
+func values(lists []libvirtxml.DomainCapsEnum, name string) []string {
+	var out []string
+	for _, list := range lists {
+		if list.Name == name {
+			for _, v := range list.Values {
+				out = append(out, strings.TrimSpace(v))
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("after the end of the XML: %w", err)
-		}
 	}
+	return sorted(out)
 }
 
-// idle tells the CPU models, which are most of a real document.
-func idle(depth int, name xml.Name) bool { return depth == 2 && name.Local == "cpu" }
+// maxCount is more than there is of processors of a guest, or of guests.
+const maxCount = 1 << 20
+
+func count(n uint) int { return int(min(n, maxCount)) }

@@ -92,8 +92,7 @@ func TestParseOfOtherHosts(t *testing.T) {
 			"<devices><disk supported='yes'><enum name='bus'><value> virtio </value><value/><value>virtio</value><value>sata</value></enum><enum name='model'><value>x</value></enum></disk></devices>",
 			Domain{DiskBuses: []string{"sata", "virtio"}},
 		},
-		"a broken CPU, which nobody looks at": {"<cpu><mode></model></cpu>", Domain{}},
-		"processors without end":              {"<vcpu max='99999999999'/>", Domain{MaxVCPUs: maxCount}},
+		"processors without end": {"<vcpu max='99999999999'/>", Domain{MaxVCPUs: maxCount}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.want.Type, tc.want.Arch = "kvm", "x86_64"
@@ -107,24 +106,16 @@ func TestParseOfOtherHosts(t *testing.T) {
 
 func TestParseDomainRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"nothing":              {"", "is empty"},
-		"another document":     {"<capabilities/>", "expected element type <domainCapabilities>"},
-		"half a document":      {minimal("")[:40], "unexpected EOF"},
-		"half a CPU":           {"<domainCapabilities><cpu><mode>", "unexpected EOF"},
-		"no architecture":      {"<domainCapabilities><domain>kvm</domain></domainCapabilities>", "no <arch>"},
-		"no type":              {"<domainCapabilities><arch>x86_64</arch></domainCapabilities>", "no <domain>"},
-		"two documents":        {minimal("") + minimal(""), "follows the end"},
-		"text after the end":   {minimal("") + "x", "follows the end"},
-		"definitions":          {"<!DOCTYPE x [<!ENTITY a 'b'>]>" + minimal(""), "document type declaration"},
-		"deep":                 {minimal(strings.Repeat("<a>", 40) + strings.Repeat("</a>", 40)), "nested deeper"},
-		"deep where it is not": {minimal("<cpu>" + strings.Repeat("<a>", 40) + strings.Repeat("</a>", 40) + "</cpu>"), "nested deeper"},
-		"many elements":        {minimal(strings.Repeat("<a/>", maxElements)), "more than 50000 elements"},
-		"large":                {minimal(strings.Repeat(" ", maxBytes)), "bytes, more than"},
-		"a long value":         {minimal("<devices><disk supported='yes'><enum name='bus'><value>" + strings.Repeat("x", maxWord+1) + "</value></enum></disk></devices>"), `a value of the list "bus"`},
-		"a long name":          {minimal("<machine>" + strings.Repeat("x", maxWord+1) + "</machine>"), "<machine> has 4097"},
-		"no number":            {minimal("<vcpu max='many'/>"), "invalid syntax"},
-		"less than nothing":    {minimal("<vcpu max='-1'/>"), "-1 processors"},
-		"fewer guests than 0":  {minimal("<features><sev supported='yes'><maxGuests>-1</maxGuests></sev></features>"), "below 0"},
+		"nothing":             {"", "is empty"},
+		"another document":    {"<capabilities/>", "expected element type <domainCapabilities>"},
+		"half a document":     {minimal("")[:40], "unexpected EOF"},
+		"half a CPU":          {"<domainCapabilities><cpu><mode>", "unexpected EOF"},
+		"no architecture":     {"<domainCapabilities><domain>kvm</domain></domainCapabilities>", "no <arch>"},
+		"no type":             {"<domainCapabilities><arch>x86_64</arch></domainCapabilities>", "no <domain>"},
+		"large":               {minimal(strings.Repeat(" ", MaxXML)), "bytes, more than"},
+		"no number":           {minimal("<vcpu max='many'/>"), "invalid syntax"},
+		"less than nothing":   {minimal("<vcpu max='-1'/>"), "invalid syntax"},
+		"fewer guests than 0": {minimal("<features><sev supported='yes'><maxGuests>-1</maxGuests></sev></features>"), "invalid syntax"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseDomain(tc.text)

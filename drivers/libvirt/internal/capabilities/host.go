@@ -6,19 +6,17 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
+
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
 // Host capabilities are libvirt's XML about the host: its CPU, its NUMA cells, and what its emulators can run
 // (https://libvirt.org/formatcaps.html). Elements that are not needed are skipped, those that are must make sense.
-
-// maxXML is more than any host's capabilities (some 100 KB with 512 CPUs).
-const maxXML = 16 << 20
 
 // Host is what the capabilities say of the host.
 type Host struct {
@@ -37,6 +35,8 @@ type Host struct {
 	QEMU *Label
 	// GuestArches are the architectures that guests can have, sorted.
 	GuestArches []string
+
+	guests []libvirtxml.CapsGuest
 }
 
 // Label is a user and a group, by their numbers.
@@ -82,118 +82,93 @@ func (h Host) Threaded() bool {
 	return false
 }
 
-type capsXML struct {
-	XMLName xml.Name `xml:"capabilities"`
-	Host    *struct {
-		CPU *struct {
-			Inner    string    `xml:",innerxml"`
-			Arch     string    `xml:"arch"`
-			Model    string    `xml:"model"`
-			Features []nameXML `xml:"feature"`
-		} `xml:"cpu"`
-		Security []struct {
-			Model  string `xml:"model"`
-			Labels []struct {
-				Type string `xml:"type,attr"`
-				Text string `xml:",chardata"`
-			} `xml:"baselabel"`
-		} `xml:"secmodel"`
-		Cells []struct {
-			ID     int `xml:"id,attr"`
-			Memory []struct {
-				Unit string `xml:"unit,attr"`
-				Size uint64 `xml:",chardata"`
-			} `xml:"memory"`
-			Pages []struct {
-				Unit  string `xml:"unit,attr"`
-				Size  uint64 `xml:"size,attr"`
-				Count uint64 `xml:",chardata"`
-			} `xml:"pages"`
-			Distances []struct {
-				ID    int `xml:"id,attr"`
-				Value int `xml:"value,attr"`
-			} `xml:"distances>sibling"`
-			CPUs []struct {
-				ID       int    `xml:"id,attr"`
-				Socket   *int   `xml:"socket_id,attr"`
-				Core     *int   `xml:"core_id,attr"`
-				Siblings string `xml:"siblings,attr"`
-			} `xml:"cpus>cpu"`
-		} `xml:"topology>cells>cell"`
-	} `xml:"host"`
-	Guests []struct {
-		OSType string `xml:"os_type"`
-		Arch   struct {
-			Name string `xml:"name,attr"`
-		} `xml:"arch"`
-	} `xml:"guest"`
-}
-
-type nameXML struct {
-	Name   string `xml:"name,attr"`
-	Policy string `xml:"policy,attr"`
-}
-
-// Parse reads the XML of virConnectGetCapabilities.
+// ParseHost reads the XML of virConnectGetCapabilities.
 func ParseHost(text string) (Host, error) {
-	var caps capsXML
-	if err := decode(text, &caps); err != nil {
+	h, err := parseHost(text)
+	if err != nil {
 		return Host{}, fmt.Errorf("libvirt's capabilities: %w", err)
 	}
-	if caps.Host == nil || caps.Host.CPU == nil {
-		return Host{}, errors.New("libvirt's capabilities have no element host/cpu")
+	return h, nil
+}
+
+func parseHost(text string) (Host, error) {
+	var caps libvirtxml.Caps
+	// libvirtxml does not keep the <cpu> element as it stands, and libvirt takes what it wrote itself.
+	var verbatim struct {
+		CPU struct {
+			Inner string `xml:",innerxml"`
+		} `xml:"host>cpu"`
 	}
-	h := Host{Arch: strings.TrimSpace(caps.Host.CPU.Arch), Model: strings.TrimSpace(caps.Host.CPU.Model), CPU: "<cpu>" + caps.Host.CPU.Inner + "</cpu>", Features: names(caps.Host.CPU.Features)}
-	if h.Arch == "" {
-		return Host{}, errors.New("libvirt's capabilities have no element host/cpu/arch")
+	if err := errors.Join(Decode(text, &caps), Decode(text, &verbatim)); err != nil {
+		return Host{}, err
 	}
-	for _, c := range caps.Host.Cells {
-		cell := Cell{ID: c.ID}
-		for _, m := range c.Memory {
-			if m.Unit != "" && m.Unit != "KiB" {
-				return Host{}, fmt.Errorf("libvirt's capabilities: the memory of NUMA cell %d is in %q, expected KiB", c.ID, m.Unit)
-			}
-			cell.MemoryKiB += m.Size
-		}
-		for _, p := range c.CPUs {
-			siblings, err := machine.ParseCPUs(p.Siblings)
+	cpu := caps.Host.CPU
+	if cpu == nil || strings.TrimSpace(cpu.Arch) == "" {
+		return Host{}, errors.New("there is no element host/cpu/arch")
+	}
+	h := Host{Arch: strings.TrimSpace(cpu.Arch), Model: strings.TrimSpace(cpu.Model), CPU: "<cpu>" + verbatim.CPU.Inner + "</cpu>", guests: caps.Guests}
+	for _, f := range cpu.FeatureFlags {
+		h.Features = append(h.Features, f.Name)
+	}
+	h.Features = sorted(h.Features)
+	if topology := caps.Host.NUMA; topology != nil && topology.Cells != nil {
+		for _, x := range topology.Cells.Cells {
+			cell, err := parseCell(x)
 			if err != nil {
-				return Host{}, fmt.Errorf("libvirt's capabilities: siblings of CPU %d: %w", p.ID, err)
+				return Host{}, fmt.Errorf("NUMA cell %d: %w", x.ID, err)
 			}
-			cell.CPUs = append(cell.CPUs, CPU{ID: p.ID, Socket: known(p.Socket), Core: known(p.Core), Siblings: siblings})
+			h.Cells = append(h.Cells, cell)
 		}
-		for _, p := range c.Pages {
-			if p.Unit != "" && p.Unit != "KiB" {
-				return Host{}, fmt.Errorf("libvirt's capabilities: the pages of NUMA cell %d are in %q, expected KiB", c.ID, p.Unit)
-			}
-			cell.Pages = append(cell.Pages, Pages{p.Size, p.Count})
-		}
-		for _, d := range c.Distances {
-			if cell.Distances == nil {
-				cell.Distances = map[int]int{}
-			}
-			cell.Distances[d.ID] = d.Value
-		}
-		h.Cells = append(h.Cells, cell)
 	}
-	for _, m := range caps.Host.Security {
-		if strings.TrimSpace(m.Model) != "dac" {
+	for _, m := range caps.Host.SecModel {
+		if strings.TrimSpace(m.Name) != "dac" {
 			continue
 		}
 		for _, l := range m.Labels { // those of kvm and qemu are the same
-			if label, ok := parseLabel(l.Text); ok && (l.Type == "kvm" || l.Type == "qemu") {
+			if label, ok := parseLabel(l.Value); ok && (l.Type == "kvm" || l.Type == "qemu") {
 				h.QEMU = &label
 			}
 		}
 	}
 	for _, g := range caps.Guests {
-		if a := strings.TrimSpace(g.Arch.Name); a != "" && strings.TrimSpace(g.OSType) == "hvm" {
-			h.GuestArches = append(h.GuestArches, a)
+		if strings.TrimSpace(g.OSType) == "hvm" {
+			h.GuestArches = append(h.GuestArches, strings.TrimSpace(g.Arch.Name))
 		}
 	}
-	slices.Sort(h.GuestArches)
-	h.GuestArches = slices.Compact(h.GuestArches)
+	h.GuestArches = sorted(h.GuestArches)
 	return h, nil
+}
+
+func parseCell(x libvirtxml.CapsHostNUMACell) (Cell, error) {
+	cell := Cell{ID: x.ID}
+	if m := x.Memory; m != nil {
+		if m.Unit != "" && m.Unit != "KiB" {
+			return Cell{}, fmt.Errorf("its memory is in %q, expected KiB", m.Unit)
+		}
+		cell.MemoryKiB = m.Size
+	}
+	if x.CPUS != nil {
+		for _, p := range x.CPUS.CPUs {
+			siblings, err := machine.ParseCPUs(p.Siblings)
+			if err != nil {
+				return Cell{}, fmt.Errorf("siblings of CPU %d: %w", p.ID, err)
+			}
+			cell.CPUs = append(cell.CPUs, CPU{ID: p.ID, Socket: known(p.SocketID), Core: known(p.CoreID), Siblings: siblings})
+		}
+	}
+	for _, p := range x.PageInfo {
+		if p.Unit != "" && p.Unit != "KiB" || p.Size < 0 {
+			return Cell{}, fmt.Errorf("it has pages of %d %q, expected KiB", p.Size, p.Unit)
+		}
+		cell.Pages = append(cell.Pages, Pages{uint64(p.Size), p.Count})
+	}
+	if x.Distances != nil && len(x.Distances.Siblings) > 0 {
+		cell.Distances = map[int]int{}
+		for _, d := range x.Distances.Siblings {
+			cell.Distances[d.ID] = d.Value
+		}
+	}
+	return cell, nil
 }
 
 // parseLabel reads "+64055:+64055".
@@ -218,38 +193,24 @@ func ModelCPU(arch, model string) string {
 
 // ParseCPU reads the features of a guest's <cpu> element, as virConnectBaselineCPU returns it; disabled ones are left out.
 func ParseCPU(text string) ([]string, error) {
-	var cpu struct {
-		XMLName  xml.Name  `xml:"cpu"`
-		Features []nameXML `xml:"feature"`
-	}
-	if err := decode(text, &cpu); err != nil {
+	cpu := struct {
+		XMLName xml.Name `xml:"cpu"`
+		libvirtxml.DomainCPU
+	}{}
+	if err := Decode(text, &cpu); err != nil {
 		return nil, fmt.Errorf("the expanded CPU of libvirt: %w", err)
 	}
-	return names(cpu.Features), nil
-}
-
-func names(list []nameXML) []string {
-	var out []string
-	for _, f := range list {
-		if f.Name != "" && f.Policy != "disable" && f.Policy != "forbid" {
-			out = append(out, f.Name)
+	var names []string
+	for _, f := range cpu.Features {
+		if f.Policy != "disable" && f.Policy != "forbid" {
+			names = append(names, f.Name)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return sorted(names), nil
 }
 
-// decode reads one whole document, and no more.
-func decode(text string, into any) error {
-	if len(text) > maxXML {
-		return fmt.Errorf("the XML has %d bytes, more than %d", len(text), maxXML)
-	}
-	d := xml.NewDecoder(strings.NewReader(text))
-	if err := d.Decode(into); err != nil {
-		if errors.Is(err, io.EOF) {
-			return errors.New("the XML is empty")
-		}
-		return fmt.Errorf("the XML cannot be read: %w", err)
-	}
-	return nil
+// sorted sorts a list; each value stays once, and no empty one.
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(slices.DeleteFunc(list, func(s string) bool { return s == "" }))
 }

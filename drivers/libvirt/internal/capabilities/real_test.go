@@ -57,7 +57,8 @@ func TestARealDaemon(t *testing.T) {
 		}
 		return string(text)
 	}
-	kinds, err := Kinds(virsh("capabilities"), func(arch string) bool { return arch == "x86_64" })
+	h, err := ParseHost(virsh("capabilities"))
+	kinds := h.Kinds(func(arch string) bool { return arch == "x86_64" })
 	if err != nil || len(kinds) < 2 {
 		t.Fatalf("%v %v", kinds, err)
 	}

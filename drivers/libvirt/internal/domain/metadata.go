@@ -13,11 +13,22 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Namespace is that of the mark in a domain's metadata which says that the agent made it.
 const Namespace = "https://github.com/compute-agent/compute-agent/xmlns/instance/1.0"
+
+// readMetadata reads what Nova and the agent wrote between <metadata> and its end.
+func readMetadata(inner string) (*Nova, *Mark, error) {
+	var x metadataXML
+	if err := capabilities.Decode("<metadata>"+inner+"</metadata>", &x); err != nil {
+		return nil, nil, fmt.Errorf("its metadata: %w", err)
+	}
+	mark, err := x.mark()
+	return x.nova(), mark, err
+}
 
 // metadataXML is what Nova and the agent write. Elements of other programs are none of them, whatever they are called.
 type metadataXML struct {

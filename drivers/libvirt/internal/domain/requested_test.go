@@ -19,6 +19,7 @@ func TestRequested(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
+		fileDisk   = `<disk type="file"`
 		rootDisk   = `<source file="/var/lib/nova/instances/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11/disk"/>`
 		rootImage  = `<nova:root type="image" uuid="5b2c3d4e-0001-4000-8000-000000000001"/>`
 		rootVolume = `<source protocol="rbd" name="volumes/volume-1"/><serial>0d4f3b52-6a08-4d29-8e5f-0a0f3f9d2222</serial>`
@@ -46,15 +47,15 @@ func TestRequested(t *testing.T) {
 		reason string
 	}{
 		"an image, an ephemeral disk, and a volume attached": {want: all},
-		"a root disk in a volume group":                      {edit: replace(rootDisk, `<source dev="/dev/vg/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11_disk"/>`), want: all},
-		"a root disk in a pool of Ceph":                      {edit: replace(rootDisk, `<source protocol="rbd" name="vms/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11_disk"/>`), want: all},
+		"a root disk in a volume group":                      {edit: replace(fileDisk, `<disk type="block"`, rootDisk, `<source dev="/dev/vg/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11_disk"/>`), want: all},
+		"a root disk in a pool of Ceph":                      {edit: replace(fileDisk, `<disk type="network"`, rootDisk, `<source protocol="rbd" name="vms/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11_disk"/>`), want: all},
 		"no disk at all":                                     {edit: replace("<nova:disk>20", "<nova:disk>0", "<nova:swap>1536", "<nova:swap>0", "<nova:ephemeral>5", "<nova:ephemeral>0"), want: map[string]int64{"VCPU": 2, "MEMORY_MB": 2048}},
 		"harmless extra specs":                               {edit: extraSpec("hw:cpu_policy", "shared"), want: all},
 		"all of a shared set of one":                         {edit: replace(`vcpu="0" cpuset="0-3"`, `vcpu="0" cpuset="3"`, `vcpu="1" cpuset="0-3"`, `vcpu="1" cpuset="3"`), shared: []int{3}, want: all},
 		"pinned":                                             {edit: replace(`vcpu="0" cpuset="0-3"`, `vcpu="0" cpuset="3"`), shared: []int{0, 1}, reason: "dedicated processors"},
 		"a policy of dedicated processors":                   {edit: extraSpec("hw:cpu_policy", "dedicated"), reason: "dedicated processors"},
-		"a volume as root":                                   {edit: replace(rootImage, "", rootDisk, rootVolume), reason: "root disk is a volume"},
-		"a volume as root, made from an image":               {edit: replace(rootDisk, rootVolume), reason: "root disk is a volume"},
+		"a volume as root":                                   {edit: replace(rootImage, "", fileDisk, `<disk type="network"`, rootDisk, rootVolume), reason: "root disk is a volume"},
+		"a volume as root, made from an image":               {edit: replace(fileDisk, `<disk type="network"`, rootDisk, rootVolume), reason: "root disk is a volume"},
 		"a PCI device":                                       {edit: device(`<hostdev mode="subsystem" type="pci"><source><address bus="0x06" slot="0x02" function="0x0"/></source></hostdev>`), reason: "PCI devices"},
 		"a mediated device":                                  {edit: device(`<hostdev mode="subsystem" type="mdev"><source><address uuid="b7c7d4b0-0c1e-4a3d-8a3e-000000000001"/></source></hostdev>`), reason: "mediated devices"},
 		"persistent memory":                                  {edit: device(`<memory model="nvdimm" access="shared"/>`), reason: "persistent memory"},

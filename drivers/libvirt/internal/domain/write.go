@@ -51,7 +51,11 @@ type Disk struct {
 // (instance-0000002a) either.
 func Name(uuid string) string { return "instance-" + uuid }
 
-const maxDisks = 26 // vda to vdz
+const (
+	maxDisks   = 26 // vda to vdz
+	maxDevices = 4096
+	maxText    = 4 << 20 // libvirt's limit of a string in one message
+)
 
 var (
 	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
@@ -84,7 +88,7 @@ func Write(s Spec) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
-	case len(text) > maxBytes:
+	case len(text) > maxText:
 		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt takes", uuid, len(text))
 	}
 	return []byte(text), nil
@@ -216,12 +220,17 @@ func (s Spec) checkCells() error {
 
 func (s Spec) memoryKiB() uint64 { return uint64(max(s.Instance.Flavor.MemoryMB, 0)) * 1024 }
 
+// Mark is what the domain says of its instance.
+func (s Spec) Mark() Mark {
+	return Mark{
+		Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID, Flavor: s.Instance.Flavor.Name,
+		Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
+	}
+}
+
 func (s Spec) domain(c choices) (*libvirtxml.Domain, error) {
 	instance, d := s.Instance, s.Decision
-	mark, err := Mark{
-		Node: s.Node, Name: instance.Name, ProjectID: instance.ProjectID, UserID: instance.UserID, Flavor: instance.Flavor.Name,
-		Isolated: d.Isolated, Mdevs: d.Mdevs,
-	}.xml()
+	mark, err := s.Mark().xml()
 	if err != nil {
 		return nil, err
 	}

@@ -158,7 +158,11 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		}
 		return guest{}, err
 	}
-	return read(hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff, XML: string(text)}), nil
+	mark := written.Mark()
+	return guest{
+		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
+		is: domain.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark},
+	}, nil
 }
 
 // pages are the sizes of huge pages behind the resource classes that an instance was granted.
