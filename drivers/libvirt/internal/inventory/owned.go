@@ -20,10 +20,7 @@ var (
 	pciClass       = regexp.MustCompile(`^CUSTOM_PCI_[0-9A-F]{4}_[0-9A-F]{4}$`)
 )
 
-const (
-	pmemPrefix = "CUSTOM_PMEM_NAMESPACE_"
-	sevTrait   = "HW_CPU_X86_AMD_SEV" // and its kinds, with a suffix
-)
+const sevTrait = "HW_CPU_X86_AMD_SEV" // and its kinds, with a suffix
 
 // former says what a provider that is not wanted stands for, if it is one of the driver's: made by it, by Nova, or by an earlier driver of
 // another configuration. ok is false for those of others.
@@ -83,7 +80,7 @@ func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[
 func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 	switch kind {
 	case assignment.Root:
-		return computing(class) || class == classDisk || class == selection.EncryptionClass || w.mdevClasses[class] || strings.HasPrefix(class, pmemPrefix)
+		return slices.ContainsFunc(rootClasses, func(c rootClass) bool { return c.owned(w, class) })
 	case assignment.Cell:
 		return computing(class)
 	case assignment.MdevParent:
@@ -119,7 +116,7 @@ func (s *standing) computing(yield func(providertree.Provider, assignment.Provid
 		if site.Kind != assignment.Root && site.Kind != assignment.Cell {
 			continue
 		}
-		if v, _ := s.tree.Provider(uuid); !yield(v, site) {
+		if p, _ := s.tree.Provider(uuid); !yield(p, site) {
 			return
 		}
 	}
@@ -135,8 +132,8 @@ func (s *standing) site(uuid string) assignment.Provider {
 
 // has says whether the root or a cell has a class.
 func (s *standing) has(class string) bool {
-	for v := range s.computing {
-		if _, has := v.Inventories[class]; has {
+	for p := range s.computing {
+		if _, has := p.Inventories[class]; has {
 			return true
 		}
 	}
@@ -147,8 +144,8 @@ func (s *standing) has(class string) bool {
 // there has room. 0 if it was nowhere.
 func (s *standing) ratio(class string) float64 {
 	highest := 0.0
-	for v, site := range s.computing {
-		inv, has := v.Inventories[class]
+	for p, site := range s.computing {
+		inv, has := p.Inventories[class]
 		switch {
 		case !has:
 		case site.Kind == assignment.Root:

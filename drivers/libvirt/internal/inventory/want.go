@@ -95,25 +95,73 @@ func (b *builder) memory(kib uint64, reserved int64) Stock {
 	return Stock{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb, Ratio: b.RAMRatio, Initial: b.InitialRAMRatio}
 }
 
+// rootClass is a resource class, or a family of them, that the driver reports on the root.
+type rootClass struct {
+	// owned tells the class. What is owned and not reported is removed: that is how an option is switched off.
+	owned func(w *Wanted, class string) bool
+	// report adds the inventories; nil for what only earlier versions, or Nova's, had on the root.
+	report func(b *builder, root *Provider)
+}
+
+// rootClasses is the only place that says what the driver reports on the root. What is not in it can neither be reported nor removed.
+var rootClasses = []rootClass{
+	{named(classVCPU), flat(func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
+	{named(classPCPU), flat(func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
+	{named(classMemory), flat(func(b *builder, root *Provider) {
+		b.add(root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
+	})},
+	{hugePages, flat((*builder).rootPages)},
+	{named(classDisk), (*builder).disk},
+	{func(_ *Wanted, class string) bool { return strings.HasPrefix(class, pmemPrefix) }, (*builder).pmem},
+	{func(w *Wanted, class string) bool { return w.mdevClasses[class] }, nil}, // by Nova before Rocky
+	{named(selection.EncryptionClass), nil},                                   // by Nova before 2025.2
+}
+
+const pmemPrefix = "CUSTOM_PMEM_NAMESPACE_"
+
+func named(name string) func(*Wanted, string) bool {
+	return func(_ *Wanted, class string) bool { return class == name }
+}
+
+func hugePages(_ *Wanted, class string) bool {
+	_, pages := selection.PagesSize(class)
+	return pages
+}
+
+// flat reports on the root what is the cells' in a nested tree.
+func flat(report func(*builder, *Provider)) func(*builder, *Provider) {
+	return func(b *builder, root *Provider) {
+		if !b.Nested {
+			report(b, root)
+		}
+	}
+}
+
 func (b *builder) root() {
 	root := Provider{Name: b.Node, Traits: slices.Clone(b.Traits), Site: assignment.Provider{Kind: assignment.Root}}
-	if !b.Nested {
-		b.add(&root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey)
-		b.add(&root, exact(classPCPU, int64(len(b.Dedicated)), 0), "")
-		b.add(&root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
-		b.rootPages(&root)
-	}
-	if !b.SharedDisk {
-		gb, reserved := min(b.DiskGB, providertree.MaxUnit), b.ReservedDiskMB/mibPerGiB
-		if b.ReservedDiskMB%mibPerGiB > 0 {
-			reserved++ // as in Nova
+	for _, c := range rootClasses {
+		if c.report != nil {
+			c.report(b, &root)
 		}
-		b.add(&root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio, Initial: b.InitialDiskRatio}, reservedDiskKey)
-	}
-	for _, class := range slices.Sorted(maps.Keys(b.PMEM)) {
-		b.add(&root, exact(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
 	}
 	b.w.Providers = append(b.w.Providers, root)
+}
+
+func (b *builder) disk(root *Provider) {
+	if b.SharedDisk {
+		return
+	}
+	gb, reserved := min(b.DiskGB, providertree.MaxUnit), b.ReservedDiskMB/mibPerGiB
+	if b.ReservedDiskMB%mibPerGiB > 0 {
+		reserved++ // as in Nova
+	}
+	b.add(root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio, Initial: b.InitialDiskRatio}, reservedDiskKey)
+}
+
+func (b *builder) pmem(root *Provider) {
+	for _, class := range slices.Sorted(maps.Keys(b.PMEM)) {
+		b.add(root, exact(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
+	}
 }
 
 // rootPages are the huge pages of all cells. They are not in Nova's tree: the root has them only for those who hold some since the tree was nested.
@@ -303,10 +351,15 @@ func (b *builder) encryption() {
 	}
 }
 
-// check finds names that cannot be.
+// check finds names that are invalid, and classes that could not be removed again.
 func (b *builder) check() {
 	seen := map[string]bool{}
 	for _, p := range b.w.Providers {
+		for _, s := range p.Stock {
+			if !b.w.owns(p.Site.Kind, s.Class) {
+				b.problems = append(b.problems, fmt.Errorf("resource provider %q: %s is not among the classes that the driver can remove there", p.Name, s.Class))
+			}
+		}
 		if seen[p.Name] {
 			b.problems = append(b.problems, fmt.Errorf("two resource providers are wanted by the name of %q", p.Name))
 		}
