@@ -7,8 +7,20 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"github.com/compute-agent/compute-agent/drivers/libvirt"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-func main() { plugins.Serve(libvirt.New()) }
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == libvirt.DevicesFlag {
+		if err := libvirt.Devices(os.Stdout, os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "compute-driver-libvirt:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	plugins.Serve(libvirt.New())
+}

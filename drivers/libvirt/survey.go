@@ -266,7 +266,7 @@ func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.L
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
 		w.doubts = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
 	}
-	w.doubts = append(w.doubts, discovery.GHW(cfg.Chroot, m)...)
+	w.doubts = append(w.doubts, discovery.ComparePCI(cfg.Chroot, m)...)
 	d.witness = w
 	return w, nil
 }

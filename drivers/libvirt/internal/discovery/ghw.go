@@ -3,10 +3,13 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/jaypipes/ghw"
@@ -14,29 +17,120 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// noNames keeps ghw from parsing a megabyte of names of devices, which nobody reads here, each time: some 100 ms and 12 MB. It heeds
-// the variable's value at each call.
-var noNames = sync.OnceFunc(func() {
-	if os.Getenv("PCIDB_PATH") == "" {
-		_ = os.Setenv("PCIDB_PATH", os.DevNull)
-	}
-})
+// Label is what ghw knows of a PCI device beyond the numbers that the strict reader has. What is not known is "".
+type Label struct {
+	// Vendor, Product and Class are names from the database of PCI ids; Class is that of the subclass: 3D controller.
+	Vendor, Product, Class string
+	// IOMMUGroup is the number of the group that goes to a guest together; Bridge the address of the device above.
+	IOMMUGroup, Bridge string
+}
 
-// GHW names what ghw sees of the PCI devices below a directory that the strict reader does not, or sees differently.
+// pciDatabases are where distributions have the database of PCI ids.
+var pciDatabases = []string{"/usr/share/hwdata/pci.ids", "/usr/share/misc/pci.ids"}
+
+// pciDatabase is the path of the database of names, "" if there is none. PCIDB_PATH stands above the usual places, as for ghw.
+func pciDatabase(dir string) string {
+	if path := os.Getenv(pciDatabaseKey); path != "" {
+		return path
+	}
+	for _, root := range []string{dir, "/"} {
+		for _, path := range pciDatabases {
+			if info, err := os.Stat(filepath.Join(root, path)); err == nil && info.Mode().IsRegular() {
+				return filepath.Join(root, path)
+			}
+		}
+	}
+	return ""
+}
+
+const pciDatabaseKey = "PCIDB_PATH"
+
+// listing guards the variable, which is the process's and which ghw reads at each call.
+var listing sync.Mutex
+
+// listPCI is what ghw knows, with the names of a database; "" for none, which spares the megabyte of names: some 100 ms and 12 MB.
+func listPCI(dir, database string) ([]*ghw.PCIDevice, error) {
+	listing.Lock()
+	defer listing.Unlock()
+	if former, set := os.LookupEnv(pciDatabaseKey); set {
+		defer func() { _ = os.Setenv(pciDatabaseKey, former) }()
+	} else {
+		defer func() { _ = os.Unsetenv(pciDatabaseKey) }()
+	}
+	if err := os.Setenv(pciDatabaseKey, cmp.Or(database, os.DevNull)); err != nil {
+		return nil, err
+	}
+	info, err := ghw.PCI(ghw.WithChroot(dir), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, err
+	}
+	return info.Devices, nil
+}
+
+// Labels are what ghw knows of the PCI devices that the strict reader found below a directory. A device that ghw does not list has no label;
+// that, and a database of names that is missing, is a discrepancy.
 //
-// It is a witness and no source: one device with a damaged modalias makes ghw list none at all, without an error, and it knows neither virtual
+// Cost: some files for each device, and 100 ms for the names.
+func Labels(dir string, kernel machine.Machine) (map[machine.Address]Label, []machine.Discrepancy) {
+	var odd []machine.Discrepancy
+	database := pciDatabase(dir)
+	if database == "" {
+		odd = append(odd, machine.Discrepancyf("pci-names", "there is no database of PCI ids, so that vendors and products have no names; install it: apt-get install pci.ids, or dnf install hwdata"))
+	}
+	devices, err := listPCI(dir, database)
+	if err != nil {
+		return nil, append(odd, machine.Discrepancyf("ghw-pci", "ghw cannot list the PCI devices, so that they have no names: %v", err))
+	}
+	labels := make(map[machine.Address]Label, len(devices))
+	for _, d := range devices {
+		address, err := machine.ParseAddress(d.Address)
+		if err != nil {
+			continue // compare says so
+		}
+		l := Label{IOMMUGroup: d.IOMMUGroup, Bridge: d.ParentAddress}
+		if d.Vendor != nil {
+			l.Vendor = name(d.Vendor.Name)
+		}
+		if d.Product != nil {
+			l.Product = name(d.Product.Name)
+		}
+		if d.Subclass != nil {
+			l.Class = name(d.Subclass.Name)
+		}
+		if l.Class == "" && d.Class != nil {
+			l.Class = name(d.Class.Name)
+		}
+		labels[address] = l
+	}
+	return labels, append(odd, comparePCI(devices, kernel)...)
+}
+
+// name is a name of the database, which ghw calls unknown where there is none.
+func name(text string) string {
+	if strings.EqualFold(text, "unknown") {
+		return ""
+	}
+	return text
+}
+
+// ComparePCI names what ghw sees of the PCI devices below a directory that the strict reader does not, or sees differently.
+//
+// The reader counts: one device with a damaged modalias makes ghw list none at all, without an error, and it knows neither virtual
 // functions nor mediated devices.
 //
 // Cost: some files for each device, a few milliseconds for a hundred.
-func GHW(dir string, kernel machine.Machine) []machine.Discrepancy {
-	noNames()
-	info, err := ghw.PCI(ghw.WithChroot(dir), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler)))
+func ComparePCI(dir string, kernel machine.Machine) []machine.Discrepancy {
+	devices, err := listPCI(dir, os.Getenv(pciDatabaseKey))
 	if err != nil {
 		return []machine.Discrepancy{machine.Discrepancyf("ghw-pci", "ghw cannot list the PCI devices, so that they are not checked a second time: %v", err)}
 	}
+	return comparePCI(devices, kernel)
+}
+
+func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Discrepancy {
 	var theirs []machine.Device
 	var odd []string
-	for _, d := range info.Devices {
+	for _, d := range devices {
 		seen, err := fromGHW(d)
 		if err != nil {
 			odd = append(odd, err.Error())

@@ -70,7 +70,7 @@ func TestWitnessesAgree(t *testing.T) {
 		for _, doubt := range machine.Compare(m, libvirt(t, h), nil) {
 			t.Errorf("%s: %s: %s", name, doubt.Key, doubt.Text)
 		}
-		doubts := discovery.GHW(dir, m)
+		doubts := discovery.ComparePCI(dir, m)
 		if odd := slices.ContainsFunc(h.Devices, func(d testhost.Device) bool { return d.NoModalias }); odd != (len(doubts) > 0) {
 			t.Errorf("%s: ghw: %v", name, doubts)
 		}
@@ -131,7 +131,7 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 func TestGHWNamesDisagreements(t *testing.T) {
 	dir, m, remove := kernel(t, testhost.Sample())
 	defer remove()
-	if doubts := discovery.GHW(dir, m); doubts != nil {
+	if doubts := discovery.ComparePCI(dir, m); doubts != nil {
 		t.Fatal(doubts)
 	}
 	for says, change := range map[string]func(*machine.Machine){
@@ -144,7 +144,7 @@ func TestGHWNamesDisagreements(t *testing.T) {
 		other := m
 		other.Devices = slices.Clone(m.Devices)
 		change(&other)
-		if doubts := discovery.GHW(dir, other); len(doubts) != 1 || doubts[0].Key != "ghw-pci" || !strings.Contains(doubts[0].Text, says) {
+		if doubts := discovery.ComparePCI(dir, other); len(doubts) != 1 || doubts[0].Key != "ghw-pci" || !strings.Contains(doubts[0].Text, says) {
 			t.Errorf("%s: %v", says, doubts)
 		}
 	}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+)
+
+// DevicesFlag is the first argument of the driver's program that makes it list devices.
+const DevicesFlag = "--devices"
+
+// hostDevices are the GPUs, network cards and mediated device types of a host, and how to offer them to guests.
+type hostDevices struct {
+	GPUs  []hostDevice   `json:"gpus"`
+	NICs  []hostDevice   `json:"nics"`
+	Mdevs []hostMdevType `json:"mdev_types"`
+	// Configuration are the lines of the driver's configuration that offer all of them.
+	Configuration []string `json:"configuration"`
+	// Discrepancies say what ghw does not know or sees differently.
+	Discrepancies []string `json:"discrepancies"`
+}
+
+type hostDevice struct {
+	Address string `json:"address"`
+	// VendorID and ProductID are as pci_device_spec has them.
+	VendorID  string `json:"vendor_id"`
+	ProductID string `json:"product_id"`
+	Vendor    string `json:"vendor,omitempty"`
+	Product   string `json:"product,omitempty"`
+	Class     string `json:"class,omitempty"`
+	// Cell is the NUMA cell, null if the kernel knows none.
+	Cell       *int   `json:"numa_cell"`
+	Driver     string `json:"driver,omitempty"`
+	IOMMUGroup string `json:"iommu_group,omitempty"`
+	Bridge     string `json:"bridge,omitempty"`
+	// VirtualFunctions are those that are enabled, MaxVirtualFunctions how many there can be.
+	VirtualFunctions    int    `json:"virtual_functions"`
+	MaxVirtualFunctions int    `json:"max_virtual_functions"`
+	PhysicalFunction    string `json:"physical_function,omitempty"`
+
+	makesMdevs bool
+}
+
+type hostMdevType struct {
+	// Device is the parent by libvirt's name, Product its name.
+	Device    string `json:"device"`
+	Product   string `json:"product,omitempty"`
+	Cell      *int   `json:"numa_cell"`
+	Type      string `json:"type"`
+	Name      string `json:"name,omitempty"`
+	API       string `json:"api"`
+	Available int    `json:"available"`
+	Existing  int    `json:"existing"`
+}
+
+// Devices lists the devices of this host by their names, with the configuration that offers them to guests: for people, or as JSON. It asks no
+// daemon and needs no rights.
+func Devices(w io.Writer, args []string) error {
+	flags := flag.NewFlagSet(DevicesFlag, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	chroot := flags.String("chroot", "/", "")
+	output := flags.String("output", "text", "")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || *output != "text" && *output != "json" {
+		return errors.Join(err, errors.New("usage: compute-driver-libvirt "+DevicesFlag+" [--chroot DIR] [--output text|json]"))
+	}
+	host, err := discovery.Read(*chroot, nil)
+	if err != nil {
+		return err
+	}
+	m := host.Machine("")
+	labels, odd := discovery.Labels(*chroot, m)
+	list := listDevices(m, labels)
+	for _, d := range odd {
+		list.Discrepancies = append(list.Discrepancies, d.Text)
+	}
+	if *output == "text" {
+		return list.print(w)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(list)
+}
+
+// The base classes of PCI that are listed.
+const (
+	classNetwork     = 0x02
+	classDisplay     = 0x03
+	classAccelerator = 0x12
+)
+
+func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) hostDevices {
+	list := hostDevices{GPUs: []hostDevice{}, NICs: []hostDevice{}, Mdevs: []hostMdevType{}, Configuration: []string{}, Discrepancies: []string{}}
+	parents := map[machine.Address]bool{}
+	for _, p := range m.Parents {
+		product := ""
+		if p.Address != nil {
+			parents[*p.Address], product = true, labels[*p.Address].Product
+		}
+		for _, t := range p.Types {
+			existing := 0
+			for _, mdev := range p.Mdevs {
+				if mdev.Type == t.ID {
+					existing++
+				}
+			}
+			list.Mdevs = append(list.Mdevs, hostMdevType{
+				Device: p.Name, Product: product, Cell: cellNumber(p.Cell), Type: t.ID, Name: t.Name, API: t.API, Available: t.Available, Existing: existing,
+			})
+		}
+	}
+	for _, d := range m.Devices {
+		l := labels[d.Address]
+		one := hostDevice{
+			Address: d.Address.String(), VendorID: fmt.Sprintf("%04x", d.Vendor), ProductID: fmt.Sprintf("%04x", d.Product),
+			Vendor: l.Vendor, Product: l.Product, Class: l.Class, Cell: cellNumber(d.Cell), Driver: d.Driver, IOMMUGroup: l.IOMMUGroup, Bridge: l.Bridge,
+			VirtualFunctions: len(d.Virtual), MaxVirtualFunctions: d.MaxVirtual, makesMdevs: parents[d.Address],
+		}
+		if d.Physical != nil {
+			one.PhysicalFunction = d.Physical.String()
+		}
+		switch d.Class >> 16 {
+		case classDisplay, classAccelerator:
+			list.GPUs = append(list.GPUs, one)
+		case classNetwork:
+			list.NICs = append(list.NICs, one)
+		}
+	}
+	list.configure()
+	return list
+}
+
+func cellNumber(cell int) *int {
+	if cell == machine.NoCell {
+		return nil
+	}
+	return &cell
+}
+
+// configure writes the lines that offer all devices: what makes mediated devices by a type, a physical function by its virtual ones where it
+// has some. A device makes one type only: the one that it has mediated devices of, or else its first. The others are named in a comment.
+func (l *hostDevices) configure() {
+	var types, others, specs []string
+	chosen := map[string]bool{} // devices
+	for _, existing := range []bool{true, false} {
+		for _, t := range l.Mdevs {
+			if quoted := fmt.Sprintf("%q", t.Type); !chosen[t.Device] && (!existing || t.Existing > 0) {
+				chosen[t.Device] = true
+				if !slices.Contains(types, quoted) {
+					types = append(types, quoted)
+				}
+			}
+		}
+	}
+	for _, t := range l.Mdevs {
+		if text := strings.TrimSpace(t.Type + " " + t.Name); !slices.Contains(types, fmt.Sprintf("%q", t.Type)) && !slices.Contains(others, text) {
+			others = append(others, text)
+		}
+	}
+	if len(types) > 0 {
+		line := "enabled_mdev_types = [" + strings.Join(types, ", ") + "]"
+		if len(others) > 0 {
+			line += " # a device makes one type; instead: " + strings.Join(others, ", ")
+		}
+		l.Configuration = append(l.Configuration, line)
+	}
+	for _, d := range slices.Concat(l.GPUs, l.NICs) {
+		if d.makesMdevs || d.VirtualFunctions > 0 {
+			continue
+		}
+		spec := fmt.Sprintf("  { vendor_id = %q, product_id = %q },", d.VendorID, d.ProductID)
+		if text := d.title(); text != "" {
+			spec += " # " + text
+		}
+		if !slices.Contains(specs, spec) {
+			specs = append(specs, spec)
+		}
+	}
+	if len(specs) > 0 {
+		l.Configuration = append(l.Configuration, "pci_report_in_placement = true", "pci_device_spec = [")
+		l.Configuration = append(append(l.Configuration, specs...), "]")
+	}
+}
+
+// title names a device, "" if it has no names.
+func (d hostDevice) title() string { return strings.TrimSpace(d.Vendor + " " + d.Product) }
+
+func (l hostDevices) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := func(title, columns string, rows int, row func(i int) []any) {
+		if rows == 0 {
+			return
+		}
+		_, _ = fmt.Fprintf(t, "%s\n  %s\n", title, strings.ReplaceAll(columns, "   ", "\t"))
+		for i := range rows {
+			var cells []string
+			for _, cell := range row(i) {
+				cells = append(cells, fmt.Sprint(cell))
+			}
+			_, _ = fmt.Fprintf(t, "  %s\n", strings.Join(cells, "\t"))
+		}
+		_, _ = fmt.Fprintln(t)
+		_ = t.Flush()
+	}
+	devices := func(title string, list []hostDevice) {
+		// Virtual functions are counted at their physical one.
+		list = slices.DeleteFunc(slices.Clone(list), func(d hostDevice) bool { return d.PhysicalFunction != "" })
+		table(title, "ADDRESS   PRODUCT   CLASS   CELL   DRIVER   IOMMU   VFS", len(list), func(i int) []any {
+			d := list[i]
+			return []any{d.Address, cmp.Or(d.title(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell), or(d.Driver), or(d.IOMMUGroup), d.functions()}
+		})
+	}
+	devices("GPUs and accelerators", l.GPUs)
+	devices("Network devices", l.NICs)
+	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs), func(i int) []any {
+		m := l.Mdevs[i]
+		return []any{m.Type, or(m.Name), m.Device, or(m.Product), cellText(m.Cell), m.Existing, m.Available}
+	})
+	switch {
+	case len(l.Configuration) > 0:
+		_, _ = fmt.Fprintf(t, "To offer them to guests, in [drivers.libvirt.config]; leave out what the host needs itself:\n\n%s\n", strings.Join(l.Configuration, "\n"))
+	default:
+		_, _ = fmt.Fprintln(t, "There are no GPUs, network devices or mediated device types.")
+	}
+	for _, text := range l.Discrepancies {
+		_, _ = fmt.Fprintf(t, "\nnote: %s\n", text)
+	}
+	return t.Flush()
+}
+
+func or(text string) string { return cmp.Or(text, "-") }
+
+func cellText(cell *int) string {
+	if cell == nil {
+		return "-"
+	}
+	return fmt.Sprint(*cell)
+}
+
+// functions are how many virtual functions are enabled, and can be.
+func (d hostDevice) functions() string {
+	if d.MaxVirtualFunctions == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", d.VirtualFunctions, d.MaxVirtualFunctions)
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+var updateDevices = flag.Bool("update", false, "write the golden files again")
+
+// devicesOf runs --devices on a made-up host with the names of testdata/pci.ids.
+func devicesOf(t *testing.T, h testhost.Host, args ...string) string {
+	t.Helper()
+	t.Setenv("PCIDB_PATH", filepath.Join("testdata", "pci.ids"))
+	dir := t.TempDir()
+	if _, err := h.Sysfs(dir); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Devices(&out, append([]string{"--chroot", dir}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestDevicesAreListedByName(t *testing.T) {
+	got := devicesOf(t, testhost.Sample())
+	golden := filepath.Join("testdata", "devices.txt")
+	if *updateDevices {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Error(diff)
+	}
+	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "libvirt.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(got) {
+		if !strings.Contains(string(docs), strings.TrimRight(line, " \n")) {
+			t.Errorf("docs/libvirt.md does not show %q", line)
+		}
+	}
+}
+
+// TestDeviceLinesCanBePasted: the driver takes the lines as its configuration, and they select what is listed.
+func TestDeviceLinesCanBePasted(t *testing.T) {
+	var list hostDevices
+	if err := json.Unmarshal([]byte(devicesOf(t, testhost.Sample(), "--output", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := toml.Unmarshal([]byte(strings.Join(list.Configuration, "\n")), &keys); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := parseConfig(raw, plugins.HostInfo{Name: "cn1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := machineOf(t, testhost.Sample())
+	providers, odd, err := cfg.specs.Select(m)
+	if err != nil || len(odd) > 0 || len(providers) != 1 || providers[0].Total() != 4 {
+		t.Errorf("%+v, %v, %v", providers, odd, err)
+	}
+	types, odd := cfg.types.Choose(m, nil)
+	if len(odd) > 0 || len(types) != 2 {
+		t.Errorf("%+v, %v", types, odd)
+	}
+}
+
+// TestDevicesWithoutNamesAreListed: what ghw misses has no name, and a note says so; no device is missing.
+func TestDevicesWithoutNamesAreListed(t *testing.T) {
+	h := testhost.Sample()
+	h.Device("0000:05:00.0").NoModalias = true
+	var list hostDevices
+	if err := json.Unmarshal([]byte(devicesOf(t, h, "--output", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.GPUs) != 2 || len(list.NICs) != 5 || list.GPUs[0].Product != "" || *list.GPUs[1].Cell != 1 || len(list.Discrepancies) != 1 {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestDevicesRefusesWrongArguments(t *testing.T) {
+	for _, args := range [][]string{{"--output", "xml"}, {"more"}, {"--nothing"}} {
+		if err := Devices(&bytes.Buffer{}, args); err == nil || !strings.Contains(err.Error(), "usage") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+func machineOf(t *testing.T, h testhost.Host) machine.Machine {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := h.Sysfs(dir); err != nil {
+		t.Fatal(err)
+	}
+	host, err := discovery.Read(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host.Machine("x86_64")
+}
