@@ -6,6 +6,8 @@
 //
 //	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
 //
+// [Labels] adds what ghw knows: names, IOMMU groups, bridges. It never counts.
+//
 // It is strict. Whatever is missing, malformed or contradicts the rest is a [HostError] that names the file, what is in it and what to do; never is
 // a machine returned that has fewer cells, devices or instances than the kernel shows. What the kernel leaves out on purpose (a bus that it
 // was built without, a device without NUMA cell) is not an error, and said at the fields.
