@@ -23,7 +23,7 @@ const (
 	Guess
 )
 
-// Request is what there is, and what is to leave its place. Nothing of it is changed.
+// MoveRequest is what there is, and what is to leave its place. Nothing of it is changed.
 type MoveRequest struct {
 	// Tree has the inventory as it is to be. Places that lose theirs may still have it.
 	Tree *providertree.Tree
@@ -48,7 +48,7 @@ type MoveRequest struct {
 	Allocations providertree.Allocations
 }
 
-// Result is what becomes of the allocations.
+// MoveResult is what becomes of the allocations.
 type MoveResult struct {
 	Allocations providertree.Allocations
 	// Moves lead from the allocations of the request to these.

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// id is a uuid by number.
+// moveID is a uuid by number.
 func moveID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
 
 const threads = 4 // processors of a cell
@@ -39,7 +39,7 @@ func mdev(cell, n int) string { return moveID(0x10000 + 0x100*cell + n) }
 
 func parent(cell int) machine.Address { return machine.Address{Bus: uint8(0x80 + cell)} }
 
-// host has processors 4n to 4n+3, 16 GiB and a GPU in each cell n.
+// moveHost has processors 4n to 4n+3, 16 GiB and a GPU in each cell n.
 func moveHost(cells int) machine.Machine {
 	m := machine.Machine{Arch: "x86_64"}
 	for n := range cells {
@@ -72,7 +72,7 @@ func sites(cells int) map[string]assignment.Provider {
 	return out
 }
 
-// shape is the totals by provider and class.
+// totals are those by provider and class.
 type totals providertree.ProviderResources
 
 var names = map[string]string{sevProvider: "cn1_amd_sev", sevESProvider: "cn1_amd_sev_es", nicProvider: "cn1_0000:06:00.0", stranger: "theirs"}

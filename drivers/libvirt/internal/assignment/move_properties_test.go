@@ -232,7 +232,7 @@ func checkRoom(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) 
 	}
 }
 
-// TestThereAndBack: from the root to the cells and back, every consumer holds what it held.
+// TestMoveThereAndBack: from the root to the cells and back, every consumer holds what it held.
 func TestMoveThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells := rapid.IntRange(1, 4).Draw(t, "cells")

@@ -54,7 +54,7 @@ const (
 	Whole
 )
 
-// Offender is a guest that cannot be placed. None of its amounts is in the result.
+// Violation is a guest that cannot be placed. None of its amounts is in the result.
 type Violation struct {
 	UUID, Reason string
 }

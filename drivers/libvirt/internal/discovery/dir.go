@@ -22,9 +22,9 @@ import (
 // Every error is an [fs.PathError] or wraps one, and names the file with the directory before it.
 
 const (
-	// MaxFile is more bytes than any file of sysfs or procfs that is read here has.
+	// maxFile is more bytes than any file of sysfs or procfs that is read here has.
 	maxFile = 8 << 20
-	// MaxNames is more than any directory there has: 8192 CPUs, some thousand devices.
+	// maxNames is more than any directory there has: 8192 CPUs, some thousand devices.
 	maxNames = 1 << 17
 )
 
@@ -42,7 +42,7 @@ type Dir struct {
 	cost *atomic.Int64
 }
 
-// Open opens the directory that has sys and proc in it: "/", or another one in tests and demonstrations.
+// OpenDir opens the directory that has sys and proc in it: "/", or another one in tests and demonstrations.
 func OpenDir(dir string) (*Dir, error) {
 	dir = filepath.Join("/", dir)
 	root, err := os.OpenRoot(dir)

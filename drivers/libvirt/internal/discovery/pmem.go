@@ -24,7 +24,7 @@ var (
 	daxName       = regexp.MustCompile(`^dax[0-9]{1,9}\.[0-9]{1,9}$`)
 )
 
-// Read reads the namespaces of a host from below a directory that has sys in it: "/", or another one in tests and demonstrations. They come in the
+// ReadPMEM reads the namespaces of a host from below a directory that has sys in it: "/", or another one in tests and demonstrations. They come in the
 // order of their numbers. Those without size are places for new ones, and left out; a kernel without persistent memory has none.
 //
 // Whatever is missing, malformed or contradicts the rest is an error that names the file. While namespaces are made or enabled an error can
@@ -66,7 +66,7 @@ func ReadPMEM(dir string) (list []machine.Namespace, err error) {
 	return list, nil
 }
 
-// numbers are those of the region and of the namespace in it.
+// namespaceNumbers are those of the region and of the namespace in it.
 func namespaceNumbers(name string) (region, id int) {
 	m := namespaceName.FindStringSubmatch(name)
 	region, _ = strconv.Atoi(m[1]) // the expression allows nothing else
@@ -74,7 +74,7 @@ func namespaceNumbers(name string) (region, id int) {
 	return region, id
 }
 
-// maxBytes is more than a namespace can have: the processor's address space.
+// maxPMEMBytes is more than a namespace can have: the processor's address space.
 const maxPMEMBytes = 1 << 57
 
 func parsePMEMSize(text string) (uint64, error) {
@@ -141,7 +141,7 @@ func readNamespace(root *Dir, name string) (n machine.Namespace, err error) {
 	return n, readPMEMDevice(&n, root, pmemDevices+"/"+holder)
 }
 
-// readCell reads the NUMA cell, which is that of the region. A kernel without NUMA has no such file in either place.
+// readPMEMCell reads the NUMA cell, which is that of the region. A kernel without NUMA has no such file in either place.
 func readPMEMCell(n *machine.Namespace, root *Dir, dir string) (err error) {
 	region, _ := namespaceNumbers(n.Name)
 	for _, file := range []string{dir + "/numa_node", fmt.Sprintf("%s/region%d/numa_node", pmemDevices, region)} {
@@ -153,7 +153,7 @@ func readPMEMCell(n *machine.Namespace, root *Dir, dir string) (err error) {
 	return nil
 }
 
-// readDevice finds the character device below the holder: directly, or one level down in kernels whose character devices are a class (before 5.1, and
+// readPMEMDevice finds the character device below the holder: directly, or one level down in kernels whose character devices are a class (before 5.1, and
 // later ones that keep to it), where no other driver can have it.
 func readPMEMDevice(n *machine.Namespace, root *Dir, holder string) error {
 	names, err := root.Names(holder)

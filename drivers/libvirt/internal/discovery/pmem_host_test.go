@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/testhost"
 )
 
-// truth is what is to be read of a made-up host.
+// pmemTruth is what is to be read of a made-up host.
 func pmemTruth(h testhost.Host) (want []machine.Namespace) {
 	for _, n := range h.Namespaces {
 		if n.Bytes == 0 {
@@ -58,7 +58,7 @@ func checkPMEM(t tester, h testhost.Host) []machine.Namespace {
 	return got
 }
 
-// TestPresets: guests can have what a made-up host has for them, by kernels of both kinds.
+// TestPMEMPresets: guests can have what a made-up host has for them, by kernels of both kinds.
 func TestPMEMPresets(t *testing.T) {
 	for name, h := range map[string]testhost.Host{"sample": testhost.Sample(), "GPU host": testhost.GPUHost(), "single node": testhost.SingleNode()} {
 		if got := checkPMEM(t, h); got != nil {

@@ -25,7 +25,7 @@ func write(t testing.TB, dir, name, text string) {
 	}
 }
 
-// link makes a relative link, as sysfs has them.
+// linkPMEM makes a relative link, as sysfs has them.
 func linkPMEM(t testing.TB, dir, name, target string) {
 	t.Helper()
 	relative, err := filepath.Rel(filepath.Dir(name), target)

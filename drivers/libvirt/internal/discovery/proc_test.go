@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/testhost"
 )
 
-// scratch is a directory for a made-up host.
+// scratchRoot is a directory for a made-up host.
 func scratchRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := testhost.Scratch()

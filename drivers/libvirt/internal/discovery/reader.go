@@ -107,7 +107,7 @@ func (e *HostError) Remedy() string {
 		"with the kernel's log, and load the driver anew or restart the host. Until then nothing about this host's hardware is reported anew."
 }
 
-// remedied makes an error a HostError, once.
+// withHint makes an error a HostError, once.
 func withHint(err error) error {
 	var already *HostError
 	if err == nil || errors.As(err, &already) {

@@ -27,7 +27,7 @@ type User struct {
 	Groups []int
 }
 
-// Lookup is a user of this machine by its numbers, with the groups that the machine knows of it.
+// LookupUser is a user of this machine by its numbers, with the groups that the machine knows of it.
 func LookupUser(uid, gid int) User {
 	u := User{UID: uid, GID: gid}
 	known, err := user.LookupId(strconv.Itoa(uid))
@@ -76,14 +76,14 @@ const (
 	aclRead   = 4
 )
 
-// Enter tells whether a user can enter every directory above a path, also above what links lead to, and the path itself if it is a
+// CanEnter tells whether a user can enter every directory above a path, also above what links lead to, and the path itself if it is a
 // directory. A path that does not exist is judged as far as it does.
 //
 // Errors: a [*DeniedError] if it surely cannot; those of the file system if this process may not look. For root there is none: what
 // root's processes may depends on more than the files.
 func CanEnter(u User, path string) error { return u.checkAll(path, false) }
 
-// Read tells whether a user can read a file, as Enter does.
+// CanRead tells whether a user can read a file, as Enter does.
 func CanRead(u User, path string) error { return u.checkAll(path, true) }
 
 func (u User) checkAll(path string, files bool) error {
@@ -158,7 +158,7 @@ const (
 	tagOther    = 0x20
 )
 
-// entry is one of an access control list.
+// aclEntry is one of an access control list.
 type aclEntry struct {
 	tag, perm uint16
 	id        int

@@ -33,10 +33,10 @@ const (
 	knownFeatures = 1<<5 - 1
 )
 
-// ErrOther says that a file is no qcow2 image.
+// ErrNotQCOW2 says that a file is no qcow2 image.
 var ErrNotQCOW2 = errors.New("it is no image in the format qcow2")
 
-// ErrLinked says that an image leans on another file, which is whatever the maker of the image wrote there.
+// ErrBackingFile says that an image leans on another file, which is whatever the maker of the image wrote there.
 var ErrBackingFile = errors.New("it is an image in the format qcow2 that refers to another file")
 
 // header is the part of a header that all versions have.
@@ -58,7 +58,7 @@ type header struct {
 	HeaderLength            uint32
 }
 
-// Size is the size in bytes of the disk in an image that stands alone.
+// ImageSize is the size in bytes of the disk in an image that stands alone.
 //
 // Errors: [ErrOther], [ErrLinked]; others for images that are damaged, encrypted or newer than this.
 func ImageSize(r io.Reader) (uint64, error) {
@@ -101,7 +101,7 @@ func ImageSize(r io.Reader) (uint64, error) {
 	return h.Size, nil
 }
 
-// WriteLayer writes an empty image of a size in bytes that is a layer over another one: what it does not hold itself is there. backing is the
+// WriteOverlay writes an empty image of a size in bytes that is a layer over another one: what it does not hold itself is there. backing is the
 // absolute path of that, format qcow2 or raw.
 //
 // Cost: some 200 KiB, and 8 bytes more for each 512 MiB above 4 TiB.

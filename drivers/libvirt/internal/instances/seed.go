@@ -39,13 +39,13 @@ const (
 	day = 20<<9 | 1<<5 | 1
 )
 
-// file is one in the root directory. short is what it is called where nobody reads long names.
+// seedFile is one in the root directory. short is what it is called where nobody reads long names.
 type seedFile struct {
 	name, short string
 	text        []byte
 }
 
-// Disk is the content of the disk for an instance: its uuid, the name that its owner gave it, and the user data.
+// SeedDisk is the content of the disk for an instance: its uuid, the name that its owner gave it, and the user data.
 func SeedDisk(uuid, name string, userData []byte) ([]byte, error) {
 	if len(userData) > MaxUserData {
 		return nil, fmt.Errorf("the user data has %d bytes, more than %d", len(userData), MaxUserData)
@@ -147,7 +147,7 @@ func link(fat []byte, cluster, to int) {
 	}
 }
 
-// entry is a file in the directory.
+// fatEntry is a file in the directory.
 func fatEntry(short string, attributes byte, cluster, size int) []byte {
 	e := make([]byte, entrySize)
 	copy(e, short)

@@ -28,7 +28,7 @@ import (
 //
 // A verdict needs an answer: where libvirt was not asked, or cannot say, a trait is neither reported nor taken away.
 
-// Host is what traits follow from.
+// HostTraits is what traits follow from.
 type HostTraits struct {
 	// Arch is libvirt's name of the host's architecture.
 	Arch string
@@ -50,7 +50,7 @@ type HostTraits struct {
 	Config      TraitConfig
 }
 
-// Asked chooses the architectures of guests whose domain capabilities count: the host's own, and those that have a trait. (Nova asks about
+// AskedArch chooses the architectures of guests whose domain capabilities count: the host's own, and those that have a trait. (Nova asks about
 // all that have an emulator. What the others can have, one of these can have, too.)
 func AskedArch(host string) func(guest string) bool {
 	return func(guest string) bool { return guest == host || emulated[guest] != "" }
@@ -104,7 +104,7 @@ func (h HostTraits) Verdicts() map[string]bool {
 	return out
 }
 
-// Owned are the traits that the driver owns on a root, sorted.
+// OwnedHostTraits are the traits that the driver owns on a root, sorted.
 var OwnedHostTraits = sync.OnceValue(func() []string {
 	traits := append([]string{hyperthreading}, sevTraits...)
 	for _, family := range features {
@@ -126,7 +126,7 @@ var OwnedHostTraits = sync.OnceValue(func() []string {
 	return slices.Compact(traits)
 })
 
-// FromKernel translates the flags of /proc/cpuinfo into libvirt's names of those features that have a trait.
+// FeaturesOfFlags translates the flags of /proc/cpuinfo into libvirt's names of those features that have a trait.
 func FeaturesOfFlags(arch string, flags []string) []string {
 	has := set(flags)
 	var names []string
@@ -138,7 +138,7 @@ func FeaturesOfFlags(arch string, flags []string) []string {
 	return names
 }
 
-// Disagreement compares, among the features that have a trait and that both can name, what libvirt and the kernel say:
+// CompareFeatures compares, among the features that have a trait and that both can name, what libvirt and the kernel say:
 // those that only libvirt sees, and those that only the kernel does, in libvirt's names.
 func CompareFeatures(arch string, libvirt, flags []string) (onlyLibvirt, onlyKernel []string) {
 	hasLibvirt, hasKernel := set(libvirt), set(flags)
@@ -169,20 +169,20 @@ const (
 	MoreTraitsKey          = "more_traits"
 )
 
-// Choice is what to do about a group of traits.
+// TraitChoice is what to do about a group of traits.
 type TraitChoice string
 
 // The choices.
 const (
-	// Keep says nothing about the traits: those that are on the root stay. It is the default.
+	// KeepTrait says nothing about the traits: those that are on the root stay. It is the default.
 	KeepTrait TraitChoice = "keep"
-	// Report says which of them the host has, and which not.
+	// ReportTrait says which of them the host has, and which not.
 	ReportTrait TraitChoice = "report"
-	// Remove says that the host has none of them.
+	// RemoveTrait says that the host has none of them.
 	RemoveTrait TraitChoice = "remove"
 )
 
-// Config are the keys about traits in the driver's configuration.
+// TraitConfig are the keys about traits in the driver's configuration.
 type TraitConfig struct {
 	// Service is about what the service that runs the guests promises, see [Host.Capabilities]: with "report" what Nova's libvirt driver
 	// promises; with "keep" what stands, so that nothing changes for a scheduler where nova-compute still runs the guests.

@@ -15,7 +15,7 @@ import (
 // MaxCPU is the highest CPU number taken for true. Linux has at most 8192 CPUs; a list that names more is damaged.
 const MaxCPU = 65535
 
-// Parse returns the numbers in ascending order, each once. An empty list is an empty set.
+// ParseCPUs returns the numbers in ascending order, each once. An empty list is an empty set.
 //
 // Cost: O(len(s) + CPUs), at most MaxCPU+1 numbers whatever s says.
 func ParseCPUs(s string) ([]int, error) {
@@ -45,7 +45,7 @@ func ParseCPUs(s string) ([]int, error) {
 	return cpus, nil
 }
 
-// ParseItem reads what is between two commas: one CPU, or a range.
+// ParseCPURange reads what is between two commas: one CPU, or a range.
 func ParseCPURange(item string) (first, last int, err error) {
 	from, to, isRange := strings.Cut(strings.TrimSpace(item), "-")
 	if first, err = number(from); err != nil {
@@ -74,7 +74,7 @@ func number(s string) (int, error) {
 	return int(n), nil
 }
 
-// Format is the shortest notation of a set, the inverse of Parse.
+// FormatCPUs is the shortest notation of a set, the inverse of Parse.
 func FormatCPUs(cpus []int) string {
 	sorted := slices.Compact(slices.Sorted(slices.Values(cpus)))
 	var b strings.Builder

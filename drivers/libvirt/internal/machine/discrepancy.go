@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Doubt is something about the host, or about how the configuration fits it, that does not stop the driver but that the operator should know:
+// Discrepancy is something about the host, or about how the configuration fits it, that does not stop the driver but that the operator should know:
 // what is so, and what follows from it.
 type Discrepancy struct {
 	// Key names the doubt and stays the same while it holds: cpu-isolated, pci-unused-2.
@@ -14,7 +14,7 @@ type Discrepancy struct {
 	Text string
 }
 
-// Doubtf makes a doubt.
+// Discrepancyf makes a doubt.
 func Discrepancyf(key, format string, args ...any) Discrepancy {
 	return Discrepancy{Key: key, Text: fmt.Sprintf(format, args...)}
 }

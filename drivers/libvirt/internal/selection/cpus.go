@@ -34,12 +34,12 @@ type CPUConfig struct {
 	Dedicated string `json:"cpu_dedicated_set"`
 }
 
-// Sets are the sets that an operator configured: ascending numbers, nil for a set that is not configured.
+// CPUSets are the sets that an operator configured: ascending numbers, nil for a set that is not configured.
 type CPUSets struct {
 	Shared, Dedicated []int
 }
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseCPUSets reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 	var s CPUSets
 	var all []error
@@ -68,7 +68,7 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 	return s, nil
 }
 
-// Choice is which CPUs are for guests, in ascending order, and where they are.
+// CPUs is which CPUs are for guests, in ascending order, and where they are.
 type CPUs struct {
 	// VCPU and PCPU are CPUs, one unit each of the class of that name.
 	VCPU, PCPU []int
@@ -78,7 +78,7 @@ type CPUs struct {
 	Threaded bool
 }
 
-// Cell is the share of a NUMA cell.
+// CPUCell is the share of a NUMA cell.
 type CPUCell struct {
 	ID         int
 	VCPU, PCPU []int
@@ -86,7 +86,7 @@ type CPUCell struct {
 	PCPUCores []CPUCore
 }
 
-// Core is what guests may have of a processor core.
+// CPUCore is what guests may have of a processor core.
 type CPUCore struct {
 	// PCPU are the dedicated CPUs of the core; Others are its remaining CPUs that are online, shared or the host's own.
 	PCPU, Others []int
@@ -232,7 +232,7 @@ const maxSpec = 64 << 10
 
 var errNothingLeft = errors.New("no CPUs are left of it")
 
-// ParseSpec reads Nova's notation of a set of CPUs: numbers, ranges, and either after a caret, which takes them out wherever it stands:
+// ParseCPUSpec reads Nova's notation of a set of CPUs: numbers, ranges, and either after a caret, which takes them out wherever it stands:
 // "4-12,^8,15", "^0-1,0-7". Empty items and numbers that are there twice do no harm. Returned are the numbers in ascending order, at least one.
 //
 // Cost: O(len(s) + MaxCPU), whatever ranges s has.

@@ -33,10 +33,10 @@ import (
 //   - If SEV-ES guests are on such a host nevertheless (it was given SEV-SNP later), <node>_amd_sev_es stands for as long as they do: with
 //     the contexts that they hold, and all others reserved.
 
-// Class is the resource class of the contexts.
+// EncryptionClass is the resource class of the contexts.
 const EncryptionClass = "MEM_ENCRYPTION_CONTEXT"
 
-// Provider is an inventory of contexts of one kind.
+// EncryptionProvider is an inventory of contexts of one kind.
 type EncryptionProvider struct {
 	// Suffix is what follows the node's name: amd_sev, amd_sev_es, amd_sev_snp.
 	Suffix string
@@ -155,7 +155,7 @@ func (l EncryptionLimit) total(most *int64, k *EncryptionByKernel, d *doubts) in
 	return providertree.MaxUnit
 }
 
-// GuestsKey is the name of the configuration's key, which is Nova's.
+// EncryptedGuestsKey is the name of the configuration's key, which is Nova's.
 const EncryptedGuestsKey = "num_memory_encrypted_guests"
 
 // MemoryEncryptionConfig are the keys about encrypted memory in the driver's configuration.
@@ -164,13 +164,13 @@ type MemoryEncryptionConfig struct {
 	Guests *int64 `json:"num_memory_encrypted_guests"`
 }
 
-// Limit is the parsed configuration. The zero value sets no limit.
+// EncryptionLimit is the parsed configuration. The zero value sets no limit.
 type EncryptionLimit struct {
 	guests int64
 	set    bool
 }
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseEncryption reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParseEncryption(c MemoryEncryptionConfig) (EncryptionLimit, error) {
 	if c.Guests == nil {
 		return EncryptionLimit{}, nil
@@ -181,7 +181,7 @@ func ParseEncryption(c MemoryEncryptionConfig) (EncryptionLimit, error) {
 	return EncryptionLimit{guests: *c.Guests, set: true}, nil
 }
 
-// Held are the providers of a tree as they are, for when nobody can say what the host has. stock is the inventory of a provider by the end of its
+// HeldEncryption are the providers of a tree as they are, for when nobody can say what the host has. stock is the inventory of a provider by the end of its
 // name; false if there is none.
 func HeldEncryption(stock func(suffix string) (providertree.Inventory, bool)) []EncryptionProvider {
 	var out []EncryptionProvider
@@ -195,14 +195,14 @@ func HeldEncryption(stock func(suffix string) (providertree.Inventory, bool)) []
 	return out
 }
 
-// Host is what is known of a host's memory encryption.
+// EncryptionHost is what is known of a host's memory encryption.
 type EncryptionHost struct {
 	Libvirt EncryptionByLibvirt
 	// Kernel is nil where the kernel knows of no such thing: another processor, or kvm_amd is not loaded.
 	Kernel *EncryptionByKernel
 }
 
-// Libvirt is what libvirt says.
+// EncryptionByLibvirt is what libvirt says.
 type EncryptionByLibvirt struct {
 	// SEV is <sev supported='yes'> in the domain capabilities; SNP, that <launchSecurity> there lists sev-snp.
 	SEV, SNP bool
@@ -210,13 +210,13 @@ type EncryptionByLibvirt struct {
 	Capabilities, Node EncryptedGuests
 }
 
-// Maximum is how many guests can run at once; nil where libvirt does not say (before 8.0).
+// EncryptedGuests is how many guests can run at once; nil where libvirt does not say (before 8.0).
 type EncryptedGuests struct {
 	// Guests are SEV guests; ESGuests are SEV-ES and SEV-SNP guests together.
 	Guests, ESGuests *uint
 }
 
-// Kernel is what kvm_amd was allowed to do (its parameters sev, sev_es and sev_snp), and how many guests can run at once by the misc cgroup
+// EncryptionByKernel is what kvm_amd was allowed to do (its parameters sev, sev_es and sev_snp), and how many guests can run at once by the misc cgroup
 // controller, 0 where it does not say. It has the fields of discovery.SEV and converts from it.
 type EncryptionByKernel struct {
 	SEV, ES, SNP     bool

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// configure reads a configuration the way the driver does.
+// configureEncryption reads a configuration the way the driver does.
 func configureEncryption(t testing.TB, text string) (EncryptionLimit, error) {
 	var c MemoryEncryptionConfig
 	if err := plugins.DecodeConfig(json.RawMessage(text), &c); err != nil {

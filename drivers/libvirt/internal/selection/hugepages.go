@@ -28,7 +28,7 @@ import (
 // guest that asks for pages holds both. Memory for the pages can be used for nothing else: who has many of them keeps guests with common pages off
 // by reserved_host_memory_mb, or by asking for pages in every flavor of such hosts.
 
-// Cell is how the memory of a NUMA cell is split.
+// PagesCell is how the memory of a NUMA cell is split.
 type PagesCell struct {
 	ID int
 	// CommonKiB is the memory that is in no huge pages. MEMORY_MB of the cell is all of its memory, not this.
@@ -155,7 +155,7 @@ func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
 	return shares, nil
 }
 
-// ReservedKey is the name of the configuration's key, which is Nova's.
+// ReservedPagesKey is the name of the configuration's key, which is Nova's.
 const ReservedPagesKey = "reserved_huge_pages"
 
 // PagesConfig are the keys about huge pages in the driver's configuration.
@@ -187,7 +187,7 @@ type reservation struct {
 // maxReserved bounds the list: more than any host has cells times sizes.
 const maxReserved = 4096
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePages reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParsePages(c PagesConfig) (Reserved, error) {
 	if len(c.ReservedHugePages) > maxReserved {
 		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey, Problem: fmt.Sprintf("has %d entries, can have %d", len(c.ReservedHugePages), maxReserved)}
@@ -251,7 +251,7 @@ var units = []struct {
 // maxSizeKiB is more than any page has: 1 TiB.
 const maxSizeKiB = 1 << 30
 
-// ParseSize reads the size of a page, in KiB: "2M", "2MB" and "2MiB" are 2048, and so is "2048" without a unit.
+// ParsePageSize reads the size of a page, in KiB: "2M", "2MB" and "2MiB" are 2048, and so is "2048" without a unit.
 func ParsePageSize(text string) (uint64, error) {
 	bad := fmt.Errorf("%.40q is no size of pages such as \"2M\", \"1G\" or 2048 (KiB)", text)
 	number, factor := strings.ToUpper(strings.TrimSpace(text)), uint64(1)
@@ -271,7 +271,7 @@ func ParsePageSize(text string) (uint64, error) {
 	return n * factor, nil
 }
 
-// FormatSize is the shortest text for a size: 2M for 2048.
+// FormatPageSize is the shortest text for a size: 2M for 2048.
 func FormatPageSize(kib uint64) string {
 	for _, u := range units {
 		if kib >= u.kib && kib%u.kib == 0 {
@@ -281,13 +281,13 @@ func FormatPageSize(kib uint64) string {
 	return "0K"
 }
 
-// classPrefix is followed by the size of the pages in the class's name.
+// pagesClassPrefix is followed by the size of the pages in the class's name.
 const pagesClassPrefix = "CUSTOM_HUGEPAGES_"
 
-// Class is the resource class of huge pages of a size: CUSTOM_HUGEPAGES_2M. Its unit is a page.
+// PagesClass is the resource class of huge pages of a size: CUSTOM_HUGEPAGES_2M. Its unit is a page.
 func PagesClass(sizeKiB uint64) string { return pagesClassPrefix + FormatPageSize(sizeKiB) }
 
-// SizeOf is the size of the pages of a class in KiB; false if the class is none of huge pages.
+// PagesSize is the size of the pages of a class in KiB; false if the class is none of huge pages.
 func PagesSize(class string) (uint64, bool) {
 	size, ok := strings.CutPrefix(class, pagesClassPrefix)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// configure reads a configuration the way the driver does.
+// configurePages reads a configuration the way the driver does.
 func configurePages(t testing.TB, entries string) (Reserved, error) {
 	var c PagesConfig
 	if err := plugins.DecodeConfig(json.RawMessage(`{"reserved_huge_pages": [`+entries+`]}`), &c); err != nil {

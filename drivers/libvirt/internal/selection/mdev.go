@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Provider is what a parent of mediated devices can give.
+// MdevProvider is what a parent of mediated devices can give.
 type MdevProvider struct {
 	// Device is libvirt's name of the parent, Address its PCI address or nil.
 	Device  string
@@ -103,7 +103,7 @@ func (t MdevTypes) provider(parent machine.MdevParent) (MdevProvider, bool) {
 	return p, offered || p.Active > 0
 }
 
-// TypeTraits are the traits of all types that a host's devices know, enabled or not, sorted.
+// MdevTypeTraits are the traits of all types that a host's devices know, enabled or not, sorted.
 func MdevTypeTraits(m machine.Machine) []string {
 	var out []string
 	for _, parent := range m.Parents {

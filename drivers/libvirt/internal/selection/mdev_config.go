@@ -52,7 +52,7 @@ type MdevTypeConfig struct {
 	Traits []string `json:"traits"`
 }
 
-// Types are the parsed configuration.
+// MdevTypes are the parsed configuration.
 type MdevTypes struct {
 	byName map[string]*mdevType
 	// enabled are the types that count, in the order of the configuration.
@@ -80,7 +80,7 @@ func wrong(key, format string, args ...any) error {
 	return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseMdevs reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 	t := MdevTypes{byName: map[string]*mdevType{}, named: map[string]*mdevType{}}
 	var all []error

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// configure reads a configuration the way the driver does.
+// configureMdevs reads a configuration the way the driver does.
 func configureMdevs(t testing.TB, text string) (MdevTypes, error) {
 	var c MdevConfig
 	if err := plugins.DecodeConfig(json.RawMessage(text), &c); err != nil {

@@ -43,12 +43,12 @@ func StandardTrait(name string) bool { return standardTraits()[name] }
 
 var notInNames = regexp.MustCompile(`[^0-9A-Z]+`)
 
-// Custom is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It may be too long.
+// customName is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It may be too long.
 func customName(name string) string {
 	return customPrefix + notInNames.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// Class is the resource class that a name stands for: a standard or a custom one in any case as it is, all else made a custom one.
+// className is the resource class that a name stands for: a standard or a custom one in any case as it is, all else made a custom one.
 func className(name string) (string, error) {
 	name = strings.ToUpper(strings.TrimSpace(name))
 	if !standardClasses()[name] && !strings.HasPrefix(name, customPrefix) {
@@ -57,7 +57,7 @@ func className(name string) (string, error) {
 	return name, providertree.ValidateClass(name)
 }
 
-// Trait is the trait that a name stands for: a standard one as it is, a custom one in any case, all else made a custom one. Standard
+// traitName is the trait that a name stands for: a standard one as it is, a custom one in any case, all else made a custom one. Standard
 // traits count in capitals only, as in Nova.
 func traitName(name string) (string, error) {
 	name = strings.TrimSpace(name)
@@ -71,7 +71,7 @@ func traitName(name string) (string, error) {
 	return name, providertree.ValidateTrait(name)
 }
 
-// Traits are those that the names stand for, sorted, each once. Empty names are passed over.
+// traitNames are those that the names stand for, sorted, each once. Empty names are passed over.
 func traitNames(names []string) ([]string, error) {
 	var out []string
 	for _, name := range names {

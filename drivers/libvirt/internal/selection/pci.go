@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Kind is what Nova calls the type of a PCI device.
+// PCIKind is what Nova calls the type of a PCI device.
 type PCIKind string
 
 // The kinds that can be given to guests.
@@ -20,7 +20,7 @@ const (
 	PCIVirtual  PCIKind = "type-VF"
 )
 
-// KindOf is the kind of a device.
+// PCIKindOf is the kind of a device.
 func PCIKindOf(d machine.Device) PCIKind {
 	switch {
 	case d.Physical != nil:
@@ -31,7 +31,7 @@ func PCIKindOf(d machine.Device) PCIKind {
 	return PCIPlain
 }
 
-// Provider is a resource provider wanted for devices.
+// PCIProvider is a resource provider wanted for devices.
 type PCIProvider struct {
 	// Suffix follows the node's name and an underscore in the provider's name: 0000:06:00.0, in capitals.
 	Suffix string
@@ -55,7 +55,7 @@ func (p PCIProvider) Total() int { return len(p.Devices) }
 // Name is the provider's name, which is Nova's.
 func (p PCIProvider) Name(node string) string { return node + "_" + p.Suffix }
 
-// Passed is a device that can be given to a guest.
+// PCIPassed is a device that can be given to a guest.
 type PCIPassed struct {
 	Address machine.Address
 	Kind    PCIKind

@@ -75,7 +75,7 @@ type PCISpec struct {
 	Managed json.RawMessage `json:"managed"`
 }
 
-// Specs are parsed device specs, in the order of the configuration.
+// PCISpecs are parsed device specs, in the order of the configuration.
 type PCISpecs struct {
 	report bool
 	list   []spec
@@ -105,7 +105,7 @@ func (s spec) wrong(key, format string, args ...any) error {
 	return &plugins.ConfigError{Key: at, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePCI reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParsePCI(c PCIConfig) (PCISpecs, error) {
 	if len(c.PCISpecs) > maxSpecs {
 		return PCISpecs{}, &plugins.ConfigError{Key: PCISpecKey, Problem: fmt.Sprintf("has %d entries, can have %d", len(c.PCISpecs), maxSpecs)}

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// configure reads a configuration the way the driver does.
+// configurePCI reads a configuration the way the driver does.
 func configurePCI(text string) (PCISpecs, error) {
 	var c PCIConfig
 	if err := plugins.DecodeConfig(json.RawMessage(text), &c); err != nil {

@@ -44,7 +44,7 @@ func aHost(t testing.TB) machine.Machine {
 		machine.Device{Address: at(t, "0000:af:00.0"), Class: 0x030200, Vendor: 0x10de, Product: 0x1eb8, Driver: "nvidia", Cell: 1})}
 }
 
-// short is a provider in one line.
+// shortPCI is a provider in one line.
 func shortPCI(providers []PCIProvider) []string {
 	var out []string
 	for _, p := range providers {

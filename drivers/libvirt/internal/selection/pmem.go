@@ -23,7 +23,7 @@ import (
 // driver that serves it. Nova does not start when a configured namespace is missing. Here it does not count, and a doubt says so: one
 // broken module takes its own namespaces out of the inventory, and not the host.
 
-// Pool are the namespaces of a class that guests can have.
+// PMEMPool are the namespaces of a class that guests can have.
 type PMEMPool struct {
 	// Class is CUSTOM_PMEM_NAMESPACE_<label>.
 	Class string
@@ -31,7 +31,7 @@ type PMEMPool struct {
 	Namespaces []machine.Namespace
 }
 
-// Totals are the inventories: the number of namespaces by class.
+// PMEMTotals are the inventories: the number of namespaces by class.
 func PMEMTotals(pools []PMEMPool) map[string]int64 {
 	totals := make(map[string]int64, len(pools))
 	for _, p := range pools {
@@ -71,7 +71,7 @@ func (l PMEMLabels) Choose(found []machine.Namespace) ([]PMEMPool, []machine.Dis
 	return pools, doubts
 }
 
-// pick is the namespace that a name stands for, or nil, and what is wrong with it.
+// pickNamespace is the namespace that a name stands for, or nil, and what is wrong with it.
 func pickNamespace(name string, candidates []machine.Namespace) (*machine.Namespace, *machine.Discrepancy) {
 	doubt := func(format string, args ...any) *machine.Discrepancy {
 		d := machine.Discrepancyf("pmem-"+name, "%s: namespace %q "+format, append([]any{PMEMNamespacesKey, name}, args...)...)
@@ -105,7 +105,7 @@ func ndctl(m machine.Mode) string {
 	return string(m)
 }
 
-// serving is the driver of character devices.
+// daxDriver is the driver of character devices.
 const daxDriver = "device_dax"
 
 // useless says why a guest cannot have the namespace, or "".
@@ -123,19 +123,19 @@ func useless(n machine.Namespace) string {
 	return ""
 }
 
-// NamespacesKey is the name of the configuration's key, which is Nova's.
+// PMEMNamespacesKey is the name of the configuration's key, which is Nova's.
 const PMEMNamespacesKey = "pmem_namespaces"
 
-// classPrefix is followed by the label.
+// pmemClassPrefix is followed by the label.
 const pmemClassPrefix = "PMEM_NAMESPACE_"
 
-// NamespacesConfig are the keys about persistent memory in the driver's configuration.
+// PMEMConfig are the keys about persistent memory in the driver's configuration.
 type PMEMConfig struct {
 	// PMEMNamespaces are a label and names of namespaces each: "SMALL:ns0|ns1". A label may come several times.
 	PMEMNamespaces []string `json:"pmem_namespaces"`
 }
 
-// Labels are the parsed configuration.
+// PMEMLabels are the parsed configuration.
 type PMEMLabels struct {
 	// names are the namespaces of a class, in the order of the configuration.
 	names   map[string][]string
@@ -144,14 +144,14 @@ type PMEMLabels struct {
 
 // Bounds of the configuration.
 const (
-	// maxNames is more than any host has.
+	// maxPMEMNames is more than any host has.
 	maxPMEMNames = 4096
 )
 
 // Configured says whether there is anything to look for; without it nobody needs to read the namespaces.
 func (l PMEMLabels) Configured() bool { return len(l.classes) > 0 }
 
-// Parse reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePMEM reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
 func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 	l := PMEMLabels{names: map[string][]string{}}
 	seen := map[string]bool{}
@@ -175,7 +175,7 @@ func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 	return l, nil
 }
 
-// taken notes the names, each of which can come once in the whole configuration.
+// takeNamespaces notes the names, each of which can come once in the whole configuration.
 func takeNamespaces(names []string, seen map[string]bool) error {
 	for _, name := range names {
 		if seen[name] {
@@ -186,7 +186,7 @@ func takeNamespaces(names []string, seen map[string]bool) error {
 	return nil
 }
 
-// parseEntry reads a label and names.
+// parsePMEMEntry reads a label and names.
 func parsePMEMEntry(text string) (class string, names []string, err error) {
 	label, list, found := strings.Cut(strings.TrimSpace(text), ":")
 	if !found {
@@ -204,7 +204,7 @@ func parsePMEMEntry(text string) (class string, names []string, err error) {
 	return class, names, nil
 }
 
-// classOf is the resource class of a label.
+// pmemClass is the resource class of a label.
 func pmemClass(label string) (string, error) {
 	if strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.ContainsFunc(label, alphanumeric) {
 		return "", fmt.Errorf("%.60q is no label such as SMALL or 128G: ASCII, and with a letter or a digit", label)
@@ -220,7 +220,7 @@ func alphanumeric(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }
 
-// checkName refuses what can be no namespace's name, since the kernel would not have taken it, and what is hardly meant as one.
+// checkPMEMName refuses what can be no namespace's name, since the kernel would not have taken it, and what is hardly meant as one.
 func checkPMEMName(name string) error {
 	switch {
 	case name == "":

@@ -168,7 +168,7 @@ func TestEachNameCountsOrIsDoubted(t *testing.T) {
 	})
 }
 
-// configure reads a configuration the way the driver does.
+// configurePMEM reads a configuration the way the driver does.
 func configurePMEM(t testing.TB, entries ...string) (PMEMLabels, error) {
 	text, err := json.Marshal(map[string][]string{PMEMNamespacesKey: entries})
 	if err != nil {
