@@ -93,7 +93,7 @@ func TestWitnessesThatMakeNoSense(t *testing.T) {
 		"no domain capabilities":      {func(d *daemon) { d.noCaps = errors.New("the emulator crashed") }, "domain-capabilities", "the emulator crashed"},
 		"domain capabilities refused": {func(d *daemon) { d.noCaps = hypervisor.ErrReadOnly }, "domain-capabilities", "write access"},
 		"cut domain capabilities":     {func(d *daemon) { d.guestCaps = d.guestCaps[:100] }, "domain-capabilities", "XML"},
-		"negative numbers of guests":  {func(d *daemon) { d.guestCaps = sevCapabilities(-4, 0) }, "domain-capabilities", "below 0"},
+		"negative numbers of guests":  {func(d *daemon) { d.guestCaps = sevCapabilities(-4, 0) }, "domain-capabilities", "invalid syntax"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, h)
