@@ -37,6 +37,7 @@ func (c *comparison) tell(key string, problems []string) {
 // told is how much of a list is told.
 const told = 5
 
+// Some names a list, of a long one the beginning and how much more there is.
 func Some(list []string) string {
 	if len(list) <= told {
 		return strings.Join(list, ", ")
