@@ -311,7 +311,7 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 		}
 		s.wantHeld(why, map[int]string{n: "1 here, 0 elsewhere"})
 	}
-	kept(3, "written after the guest had gone")
+	kept(3, "written after the guest left")
 	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(3))
 	s.wantHeld("by a person's word", map[int]string{3: "0 here, 0 elsewhere"})
 
