@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // APIDatabase is the name of the API database in a state directory.
@@ -54,7 +55,7 @@ type APIConfig struct {
 	// waited for (0: each request waits).
 	CellClient                func(apidb.Cell) (*cellclient.Client, error)
 	CellTimeout, CellFastFail time.Duration
-	Placement                 placing.Config
+	Placement                 placementclient.Config
 
 	// Quotas are the limits of projects that have none of their own.
 	Quotas                  apidb.QuotaSet

@@ -20,13 +20,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // noPlacement is one that nobody asks here.
-var noPlacement = placing.Config{
+var noPlacement = placementclient.Config{
 	Endpoint:  func(context.Context) (string, error) { return "", errors.New("there is none") },
 	Authorize: func(context.Context, http.Header) error { return nil },
 }

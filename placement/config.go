@@ -12,9 +12,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
@@ -70,7 +70,7 @@ type Auth struct {
 	// TokenFile is the file of the Token strategy; osapi.ReadTokens says how it looks.
 	TokenFile string
 	// Keystone is the service of the Keystone strategy.
-	Keystone keystone.Config
+	Keystone keystone.AuthenticatorConfig
 	// Authenticator goes before Strategy, for strategies that are made elsewhere.
 	Authenticator osapi.Authenticator
 }
@@ -105,7 +105,7 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (osapi.Aut
 		if cfg.Now == nil {
 			cfg.Now = now
 		}
-		asking, err := keystone.New(cfg)
+		asking, err := keystone.NewAuthenticator(cfg)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -33,26 +31,25 @@ func (c *Client) AllocationsForProviderTree(ctx context.Context, root string) (p
 	}
 	consumers := map[string]bool{}
 	for _, uuid := range local {
-		var out wire.ProviderAllocations
-		err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/allocations", nil, &out)
+		held, err := c.placement.AllocationsOf(ctx, uuid)
 		if errors.Is(err, ErrNotFound) {
 			return nil, fmt.Errorf("%w: resource provider %s was deleted since the tree was read: %w", ErrConflict, uuid, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		for consumer := range out.Allocations {
+		for consumer := range held {
 			consumers[consumer] = true
 		}
 	}
 	allocations := make(providertree.Allocations, len(consumers))
 	for _, consumer := range slices.Sorted(maps.Keys(consumers)) {
-		a, err := c.consumer(ctx, consumer)
+		held, err := c.Consumer(ctx, consumer)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(local, func(uuid string) bool { return len(a.Resources[uuid]) > 0 }) {
-			allocations[consumer] = a
+		if slices.ContainsFunc(local, func(uuid string) bool { return len(held.Resources[uuid]) > 0 }) {
+			allocations[consumer] = providertree.ConsumerAllocations{Resources: held.Resources, Generation: held.Generation, ProjectID: held.ProjectID, UserID: held.UserID}
 		}
 	}
 	return allocations, nil
@@ -69,12 +66,12 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 			return p.Generation == providertree.NoGeneration // Placement does not have it yet, so nobody holds anything of it
 		}), nil
 	}
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?in_tree="+url.QueryEscape(root), nil, &list); err != nil {
+	list, err := c.placement.ProvidersInTree(ctx, root)
+	if err != nil {
 		return nil, err
 	}
-	out := make([]string, 0, len(list.ResourceProviders))
-	for _, rp := range list.ResourceProviders {
+	out := make([]string, 0, len(list))
+	for _, rp := range list {
 		uuid, err := providertree.CanonicalUUID(rp.UUID)
 		if err != nil {
 			return nil, fmt.Errorf("%w: a resource provider in the tree of %s: %w", ErrUnexpected, root, err)
@@ -82,17 +79,6 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 		out = append(out, uuid)
 	}
 	return out, nil
-}
-
-// consumer reads all that a consumer holds; nothing, without an owner, for one that is not there.
-func (c *Client) consumer(ctx context.Context, uuid string) (providertree.ConsumerAllocations, error) {
-	var in wire.ConsumerAllocations
-	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
-		return providertree.ConsumerAllocations{}, err
-	}
-	return providertree.ConsumerAllocations{
-		Resources: allocationsFromWire(in.Allocations), Generation: in.ConsumerGeneration, ProjectID: in.ProjectID, UserID: in.UserID,
-	}, nil
 }
 
 func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {

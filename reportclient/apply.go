@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -187,7 +188,7 @@ func (r *run) do(ctx context.Context, op Operation) error {
 	case SetInventories:
 		body := wire.Inventories{Generation: r.generation[op.UUID], Inventories: toWire(op.Inventories)}
 		var out wire.Inventories
-		if err := r.client.transport.do(ctx, http.MethodPut, path+"/inventories", body, &out); err != nil {
+		if err := r.client.placement.Do(ctx, http.MethodPut, path+"/inventories", body, &out); err != nil {
 			return err
 		}
 		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, op.Inventories) })
@@ -199,7 +200,7 @@ func (r *run) do(ctx context.Context, op Operation) error {
 		generation := r.generation[op.UUID]
 		body := wire.AggregateList{Aggregates: notNil(op.Aggregates), Generation: &generation}
 		var out wire.AggregateList
-		if err := r.client.transport.do(ctx, http.MethodPut, path+"/aggregates", body, &out); err != nil {
+		if err := r.client.placement.Do(ctx, http.MethodPut, path+"/aggregates", body, &out); err != nil {
 			return err
 		}
 		if out.Generation == nil {
@@ -224,7 +225,7 @@ func (r *run) ensure(ctx context.Context, path, symbol string) error {
 	if known {
 		return nil
 	}
-	if err := c.transport.do(ctx, http.MethodPut, path, nil, nil); err != nil {
+	if err := c.placement.Do(ctx, http.MethodPut, path, nil, nil); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -255,7 +256,7 @@ func (c *Client) doubtSymbols(op Operation) {
 func (r *run) create(ctx context.Context, op Operation) error {
 	body := wire.ProviderCreate{UUID: op.UUID, Name: op.Provider, Parent: op.Parent}
 	var out wire.ResourceProvider
-	if err := r.client.transport.do(ctx, http.MethodPost, "/resource_providers", body, &out); err != nil {
+	if err := r.client.placement.Do(ctx, http.MethodPost, "/resource_providers", body, &out); err != nil {
 		return err
 	}
 	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
@@ -273,7 +274,7 @@ func (r *run) create(ctx context.Context, op Operation) error {
 func (r *run) update(ctx context.Context, op Operation, path string) error {
 	body := wire.ProviderUpdate{Name: op.Provider, Parent: wire.ParentChange{Set: op.before().ParentUUID != op.Parent, UUID: op.Parent}}
 	var out wire.ResourceProvider
-	if err := r.client.transport.do(ctx, http.MethodPut, path, body, &out); err != nil {
+	if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 		return err
 	}
 	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
@@ -287,7 +288,7 @@ func (r *run) update(ctx context.Context, op Operation, path string) error {
 }
 
 func (r *run) delete(ctx context.Context, op Operation, path string) error {
-	err := r.client.transport.do(ctx, http.MethodDelete, path, nil, noContent{})
+	err := r.client.placement.Do(ctx, http.MethodDelete, path, nil, placementclient.NoContent{})
 	if err != nil && !errors.Is(err, ErrNotFound) { // gone is gone, whoever did it
 		return err
 	}
@@ -305,7 +306,7 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 		return nil
 	}
 	var now wire.AggregateList
-	if err := r.client.transport.do(ctx, http.MethodGet, path, nil, &now); err != nil {
+	if err := r.client.placement.Do(ctx, http.MethodGet, path, nil, &now); err != nil {
 		return err
 	}
 	for i, aggregate := range now.Aggregates {
@@ -324,7 +325,7 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	put := func(traits []string) error {
 		body := wire.ProviderTraits{Traits: notNil(traits), Generation: r.generation[op.UUID]}
 		var out wire.ProviderTraits
-		if err := r.client.transport.do(ctx, http.MethodPut, path, body, &out); err != nil {
+		if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 			return err
 		}
 		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetTraits(op.UUID, traits) })

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -24,7 +25,7 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 	for i, p := range posted.Providers {
 		posted.Providers[i].Generation = r.generation[p.UUID]
 	}
-	if log := r.client.transport.config.ReshapeLog; log != nil {
+	if log := r.client.config.ReshapeLog; log != nil {
 		if err := log.Begin(r.root, posted); err != nil {
 			return fmt.Errorf("the reshape is not posted, since it cannot be noted down before: %w", err)
 		}
@@ -45,27 +46,27 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 }
 
 func (r *run) end(outcome ReshapeOutcome) {
-	log := r.client.transport.config.ReshapeLog
+	log := r.client.config.ReshapeLog
 	if log == nil {
 		return
 	}
 	if err := log.End(r.root, outcome); err != nil {
-		r.client.transport.config.Logger.Warn().Str("root", r.root).Str("outcome", string(outcome)).Err(err).
+		r.client.config.Logger.Warn().Str("root", r.root).Str("outcome", string(outcome)).Err(err).
 			Msg("What became of the reshape cannot be noted down. The next start compares with Placement to find out.")
 	}
 }
 
 // postReshape returns an error unless the reshape happened.
 func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
-	err := c.transport.do(ctx, http.MethodPost, "/reshaper", reshapeBody(r), noContent{})
+	err := c.placement.Do(ctx, http.MethodPost, "/reshaper", reshapeBody(r), placementclient.NoContent{})
 	if err == nil {
 		return ReshapeHappened, nil
 	}
 	var failed *RequestError
-	if !errors.As(err, &failed) || failed.Unsent {
+	switch {
+	case !errors.As(err, &failed) || failed.Unsent:
 		return ReshapeRefused, err
-	}
-	if failed.ByPlacement() {
+	case !failed.OutcomeUnknown():
 		return ReshapeRefused, explainRefusal(failed)
 	}
 	if ctx.Err() != nil {
@@ -104,7 +105,7 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 		// The request may still be on its way. A write that changes nothing but a generation sees to it that it comes to nothing.
 		p := r.Providers[0]
 		body := wire.Inventories{Generation: p.Generation, Inventories: toWire(p.Before)}
-		err := c.transport.do(ctx, http.MethodPut, "/resource_providers/"+p.UUID+"/inventories", body, nil)
+		err := c.placement.Do(ctx, http.MethodPut, "/resource_providers/"+p.UUID+"/inventories", body, nil)
 		if errors.Is(err, ErrConflict) { // it has arrived just now, or somebody else wrote: either way it is decided
 			found, err = c.compareReshape(ctx, r)
 		}
@@ -114,7 +115,7 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 	}
 	switch found.outcome() {
 	case ReshapeHappened:
-		c.transport.config.Logger.Warn().AnErr("answer", lost).
+		c.config.Logger.Warn().AnErr("answer", lost).
 			Msg("The answer to the reshape got lost. Comparing with Placement shows that it happened, so the pass goes on.")
 		return ReshapeHappened, nil
 	case ReshapeRefused:
@@ -150,9 +151,6 @@ func explainRefusal(failed *RequestError) error {
 	}
 	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
 }
-
-// noContent is what do gets as out where only the status 204 means that it is done: whatever else answers, a login page for one, is no Placement.
-type noContent struct{}
 
 func reshapeBody(r *Reshape) wire.Reshape {
 	body := wire.Reshape{

@@ -98,79 +98,19 @@ func TestTokenIsRevoked(t *testing.T) {
 	})
 }
 
-// TestTokenStaysRefused: there is one new token and one more try for each request, and what goes wrong with the token says whether it can get better.
-func TestTokenStaysRefused(t *testing.T) {
-	away := fmt.Errorf("keystone is away: %w", reportclient.ErrUnavailable)
-	wrong := errors.New("the password is wrong")
-	cases := []struct {
-		name    string
-		status  int
-		again   func() (string, error)
-		want    error
-		says    string
-		refused int
-		renewed int
-	}{
-		{"the new token is refused too", 401, func() (string, error) { return "two", nil }, reportclient.ErrRefused, "go away", 2, 1},
-		{"Keystone is away", 401, func() (string, error) { return "", away }, reportclient.ErrUnavailable, "keystone is away", 1, 1},
-		{"Keystone refuses us", 401, func() (string, error) { return "", wrong }, reportclient.ErrRefused, "the password is wrong", 1, 1},
-		{"forbidden", 403, func() (string, error) { return "two", nil }, reportclient.ErrRefused, "go away", 1, 0},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			g := &gate{right: "none", status: c.status}
-			k := &tokens{current: "one", again: c.again}
-			client := newClient(t, "http://placement", func(c *reportclient.Config) { c.Transport, c.Authorize, c.Reauthorize = g, k.authorize, k.reauthorize })
-			_, err := client.Tree(t.Context(), id(1), "cn1")
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-			if other := map[error]error{reportclient.ErrRefused: reportclient.ErrUnavailable, reportclient.ErrUnavailable: reportclient.ErrRefused}[c.want]; errors.Is(err, other) {
-				t.Errorf("it is %v as well: %v", other, err)
-			}
-			if len(g.refused) != c.refused || k.renewed != c.renewed {
-				t.Errorf("%d requests and %d renewals, want %d and %d", len(g.refused), k.renewed, c.refused, c.renewed)
-			}
-		})
-	}
-}
-
-// TestNoToken: without a proof nothing is sent, and the error says whether it may work later.
-func TestNoToken(t *testing.T) {
-	for kind, cause := range map[error]error{
-		reportclient.ErrUnavailable: fmt.Errorf("keystone is away: %w", reportclient.ErrUnavailable),
-		reportclient.ErrRefused:     errors.New("no file of the token"),
-		context.Canceled:            fmt.Errorf("waiting for keystone: %w", context.Canceled),
-	} {
-		requests := &counter{}
-		client := newClient(t, "http://placement", func(c *reportclient.Config) {
-			c.Transport, c.Authorize = requests, func(context.Context, http.Header) error { return cause }
-		})
-		_, err := client.Tree(t.Context(), id(1), "cn1")
-		var failed *reportclient.RequestError
-		if !errors.Is(err, kind) || !errors.As(err, &failed) || !failed.Unsent || !strings.Contains(err.Error(), cause.Error()) {
-			t.Errorf("got %v, want %v", err, kind)
-		}
-		if errors.Is(kind, context.Canceled) && !errors.Is(err, reportclient.ErrUnavailable) {
-			t.Errorf("to have no time is no refusal: %v", err)
-		}
-		want(t, requests)
-	}
-}
-
-// TestEndpointMoves: where Placement is comes late, and changes. What is reached there is looked at anew, and so is the tree; the
-// knock goes there too.
+// TestEndpointMoves: where Placement is comes late, and changes. The server there is checked again, and so is the tree; the
+// TCP probe goes there too.
 func TestEndpointMoves(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		requests := &counter{}
 		var where string
 		unknown := reportclient.ErrUnavailable
-		var knocked []string
+		var probed []string
 		client := newClient(t, "", func(c *reportclient.Config) {
 			c.Transport, c.Authorize = requests, authorized
 			c.Endpoint = func(context.Context) (string, error) { return where, unknown }
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				knocked = append(knocked, address)
+				probed = append(probed, address)
 				return (&net.Dialer{}).DialContext(ctx, network, strings.Replace(address, "localhost", "127.0.0.1", 1))
 			}
 		})
@@ -196,8 +136,8 @@ func TestEndpointMoves(t *testing.T) {
 			t.Errorf("endpoint %q", client.Endpoint())
 		}
 		host := func(url string) string { return strings.TrimPrefix(url, "http://") }
-		if d := cmp.Diff([]string{host(url), host(moved)}, knocked); d != "" {
-			t.Errorf("knocks (-want +got):\n%s", d)
+		if d := cmp.Diff([]string{host(url), host(moved)}, probed); d != "" {
+			t.Errorf("probes (-want +got):\n%s", d)
 		}
 		where = "nonsense"
 		if _, err := client.Tree(t.Context(), id(1), "cn1"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
@@ -241,7 +181,7 @@ func TestMicroversion(t *testing.T) {
 		{"1.0", "0.99", reportclient.ErrTooOld, []string{"upgrade Placement"}},
 		{"1.38", "1.50", reportclient.ErrTooOld, []string{"1.38 to 1.50", "upgrade the agent"}},
 		{"2.0", "2.1", reportclient.ErrTooOld, []string{"upgrade the agent"}},
-		{"", "1.39", reportclient.ErrUnexpected, []string{"are none"}},
+		{"", "1.39", reportclient.ErrUnexpected, []string{"are invalid"}},
 		{"1.0", "latest", reportclient.ErrUnexpected, []string{"latest"}},
 		{"1.0", "1.", reportclient.ErrUnexpected, nil},
 		{"1.0", "1.-3", reportclient.ErrUnexpected, nil},

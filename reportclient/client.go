@@ -11,12 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -24,12 +23,11 @@ import (
 // Client reads and writes the provider trees of one agent's compute nodes. Its methods may be called from several
 // goroutines; those for one node take turns.
 type Client struct {
-	transport *transport
+	placement *placementclient.Client
+	config    Config
 	refresh   atomic.Int64 // nanoseconds; 0: never
-	jitter    func() float64
 
 	mu      sync.Mutex
-	checked string           // the endpoint whose microversions were looked at and found good
 	nodes   map[string]*node // by uuid of the root
 	ensured map[string]bool  // custom classes and traits that this client made sure of
 	unknown map[string]bool  // standard traits that this Placement is too old for
@@ -53,17 +51,36 @@ type snapshot struct {
 	read time.Time // when it was last compared with Placement
 }
 
+// Microversion is what every request asks for: 1.37 is the newest whose allocations can be read and written back as they
+// are (1.38 wants a consumer type that older consumers do not have), and the first that lets a provider move.
+const Microversion = "1.37"
+
+// Config says how to reach Placement, and how often.
+type Config struct {
+	// Config is that of the Placement client; its Microversion is always [Microversion].
+	placementclient.Config
+	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: for ever.
+	RefreshInterval time.Duration
+	// Jitter (0 <= x < 1) are the dice. Nil: real ones.
+	Jitter func() float64
+	// ReshapeLog is called for each reshape before it is posted and after. Nil: nothing is.
+	ReshapeLog ReshapeLog
+}
+
 // New checks the configuration and returns a client. It makes no request: Placement may come up later than the agent.
 func New(cfg Config) (*Client, error) {
-	t, err := newTransport(cfg)
+	cfg.Microversion = Microversion
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
+	}
+	placement, err := placementclient.New(cfg.Config)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{transport: t, jitter: cfg.Jitter, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
-	if c.jitter == nil {
-		c.jitter = rand.Float64
-	}
-	t.unspoken = func() { c.setChecked("") }
+	c := &Client{placement: placement, config: cfg, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
 	c.SetRefreshInterval(cfg.RefreshInterval)
 	return c, nil
 }
@@ -71,8 +88,11 @@ func New(cfg Config) (*Client, error) {
 // SetRefreshInterval changes how long a tree is believed without looking; 0: for ever.
 func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d)) }
 
-// CloseIdle gives up the idle connections; the client stays usable.
-func (c *Client) CloseIdle() { c.transport.client.HTTPClient.CloseIdleConnections() }
+// CloseIdle closes the idle connections; the client stays usable.
+func (c *Client) CloseIdle() { c.placement.CloseIdle() }
+
+// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog has said it.
+func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 
 // Tree returns what Placement says of a compute node: its root and all providers below it, and beside them, as roots of
 // their own, the providers that share something with one of these through an aggregate. A node that Placement does
@@ -91,13 +111,13 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
 	refresh := time.Duration(c.refresh.Load())
 	due := refresh - time.Duration(n.early*float64(refresh)/10)
-	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.isChecked(ctx) && (refresh == 0 || c.transport.now().Sub(n.verified) < due) {
-		if err := c.transport.knock(ctx); err != nil {
+	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.placement.VersionChecked(ctx) && (refresh == 0 || c.config.Now().Sub(n.verified) < due) {
+		if err := c.placement.Probe(ctx); err != nil {
 			return nil, err
 		}
 		return n.tree.Clone(), nil
 	}
-	if err := c.checkServer(ctx); err != nil {
+	if err := c.placement.CheckVersion(ctx); err != nil {
 		return nil, err
 	}
 	asked := n.recheck.Swap(false) // before the read: one that is asked for during it is another
@@ -108,8 +128,8 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 		}
 		return nil, err
 	}
-	n.tree, n.stale, n.verified = tree, nil, c.transport.now()
-	n.early = c.jitter()
+	n.tree, n.stale, n.verified = tree, nil, c.config.Now()
+	n.early = c.config.Jitter()
 	n.publish()
 	return tree.Clone(), nil
 }
@@ -128,7 +148,7 @@ func (c *Client) Recheck() {
 
 // Requests returns how many requests were sent so far, each try counted, and how many of them were writes.
 func (c *Client) Requests() (all, writes int64) {
-	return c.transport.requests.Load(), c.transport.writes.Load()
+	return c.placement.Requests()
 }
 
 // Known returns the cached tree of a node, and when it was last compared with Placement, without a request and without waiting
@@ -151,87 +171,17 @@ func (c *Client) node(uuid string) *node {
 	return n
 }
 
-// checkServer reads the version document, once for each endpoint, and again when a server did not speak our microversion after
-// all: is this a Placement, and is it new enough?
-func (c *Client) checkServer(ctx context.Context) error {
-	if c.isChecked(ctx) {
-		return nil
-	}
-	var doc wire.Versions
-	if err := c.transport.do(ctx, http.MethodGet, "/", nil, &doc); err != nil {
-		return err
-	}
-	if err := speaks(doc); err != nil {
-		return err
-	}
-	base, err := c.transport.endpoint(ctx)
-	if err != nil {
-		return err
-	}
-	c.setChecked(base.String())
-	return nil
-}
-
-// speaks judges a version document.
-func speaks(doc wire.Versions) error {
-	garbage := func(detail string) error {
-		return &RequestError{Method: http.MethodGet, Path: "/", Status: http.StatusOK, Kind: ErrUnexpected, Detail: detail}
-	}
-	if len(doc.Versions) == 0 || doc.Versions[0].MaxVersion == "" {
-		return garbage("the answer is no version document")
-	}
-	low, high := doc.Versions[0].MinVersion, doc.Versions[0].MaxVersion
-	least, err1 := number(low)
-	most, err2 := number(high)
-	ours, err3 := number(Microversion)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return garbage(fmt.Sprintf("the microversions in the version document, %.20q to %.20q, are none", low, high))
-	}
-	switch {
-	case most < ours:
-		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade Placement (OpenStack Xena has it, and all after it)", ErrTooOld, low, high, Microversion)
-	case least > ours:
-		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade the agent", ErrTooOld, low, high, Microversion)
-	}
-	return nil
-}
-
-// isChecked reports whether where Placement is now was looked at.
-func (c *Client) isChecked(ctx context.Context) bool {
-	base, err := c.transport.endpoint(ctx)
-	if err != nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.checked == base.String()
-}
-
-func (c *Client) setChecked(endpoint string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.checked = endpoint
-}
-
-// number makes a microversion such as 1.37 comparable.
-func number(version string) (int, error) {
-	major, minor, _ := strings.Cut(version, ".")
-	x, err1 := strconv.ParseUint(major, 10, 16)
-	y, err2 := strconv.ParseUint(minor, 10, 16)
-	return int(x)<<16 + int(y), errors.Join(err1, err2)
-}
-
 // read lists the tree and reads what moved since n.tree.
 func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*providertree.Tree, error) {
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?in_tree="+url.QueryEscape(uuid), nil, &list); err != nil {
+	list, err := c.placement.ProvidersInTree(ctx, uuid)
+	if err != nil {
 		return nil, err
 	}
-	if len(list.ResourceProviders) == 0 {
+	if len(list) == 0 {
 		return c.unborn(ctx, uuid, name)
 	}
-	providers := make([]providertree.Provider, 0, len(list.ResourceProviders))
-	for _, rp := range list.ResourceProviders {
+	providers := make([]providertree.Provider, 0, len(list))
+	for _, rp := range list {
 		p, err := c.fill(ctx, n, rp)
 		if err != nil {
 			return nil, err
@@ -287,7 +237,7 @@ func (c *Client) fillOnce(ctx context.Context, p *providertree.Provider) (bool, 
 		what string
 		out  any
 	}{{"/inventories", &inventories}, {"/traits", &traits}, {"/aggregates", &aggregates}} {
-		if err := c.transport.do(ctx, http.MethodGet, path+get.what, nil, get.out); err != nil {
+		if err := c.placement.Do(ctx, http.MethodGet, path+get.what, nil, get.out); err != nil {
 			return false, err
 		}
 	}
@@ -305,14 +255,14 @@ func (c *Client) fillOnce(ctx context.Context, p *providertree.Provider) (bool, 
 
 // unborn is the tree of a node that Placement does not know: unless it knows the name.
 func (c *Client) unborn(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?name="+url.QueryEscape(name), nil, &list); err != nil {
+	list, err := c.placement.Providers(ctx, url.Values{"name": {name}})
+	if err != nil {
 		return nil, err
 	}
-	if len(list.ResourceProviders) > 0 {
+	if len(list) > 0 {
 		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, while this node's identity is %s; if this host was reinstalled, "+
 			"take it over (compute-agent adopt --node %[2]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
-			ErrIdentity, name, list.ResourceProviders[0].UUID, uuid)
+			ErrIdentity, name, list[0].UUID, uuid)
 	}
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(uuid, name); err != nil {
@@ -339,23 +289,10 @@ func checkIdentity(tree *providertree.Tree, uuid, name string) error {
 // Usages reads how much of each inventory of a provider is allocated, by resource class. One GET, never cached.
 func (c *Client) Usages(ctx context.Context, provider string) (providertree.Resources, error) {
 	var out wire.ProviderUsages
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/usages", nil, &out); err != nil {
+	if err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+provider+"/usages", nil, &out); err != nil {
 		return nil, err
 	}
 	return out.Usages, nil
-}
-
-// Holders reads what consumers hold of a provider, by consumer and resource class. One GET, never cached.
-func (c *Client) Holders(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
-	var out wire.ProviderAllocations
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
-		return nil, err
-	}
-	holders := make(map[string]providertree.Resources, len(out.Allocations))
-	for consumer, held := range out.Allocations {
-		holders[consumer] = held.Resources
-	}
-	return holders, nil
 }
 
 // ZeroRatio stands for an allocation ratio of 0, with which an administrator closes an inventory. In a tree a ratio of 0 is

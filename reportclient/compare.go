@@ -60,7 +60,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 	var found signs
 	for _, p := range r.Providers {
 		var now wire.Inventories
-		err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", nil, &now)
+		err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", nil, &now)
 		gone := errors.Is(err, ErrNotFound) // deleted by the rest of the plan, or by somebody else: it has no inventory
 		if err != nil && !gone {
 			return signs{}, fmt.Errorf("looking whether the reshape of %s (%s) happened: %w", p.Name, p.UUID, err)
@@ -77,7 +77,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 		found.note(inventories.Equal(p.After), inventories.Equal(p.Before))
 	}
 	for _, consumer := range r.Consumers {
-		now, err := c.consumer(ctx, consumer.UUID)
+		now, err := c.Consumer(ctx, consumer.UUID)
 		if err != nil {
 			return signs{}, fmt.Errorf("looking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
 		}

@@ -17,10 +17,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ErrNoRoom means: what a consumer is to hold does not fit into an inventory, or the inventory is not there (409
-// placement.undefined_code of PUT /allocations).
-var ErrNoRoom = errors.New("placement says that it does not fit")
-
 // Consumer is all that one consumer holds, wherever that is.
 type Consumer struct {
 	UUID              string
@@ -73,25 +69,24 @@ type Holdings struct {
 // Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	out := Holdings{Consumers: map[string]Consumer{}}
-	if err := c.checkServer(ctx); err != nil {
+	if err := c.placement.CheckVersion(ctx); err != nil {
 		return out, err
 	}
-	var list, sharing wire.ResourceProviders
-	inTree := "/resource_providers?in_tree=" + url.QueryEscape(root)
-	err := c.transport.do(ctx, http.MethodGet, inTree, nil, &list)
-	if err == nil {
-		err = c.transport.do(ctx, http.MethodGet, inTree+"&required="+providertree.TraitSharesViaAggregate, nil, &sharing)
+	list, err := c.placement.ProvidersInTree(ctx, root)
+	if err != nil {
+		return out, err
 	}
+	sharing, err := c.placement.Providers(ctx, url.Values{"in_tree": {root}, "required": {providertree.TraitSharesViaAggregate}})
 	if err != nil {
 		return out, err
 	}
 	found := map[string]bool{}
-	for _, rp := range list.ResourceProviders {
+	for _, rp := range list {
 		held, err := c.held(ctx, rp)
 		if err != nil {
 			return out, err
 		}
-		held.Sharing = slices.ContainsFunc(sharing.ResourceProviders, func(s wire.ResourceProvider) bool { return s.UUID == rp.UUID })
+		held.Sharing = slices.ContainsFunc(sharing, func(s wire.ResourceProvider) bool { return s.UUID == rp.UUID })
 		out.Providers = append(out.Providers, held)
 		for consumer := range held.Allocations {
 			found[consumer] = true
@@ -122,11 +117,9 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	}
 	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
-	var allocations wire.ProviderAllocations
-	path := "/resource_providers/" + uuid
-	err = c.transport.do(ctx, http.MethodGet, path+"/inventories", nil, &inventories)
-	if err == nil {
-		err = c.transport.do(ctx, http.MethodGet, path+"/allocations", nil, &allocations)
+	var allocations map[string]wire.HeldAllocation
+	if err = c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/inventories", nil, &inventories); err == nil {
+		allocations, err = c.placement.AllocationsOf(ctx, uuid)
 	}
 	if errors.Is(err, ErrNotFound) {
 		return out, fmt.Errorf("%w: resource provider %s was deleted while its tree was read: %w", ErrConflict, rp.Name, err)
@@ -137,7 +130,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	for class, inv := range inventories.Inventories {
 		out.Inventories[class] = fromWire(inv)
 	}
-	for consumer, a := range allocations.Allocations {
+	for consumer, a := range allocations {
 		consumer, err = providertree.CanonicalUUID(consumer)
 		if err != nil {
 			return out, fmt.Errorf("%w: a consumer of resource provider %s: %w", ErrUnexpected, rp.Name, err)
@@ -147,41 +140,24 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	return out, nil
 }
 
-// datedAllocations is an answer with what its headers say of its age.
-type datedAllocations struct {
-	wire.ConsumerAllocations
-	modified, date time.Time // zero: not told
-}
-
-// readHeader implements [headed].
-func (d *datedAllocations) readHeader(h http.Header) {
-	d.modified, d.date = time.Time{}, time.Time{}
-	if t, err := http.ParseTime(h.Get("Last-Modified")); err == nil {
-		d.modified = t
-	}
-	if t, err := http.ParseTime(h.Get("Date")); err == nil {
-		d.date = t
-	}
-}
-
 // Consumer reads all that a consumer holds. One that Placement does not know comes back as one that holds nothing, without
 // an owner and a generation: Placement makes no difference there.
 //
 // The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on. One GET.
 func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
-	var in datedAllocations
-	if err := c.transport.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, &in); err != nil {
+	in, err := c.placement.Allocations(ctx, uuid)
+	if err != nil {
 		return Consumer{}, err
 	}
 	out := Consumer{UUID: uuid, Resources: allocationsFromWire(in.Allocations)}
 	if out.Gone() {
 		return out, nil
 	}
-	out.ProjectID, out.UserID, out.Generation, out.Written = in.ProjectID, in.UserID, in.ConsumerGeneration, in.modified
+	out.ProjectID, out.UserID, out.Generation, out.Written = in.ProjectID, in.UserID, in.ConsumerGeneration, in.Written
 	if !out.Written.IsZero() {
-		now := in.date
+		now := in.Date
 		if now.IsZero() {
-			now = c.transport.now()
+			now = c.config.Now()
 		}
 		out.Age = now.Sub(out.Written)
 	}
@@ -218,12 +194,7 @@ func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error
 }
 
 func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all providertree.ProviderResources) error {
-	err := c.transport.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer.UUID), wire.ConsumerAllocations{
+	return c.placement.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
 		Allocations: allocationsToWire(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
-	}, noContent{})
-	var refused *RequestError
-	if errors.As(err, &refused) && errors.Is(refused.Kind, ErrConflict) && refused.Code == string(wire.CodeUndefined) {
-		refused.Kind = ErrNoRoom
-	}
-	return err
+	})
 }

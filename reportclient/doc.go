@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reportclient is a Placement client for one agent: it knows what Placement says of the agent's provider trees,
+// Package reportclient reports for one agent: it caches what Placement says of the agent's provider trees,
 // works out what must be written so that Placement says something else, and writes it.
 //
 //	           ┌────────────────────────── Client ─────────────────────────┐
@@ -12,8 +12,8 @@
 //
 // # Cost
 //
-// A tree that was read less than the refresh interval ago costs no request, only a look whether Placement is there (a TCP
-// connection, closed at once). Verifying it costs one GET (in_tree lists the
+// A tree that was read less than the refresh interval ago costs no request, only a TCP probe of Placement (a connection,
+// closed at once). Verifying it costs one GET (in_tree lists the
 // generations, and every change of a provider raises its generation), plus three for each provider that moved. A change
 // costs one write per provider and kind (inventory, aggregates, traits), plus one for each custom class or trait that
 // Placement has not seen from us before.
@@ -44,15 +44,9 @@
 // provider and consumer of the reshape. A request that may still be on its way is fenced off with a write that changes nothing
 // but a generation, so that "it did not happen" stays true.
 //
-// # Who we are, and where Placement is
-//
-// [Config.Authorize] gives the proof for each request and [Config.Endpoint] the address; package keystone has both. A request that is
-// answered 401 was not carried out, so it is sent once more with a new proof, writes and reshapes as well. A 403 is an answer.
-// Which microversions a Placement speaks is read once for each address, and again after one has answered 406.
-//
 // # Errors
 //
-// Every refused or lost request is a [*RequestError] that wraps one of the sentinels below, so callers decide with
-// errors.Is. [ErrConflict] means that somebody else wrote: the client has already forgotten what it knew of that
+// Requests are sent by package placementclient, which retries and authenticates. Every refused or lost request is a
+// [*RequestError] that wraps one of the sentinels below, so callers decide with errors.Is. [ErrConflict] means that somebody else wrote: the client has already forgotten what it knew of that
 // provider, and the caller reads the tree again and recomputes. Nothing is ever written again blindly.
 package reportclient

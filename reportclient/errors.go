@@ -3,37 +3,31 @@
 package reportclient
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/placement/request"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// What went wrong with a request, in the terms in which a caller can act.
+// What went wrong with a request, in the terms in which a caller can act: the errors of the Placement client that this package lets
+// through. A write whose answer was lost is [ErrUnavailable] too.
 var (
-	// ErrConflict: the provider's generation is not ours any more, or a concurrent write interfered (409
-	// placement.concurrent_update and its undefined_code kin). Read again and recompute.
-	ErrConflict = errors.New("placement says that somebody else changed it meanwhile")
-	// ErrInventoryInUse: the write would take away inventory that is allocated (409 placement.inventory.inuse).
-	ErrInventoryInUse = errors.New("the inventory is allocated")
-	// ErrProviderInUse: a provider that has allocations or children cannot be deleted.
-	ErrProviderInUse = errors.New("the resource provider is in use")
-	// ErrDuplicate: another provider has this name, or this uuid (409 placement.duplicate_name).
-	ErrDuplicate = errors.New("a resource provider of that name or uuid exists")
-	// ErrNotFound: 404.
-	ErrNotFound = errors.New("placement does not know it")
-	// ErrRefused: 401 or 403. Nothing gets better by trying again.
-	ErrRefused = errors.New("placement refuses our credentials")
-	// ErrInvalid: 400. What we sent is wrong for this Placement.
-	ErrInvalid = errors.New("placement calls the request invalid")
-	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx.
-	ErrUnavailable = errors.New("placement is unavailable")
-	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens there.
-	ErrUnexpected = errors.New("unexpected answer, is this a placement service?")
-	// ErrTooOld: the server does not speak the microversion that the agent needs, as a rule because it is too old.
-	ErrTooOld = errors.New("placement does not speak the agent's microversion")
+	ErrConflict       = placementclient.ErrConflict
+	ErrNoRoom         = placementclient.ErrNoRoom
+	ErrInventoryInUse = placementclient.ErrInventoryInUse
+	ErrProviderInUse  = placementclient.ErrProviderInUse
+	ErrDuplicate      = placementclient.ErrDuplicate
+	ErrNotFound       = placementclient.ErrNotFound
+	ErrRefused        = placementclient.ErrRefused
+	ErrInvalid        = placementclient.ErrInvalid
+	ErrUnavailable    = placementclient.ErrUnavailable
+	ErrUnexpected     = placementclient.ErrUnexpected
+	ErrTooOld         = placementclient.ErrTooOld
+)
+
+// Errors of this package's own.
+var (
 	// ErrIdentity: the provider that Placement has under our name or uuid is not ours to write.
 	ErrIdentity = errors.New("placement knows this compute node as another")
 	// ErrReshapeRefused: Placement did not carry out a reshape, and computing it again gives the same answer. The text has
@@ -41,21 +35,8 @@ var (
 	ErrReshapeRefused = errors.New("placement refused the reshape")
 )
 
-// RequestError is one request that failed. Its Path is with the query, its Kind one of the sentinels of this package.
-type RequestError = request.Error
-
-// unproven is the kind of a request that could not be sent, or be sent once more, because there was nothing to prove who we
-// are, or no endpoint to send it to. It is [ErrUnavailable] if the cause says so or time ran out, and [ErrRefused] otherwise.
-type unproven struct{ cause error }
-
-func (*unproven) Error() string { return "no credentials that placement would take" }
-
-func (u *unproven) Is(target error) bool {
-	if errors.Is(u.cause, ErrUnavailable) || errors.Is(u.cause, context.Canceled) || errors.Is(u.cause, context.DeadlineExceeded) {
-		return target == ErrUnavailable
-	}
-	return target == ErrRefused
-}
+// RequestError is one request that failed.
+type RequestError = placementclient.Error
 
 // OperationError is one operation of a plan that did not happen.
 type OperationError struct {

@@ -15,14 +15,14 @@ import (
 
 // FindByName returns the uuid of the resource provider of a name; ok is false if there is none. One GET, nothing is cached.
 func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok bool, err error) {
-	if err := c.checkServer(ctx); err != nil {
+	if err := c.placement.CheckVersion(ctx); err != nil {
 		return "", false, err
 	}
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers?name="+url.QueryEscape(name), nil, &list); err != nil {
+	list, err := c.placement.Providers(ctx, url.Values{"name": {name}})
+	if err != nil {
 		return "", false, err
 	}
-	for _, rp := range list.ResourceProviders {
+	for _, rp := range list {
 		if rp.Name != name { // databases that compare names without regard to case
 			continue
 		}
@@ -42,19 +42,18 @@ func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok b
 //
 // Cost: one GET, and three for each provider.
 func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
-	if err := c.checkServer(ctx); err != nil {
+	if err := c.placement.CheckVersion(ctx); err != nil {
 		return nil, err
 	}
-	path := "/resource_providers?in_tree=" + url.QueryEscape(uuid)
-	var list wire.ResourceProviders
-	if err := c.transport.do(ctx, http.MethodGet, path, nil, &list); err != nil {
+	list, err := c.placement.ProvidersInTree(ctx, uuid)
+	if err != nil {
 		return nil, err
 	}
-	if len(list.ResourceProviders) == 0 {
-		return nil, &RequestError{Method: http.MethodGet, Path: path, Status: http.StatusOK, Kind: ErrNotFound, Detail: "there is no resource provider " + uuid}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: there is no resource provider %s", ErrNotFound, uuid)
 	}
-	providers := make([]providertree.Provider, 0, len(list.ResourceProviders))
-	for _, rp := range list.ResourceProviders {
+	providers := make([]providertree.Provider, 0, len(list))
+	for _, rp := range list {
 		p, err := c.fill(ctx, &node{}, rp)
 		if err != nil {
 			return nil, err
@@ -73,12 +72,12 @@ func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, e
 
 // ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET, nothing is cached.
 func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
-	var out wire.ProviderAllocations
-	if err := c.transport.do(ctx, http.MethodGet, "/resource_providers/"+provider+"/allocations", nil, &out); err != nil {
+	held, err := c.placement.AllocationsOf(ctx, provider)
+	if err != nil {
 		return nil, err
 	}
-	consumers := make(map[string]providertree.Resources, len(out.Allocations))
-	for consumer, a := range out.Allocations {
+	consumers := make(map[string]providertree.Resources, len(held))
+	for consumer, a := range held {
 		consumers[consumer] = a.Resources
 	}
 	return consumers, nil
@@ -96,7 +95,7 @@ func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]p
 func (c *Client) RenameProvider(ctx context.Context, before providertree.Provider, name string) error {
 	path := "/resource_providers/" + before.UUID
 	var now wire.ResourceProvider
-	if err := c.transport.do(ctx, http.MethodGet, path, nil, &now); err != nil {
+	if err := c.placement.Do(ctx, http.MethodGet, path, nil, &now); err != nil {
 		return err
 	}
 	switch {
@@ -106,7 +105,7 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
 	}
 	var out wire.ResourceProvider
-	if err := c.transport.do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
+	if err := c.placement.Do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
 		return err
 	}
 	if out.Name != name {
@@ -128,7 +127,7 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provider) error {
 	path := "/resource_providers/" + before.UUID
 	var now wire.ResourceProvider
-	err := c.transport.do(ctx, http.MethodGet, path, nil, &now)
+	err := c.placement.Do(ctx, http.MethodGet, path, nil, &now)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -145,7 +144,7 @@ func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provide
 	if len(consumers) > 0 {
 		return &RequestError{Method: http.MethodDelete, Path: path, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers hold something of it by now", len(consumers))}
 	}
-	if err := c.transport.do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := c.placement.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	return nil

@@ -17,8 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -71,7 +72,7 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 		defer web.Close()
 		test(t, web.URL)
 	})
-	t.Run("openstack", func(t *testing.T) { test(t, realplacement.Start(t).URL) })
+	t.Run("openstack", func(t *testing.T) { test(t, realservice.StartPlacement(t).URL) })
 }
 
 type clock struct {
@@ -100,7 +101,8 @@ func observed(t *testing.T, url string) (*reportclient.Client, *counter, *clock)
 	t.Helper()
 	requests, now := &counter{}, &clock{now: time.Now()}
 	client, err := reportclient.New(reportclient.Config{
-		URL: url, Transport: requests, Authorize: authorized, RefreshInterval: 5 * time.Minute, Now: now.Now, Jitter: func() float64 { return 0 }, Logger: zerolog.Nop(),
+		Config:          placementclient.Config{URL: url, Transport: requests, Authorize: authorized, Now: now.Now, Logger: zerolog.Nop()},
+		RefreshInterval: 5 * time.Minute, Jitter: func() float64 { return 0 },
 	})
 	ok(t, err)
 	return client, requests, now

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -40,7 +40,7 @@ func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string
 		})
 	})
 	t.Run("openstack", func(t *testing.T) {
-		server := realplacement.Start(t)
+		server := realservice.StartPlacement(t)
 		test(t, func(t *testing.T) string {
 			ok(t, server.Reset(t.Context()))
 			return server.URL

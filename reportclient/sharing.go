@@ -5,12 +5,10 @@ package reportclient
 import (
 	"context"
 	"errors"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -33,12 +31,11 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 	}
 	slices.Sort(aggregates)
 	for chunk := range slices.Chunk(slices.Compact(aggregates), aggregatesPerQuery) {
-		path := "/resource_providers?required=" + providertree.TraitSharesViaAggregate + "&member_of=" + url.QueryEscape("in:"+strings.Join(chunk, ","))
-		var list wire.ResourceProviders
-		if err := c.transport.do(ctx, http.MethodGet, path, nil, &list); err != nil {
+		list, err := c.placement.Providers(ctx, url.Values{"required": {providertree.TraitSharesViaAggregate}, "member_of": {"in:" + strings.Join(chunk, ",")}})
+		if err != nil {
 			return err
 		}
-		for _, rp := range list.ResourceProviders {
+		for _, rp := range list {
 			if uuid, err := providertree.CanonicalUUID(rp.UUID); err != nil || tree.Exists(uuid) {
 				continue // found before, or one of the node's own
 			}
@@ -53,7 +50,7 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 			}
 			p.ParentUUID = ""
 			if err := tree.Populate([]providertree.Provider{p}); err != nil {
-				c.transport.config.Logger.Warn().Str("resource_provider", rp.UUID).Err(err).
+				c.config.Logger.Warn().Str("resource_provider", rp.UUID).Err(err).
 					Msg("A sharing provider makes no sense and is left out: the driver does not see it. Correct it with the openstack command.")
 			}
 		}

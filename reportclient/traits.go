@@ -55,7 +55,7 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 	for chunk := range slices.Chunk(traits, traitsPerQuery) {
 		var out wire.TraitList
 		path := "/traits?name=" + url.QueryEscape("in:"+strings.Join(chunk, ","))
-		if err := c.transport.do(ctx, http.MethodGet, path, nil, &out); err != nil {
+		if err := c.placement.Do(ctx, http.MethodGet, path, nil, &out); err != nil {
 			return nil, err
 		}
 		known = append(known, out.Traits...)
@@ -66,7 +66,7 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 	for _, trait := range traits {
 		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] && !providertree.IsCustom(trait) {
 			c.unknown[trait] = true
-			c.transport.config.Logger.Warn().Str("trait", trait).
+			c.config.Logger.Warn().Str("trait", trait).
 				Msg("Placement does not know this standard trait: it is left out until the agent is restarted. Update os-traits on the control plane to have it.")
 		}
 	}

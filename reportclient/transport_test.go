@@ -11,18 +11,18 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 func newClient(t *testing.T, url string, change ...func(*reportclient.Config)) *reportclient.Client {
 	t.Helper()
-	cfg := reportclient.Config{URL: url, Transport: http.DefaultTransport, Logger: zerolog.Nop(), Timeout: 5 * time.Second}
+	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Transport: http.DefaultTransport, Logger: zerolog.Nop(), Timeout: 5 * time.Second}}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -105,34 +105,6 @@ func TestAnswerBreaksOff(t *testing.T) {
 	defer server.Close()
 	if _, err := newClient(t, server.URL).Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
 		t.Error(err)
-	}
-}
-
-// TestRetries: a read is repeated while the server is overloaded.
-func TestRetries(t *testing.T) {
-	var asked atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, versionDocument)
-	}))
-	defer server.Close()
-	client := newClient(t, server.URL, func(c *reportclient.Config) { c.Retries = 1 })
-	if _, err := client.Tree(t.Context(), id(1), "cn1"); errors.Is(err, reportclient.ErrUnavailable) {
-		t.Error(err)
-	}
-	if asked.Load() < 2 {
-		t.Error("the read was not repeated")
-	}
-}
-
-func TestBadURL(t *testing.T) {
-	for _, url := range []string{"", "placement", "ftp://x", "http://", "http://a b"} {
-		if _, err := reportclient.New(reportclient.Config{URL: url}); err == nil {
-			t.Errorf("%q was taken", url)
-		}
 	}
 }
 

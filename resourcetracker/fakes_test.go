@@ -301,7 +301,7 @@ func (p *fakePlacement) Usages(_ context.Context, provider string) (providertree
 	return out, nil
 }
 
-func (p *fakePlacement) Holders(_ context.Context, provider string) (map[string]providertree.Resources, error) {
+func (p *fakePlacement) ConsumersOf(_ context.Context, provider string) (map[string]providertree.Resources, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[string]providertree.Resources{}

@@ -14,10 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Holders is a [Placement] that can tell who holds what of a provider, see [reportclient.Client.Holders].
+// Holders is a [Placement] that can tell who holds what of a provider, see [reportclient.Client.ConsumersOf].
 type Holders interface {
-	// Holders returns amounts by consumer and resource class.
-	Holders(ctx context.Context, provider string) (map[string]providertree.Resources, error)
+	// ConsumersOf returns amounts by consumer and resource class.
+	ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error)
 }
 
 // maxHolders is how many consumers are named of each inventory that retires.
@@ -38,7 +38,7 @@ func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []owne
 			continue
 		}
 		if u.holders == nil {
-			all, err := placement.Holders(ctx, r.Provider)
+			all, err := placement.ConsumersOf(ctx, r.Provider)
 			if err != nil {
 				t.config.Logger.Debug().Str("driver", t.config.Name).Str("provider", r.Provider).Err(err).Msg("Who holds what retires cannot be read, so it is not told.")
 				continue

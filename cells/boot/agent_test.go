@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -61,7 +62,7 @@ func (a *agent) work() {
 	a.beat()
 	work, err := a.cell.Work(ctx, a.host, 0, "", 0)
 	a.w.must(err)
-	client, err := placing.New(placing.Config{Endpoint: a.w.endpoint, Authorize: asAdmin, Transport: &link{to: a.w.asked, counts: map[string]int{}}})
+	client, err := placing.New(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin, Transport: &link{to: a.w.asked, counts: map[string]int{}}})
 	a.w.must(err)
 	var reports []wire.Report
 	for _, item := range work.Items {

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -90,7 +91,7 @@ func (b *build) place(ctx context.Context) error {
 	switch {
 	case errors.As(err, &unfit):
 		return b.nowhere(ctx, wire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
-	case errors.Is(err, placing.ErrInvalid):
+	case errors.Is(err, placementclient.ErrInvalid):
 		return b.nowhere(ctx, noHost(err.Error()))
 	case err != nil:
 		return err
@@ -245,11 +246,11 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 				return false, err
 			}
 			b.held = &held
-		case errors.Is(err, placing.ErrGenerationConflict):
-		case errors.Is(err, placing.ErrNoRoom), errors.Is(err, placing.ErrInvalid):
+		case errors.Is(err, placementclient.ErrConflict):
+		case errors.Is(err, placementclient.ErrNoRoom), errors.Is(err, placementclient.ErrInvalid):
 			return false, nil
 		default:
-			if errors.Is(err, placing.ErrOutcomeUnknown) {
+			if errors.Is(err, placementclient.ErrOutcomeUnknown) {
 				s.delay.doubt(consumer.UUID, s.o.Now())
 			}
 			return false, err

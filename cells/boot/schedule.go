@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // scheduleAlways schedules what there is whenever it is told of something, and now and then.
@@ -86,7 +86,7 @@ func (s *Service) attempt(ctx context.Context, uuid string, v *view, asksPlaceme
 			s.o.Logger.Info().Msg("Placement can be used again; what stayed in BUILD is scheduled.")
 		}
 	case ctx.Err() != nil:
-	case placing.Down(err):
+	case placementclient.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement cannot be used, so servers that are to be scheduled stay in BUILD; see whether it runs and how it is reached ([placement_client]). It is tried again and again.")

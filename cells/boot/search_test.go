@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 )
 
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked for, and gives them first.
@@ -92,7 +92,7 @@ func crowd(t *testing.T, other http.Handler) {
 
 // TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with hosts of others and when answers are lost.
 func TestOnOpenStacksPlacement(t *testing.T) {
-	real := realplacement.Start(t)
+	real := realservice.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	if err != nil {
 		t.Fatal(err)

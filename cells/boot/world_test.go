@@ -33,6 +33,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -237,7 +238,7 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 func (w *world) restart() {
 	w.t.Helper()
 	var err error
-	w.client, err = placing.New(placing.Config{
+	w.client, err = placing.New(placementclient.Config{
 		Endpoint:  w.endpoint,
 		Authorize: asAdmin, Transport: w.plink,
 	})

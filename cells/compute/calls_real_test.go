@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // The API is made for these.
@@ -36,7 +37,7 @@ func TestRealCallsInAnOutage(t *testing.T) {
 		}
 	}
 	gatherer := c.api.cells.(gathered).g
-	placement, err := placing.New(placing.Config{Endpoint: func(context.Context) (string, error) { return "", placing.ErrUnavailable }})
+	placement, err := placing.New(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", placementclient.ErrUnavailable }})
 	must(err)
 	quotas, err := quota.New(quota.Options{Store: c.store, Gatherer: gatherer, Defaults: apidb.QuotaSet{"instances": 3, "cores": 20, "ram": 51200}, Logger: zerolog.Nop()})
 	must(err)

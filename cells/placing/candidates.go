@@ -31,7 +31,8 @@ type candidatesAnswer struct {
 	Summaries map[string]summary `json:"provider_summaries"`
 }
 
-func (a *candidatesAnswer) complete() bool { return a.Requests != nil && a.Summaries != nil }
+// Complete implements what [placementclient.Call].Out describes.
+func (a *candidatesAnswer) Complete() bool { return a.Requests != nil && a.Summaries != nil }
 
 type summary struct {
 	Resources map[string]struct {

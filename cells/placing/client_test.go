@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -112,9 +113,9 @@ func begin(t *testing.T) (*service, *placing.Client) {
 	return s, client(t, s)
 }
 
-func client(t testing.TB, transport http.RoundTripper, change ...func(*placing.Config)) *placing.Client {
+func client(t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config)) *placing.Client {
 	t.Helper()
-	cfg := placing.Config{
+	cfg := placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
 		Authorize: func(_ context.Context, h http.Header) error {
 			h.Set("X-Auth-Token", "admin")
@@ -219,14 +220,14 @@ func noRoom(t *testing.T, s *service, c *placing.Client) {
 		consumer.UUID = id(200 + n)
 		err = c.Claim(t.Context(), consumer, candidates[0])
 	}
-	if !errors.Is(err, placing.ErrNoRoom) {
+	if !errors.Is(err, placementclient.ErrNoRoom) {
 		t.Errorf("the third: %v", err)
 	}
 	gone := candidates[0]
 	gone.Allocations = maps.Clone(gone.Allocations)
 	gone.Allocations[id(9)] = gone.Allocations[id(1)]
 	delete(gone.Allocations, id(1))
-	if err := c.Claim(t.Context(), server, gone); !errors.Is(err, placing.ErrInvalid) || placing.Down(err) {
+	if err := c.Claim(t.Context(), server, gone); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -276,7 +277,7 @@ func TestGenerationConflict(t *testing.T) {
 		}
 		return reply(http.StatusConflict, `{"errors":[{"status":409,"code":"placement.concurrent_update","detail":"Inventory and/or allocations changed while attempting to allocate"}]}`), nil
 	}
-	if err := c.Claim(t.Context(), server, candidates[0]); !errors.Is(err, placing.ErrGenerationConflict) || errors.Is(err, placing.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), server, candidates[0]); !errors.Is(err, placementclient.ErrConflict) || errors.Is(err, placing.ErrConsumerConflict) {
 		t.Errorf("%v", err)
 	}
 }
@@ -294,21 +295,21 @@ func TestFailures(t *testing.T) {
 		err         error
 		read, write error
 	}{
-		"nobody listens":   {err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, read: placing.ErrUnavailable, write: placing.ErrUnavailable},
-		"a time-out":       {err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, read: placing.ErrUnavailable, write: placing.ErrOutcomeUnknown},
-		"cut off":          {err: io.ErrUnexpectedEOF, read: placing.ErrUnavailable, write: placing.ErrOutcomeUnknown},
-		"half an answer":   {resp: func() *http.Response { return broken }, read: placing.ErrUnavailable, write: placing.ErrOutcomeUnknown},
-		"500":              {resp: func() *http.Response { return reply(500, "oops") }, read: placing.ErrUnavailable, write: placing.ErrOutcomeUnknown},
-		"503":              {resp: func() *http.Response { return reply(503, "<html>") }, read: placing.ErrUnavailable, write: placing.ErrOutcomeUnknown},
-		"401":              {resp: func() *http.Response { return reply(401, "") }, read: placing.ErrRefused, write: placing.ErrRefused},
-		"403":              {resp: func() *http.Response { return reply(403, "") }, read: placing.ErrRefused, write: placing.ErrRefused},
-		"404":              {resp: func() *http.Response { return reply(404, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
-		"406":              {resp: func() *http.Response { return reply(406, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
-		"a page":           {resp: func() *http.Response { return reply(200, "<html>") }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
-		"other JSON":       {resp: func() *http.Response { return reply(200, "{}") }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
-		"somewhere else":   {resp: func() *http.Response { return reply(302, "") }, read: placing.ErrUnexpected, write: placing.ErrUnexpected},
-		"without end":      {resp: func() *http.Response { r := reply(200, ""); r.Body = io.NopCloser(endless{}); return r }, read: placing.ErrUnexpected, write: placing.ErrOutcomeUnknown},
-		"an invalid class": {resp: func() *http.Response { return reply(400, `{"errors":[{"detail":"no such class"}]}`) }, read: placing.ErrInvalid, write: placing.ErrInvalid},
+		"nobody listens":   {err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, read: placementclient.ErrUnavailable, write: placementclient.ErrUnavailable},
+		"a time-out":       {err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, read: placementclient.ErrUnavailable, write: placementclient.ErrOutcomeUnknown},
+		"cut off":          {err: io.ErrUnexpectedEOF, read: placementclient.ErrUnavailable, write: placementclient.ErrOutcomeUnknown},
+		"half an answer":   {resp: func() *http.Response { return broken }, read: placementclient.ErrUnavailable, write: placementclient.ErrOutcomeUnknown},
+		"500":              {resp: func() *http.Response { return reply(500, "oops") }, read: placementclient.ErrUnavailable, write: placementclient.ErrOutcomeUnknown},
+		"503":              {resp: func() *http.Response { return reply(503, "<html>") }, read: placementclient.ErrUnavailable, write: placementclient.ErrOutcomeUnknown},
+		"401":              {resp: func() *http.Response { return reply(401, "") }, read: placementclient.ErrRefused, write: placementclient.ErrRefused},
+		"403":              {resp: func() *http.Response { return reply(403, "") }, read: placementclient.ErrRefused, write: placementclient.ErrRefused},
+		"404":              {resp: func() *http.Response { return reply(404, "") }, read: placementclient.ErrNotFound, write: placementclient.ErrNotFound},
+		"406":              {resp: func() *http.Response { return reply(406, "") }, read: placementclient.ErrTooOld, write: placementclient.ErrTooOld},
+		"a page":           {resp: func() *http.Response { return reply(200, "<html>") }, read: placementclient.ErrUnexpected, write: placementclient.ErrOutcomeUnknown},
+		"other JSON":       {resp: func() *http.Response { return reply(200, "{}") }, read: placementclient.ErrUnexpected, write: placementclient.ErrOutcomeUnknown},
+		"somewhere else":   {resp: func() *http.Response { return reply(302, "") }, read: placementclient.ErrUnexpected, write: placementclient.ErrUnexpected},
+		"without end":      {resp: func() *http.Response { r := reply(200, ""); r.Body = io.NopCloser(endless{}); return r }, read: placementclient.ErrUnexpected, write: placementclient.ErrOutcomeUnknown},
+		"an invalid class": {resp: func() *http.Response { return reply(400, `{"errors":[{"detail":"no such class"}]}`) }, read: placementclient.ErrInvalid, write: placementclient.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := client(t, transport(func(*http.Request) (*http.Response, error) {
@@ -334,8 +335,8 @@ func TestFailures(t *testing.T) {
 					t.Errorf("a write: %v, want %v", err, c.write)
 				}
 			}
-			if errors.Is(err, placing.ErrInvalid) == placing.Down(err) {
-				t.Errorf("%v is about Placement as a whole: %v", err, placing.Down(err))
+			if errors.Is(err, placementclient.ErrInvalid) == placementclient.Down(err) {
+				t.Errorf("%v is about Placement as a whole: %v", err, placementclient.Down(err))
 			}
 		})
 	}
@@ -352,45 +353,6 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
-
-// TestReauthorize: a proof that is refused is renewed once.
-func TestReauthorize(t *testing.T) {
-	s, _ := begin(t)
-	token, renewed := "", 0
-	c := client(t, s, func(cfg *placing.Config) {
-		cfg.Authorize = func(_ context.Context, h http.Header) error {
-			h.Set("X-Auth-Token", token)
-			return nil
-		}
-		cfg.Reauthorize = func(_ context.Context, refused http.Header) error {
-			if refused.Get("X-Auth-Token") != token {
-				t.Errorf("refused was %v", refused)
-			}
-			renewed++
-			token = "admin"
-			return nil
-		}
-	})
-	s.instead = func(r *http.Request) (*http.Response, error) {
-		if r.Header.Get("X-Auth-Token") == "" {
-			return reply(http.StatusUnauthorized, ""), nil
-		}
-		return nil, nil
-	}
-	for range 2 {
-		_, err := c.Allocations(t.Context(), server.UUID)
-		ok(t, err)
-	}
-	if renewed != 1 || c.Requests() != 3 {
-		t.Errorf("renewed %d times, %d requests", renewed, c.Requests())
-	}
-	c = client(t, s, func(cfg *placing.Config) {
-		cfg.Authorize = func(context.Context, http.Header) error { return errors.New("no file") }
-	})
-	if _, err := c.Allocations(t.Context(), server.UUID); !errors.Is(err, placing.ErrRefused) || !strings.Contains(err.Error(), "no file") {
-		t.Errorf("without a proof: %v", err)
-	}
-}
 
 // TestSharedDisk: the root of a candidate is the node's, and not that of whoever shares its disk.
 func TestSharedDisk(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -26,35 +27,25 @@ type Held struct {
 	Allocations map[string]wire.ProviderAllocation
 }
 
-// allocationsAnswer is GET /allocations/{consumer}, usagesAnswer GET /usages.
-type (
-	allocationsAnswer struct{ wire.ConsumerAllocations }
-	usagesAnswer      struct{ wire.TypedUsagesReply }
-)
-
-func (a *allocationsAnswer) complete() bool { return a.Allocations != nil }
-func (a *usagesAnswer) complete() bool      { return a.Usages != nil }
-
 // Nothing says that the consumer holds nothing.
 func (h Held) Nothing() bool { return len(h.Allocations) == 0 }
 
 // Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
 func (c *Client) Allocations(ctx context.Context, uuid string) (Held, error) {
-	var answer allocationsAnswer
-	if err := c.do(ctx, http.MethodGet, "/allocations/"+url.PathEscape(uuid), nil, nil, &answer); err != nil {
+	a, err := c.Client.Allocations(ctx, uuid)
+	if err != nil {
 		return Held{}, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
 	}
-	held := Held{Consumer: Consumer{UUID: uuid, ProjectID: answer.ProjectID, UserID: answer.UserID}, Type: answer.ConsumerType, Allocations: answer.Allocations}
-	if !held.Nothing() {
-		held.Generation = answer.ConsumerGeneration
-	}
-	return held, nil
+	return Held{
+		Consumer:   Consumer{UUID: uuid, ProjectID: a.ProjectID, UserID: a.UserID},
+		Generation: a.ConsumerGeneration, Type: a.ConsumerType, Allocations: a.Allocations,
+	}, nil
 }
 
 // Claim gives a candidate to a server that holds nothing. One PUT, and one GET if it conflicts.
 //
-// Errors: [ErrConsumerConflict] if it does hold something: see [Client.Allocations]; [ErrGenerationConflict], [ErrNoRoom],
-// [ErrInvalid]; [ErrUnavailable] if nothing was sent, [ErrOutcomeUnknown] if no answer came.
+// Errors: [ErrConsumerConflict] if it does hold something: see [Client.Allocations]; otherwise those of
+// [placementclient.Client.PutAllocations].
 func (c *Client) Claim(ctx context.Context, consumer Consumer, candidate Candidate) error {
 	return c.put(ctx, consumer, nil, candidate)
 }
@@ -70,22 +61,21 @@ func (c *Client) put(ctx context.Context, consumer Consumer, generation *int64, 
 	for provider, a := range candidate.Allocations {
 		allocations[provider] = wire.ProviderAllocation{Resources: a.Resources}
 	}
-	err := c.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer.UUID), nil, wire.ConsumerAllocations{
+	err := c.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
 		Allocations: allocations, ProjectID: consumer.ProjectID, UserID: consumer.UserID,
 		ConsumerGeneration: generation, ConsumerType: ConsumerType, Mappings: candidate.Mappings,
-	}, nil)
+	})
 	if err == nil {
 		return nil
 	}
-	var refused *RequestError
-	if errors.Is(err, ErrGenerationConflict) && errors.As(err, &refused) {
-		// Placement has the same code for both conflicts; the consumer itself tells which it was.
+	if errors.Is(err, placementclient.ErrConflict) {
+		// Placement has the same code for both conflicts; the consumer's generation says which it was.
 		held, readErr := c.Allocations(ctx, consumer.UUID)
 		if readErr != nil {
 			return readErr
 		}
 		if !same(held.Generation, generation) {
-			refused.Kind = ErrConsumerConflict
+			err = consumerConflict(err)
 		}
 	}
 	return fmt.Errorf("allocating for server %s: %w", consumer.UUID, err)
@@ -99,7 +89,7 @@ const releaseTries = 5
 // Release takes all that a server holds away from it, if nobody writes at the same time; otherwise it reads again, and gives up
 // after a few times. Nothing there is done. One GET; and one PUT if there is something.
 //
-// Errors: [ErrConsumerConflict] if others wrote each time; [ErrUnavailable]; [ErrOutcomeUnknown]: do it again.
+// Errors: [ErrConsumerConflict] if others wrote each time; [placementclient.ErrOutcomeUnknown]: do it again.
 func (c *Client) Release(ctx context.Context, uuid string) error {
 	var err error
 	for range releaseTries {
@@ -114,17 +104,16 @@ func (c *Client) Release(ctx context.Context, uuid string) error {
 		if !providertree.IsSymbol(kind) {
 			kind = ConsumerType // "unknown", of a consumer from before there were types
 		}
-		err = c.do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(uuid), nil, wire.ConsumerAllocations{
+		err = c.PutAllocations(ctx, uuid, wire.ConsumerAllocations{
 			Allocations: map[string]wire.ProviderAllocation{}, ProjectID: held.ProjectID, UserID: held.UserID,
 			ConsumerGeneration: held.Generation, ConsumerType: kind,
-		}, nil)
-		if !errors.Is(err, ErrGenerationConflict) {
+		})
+		if !errors.Is(err, placementclient.ErrConflict) {
 			break
 		}
 	}
-	var refused *RequestError
-	if errors.Is(err, ErrGenerationConflict) && errors.As(err, &refused) {
-		refused.Kind = ErrConsumerConflict
+	if errors.Is(err, placementclient.ErrConflict) {
+		err = consumerConflict(err)
 	}
 	if err != nil {
 		return fmt.Errorf("removing the allocations of server %s: %w", uuid, err)
@@ -134,8 +123,8 @@ func (c *Client) Release(ctx context.Context, uuid string) error {
 
 // Usages is what a project holds, by resource class, over all consumer types. One GET.
 func (c *Client) Usages(ctx context.Context, project string) (map[string]int64, error) {
-	var answer usagesAnswer
-	if err := c.do(ctx, http.MethodGet, "/usages", url.Values{"project_id": {project}}, nil, &answer); err != nil {
+	var answer wire.TypedUsagesReply
+	if err := c.Do(ctx, http.MethodGet, "/usages?"+url.Values{"project_id": {project}}.Encode(), nil, &answer); err != nil {
 		return nil, fmt.Errorf("reading the usages of project %s: %w", project, err)
 	}
 	total := map[string]int64{}

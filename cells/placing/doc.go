@@ -5,11 +5,13 @@
 //
 //	flavor ── RequestOf ──▶ Request ── Candidates ──▶ []Candidate ── Claim / Move ──▶ 204
 //	                                                                     │
-//	                     ErrGenerationConflict  same candidate again ◀───┤ 409
-//	                     ErrConsumerConflict    it holds something:      │
-//	                                            see Allocations, Move ◀──┤ 409
-//	                     ErrNoRoom              next candidate ◀─────────┤ 409
-//	                     ErrOutcomeUnknown      ask before doing more ◀──┘ no answer
+//	                     ErrConflict           same candidate again ◀────┤ 409
+//	                     ErrConsumerConflict   it holds something:       │
+//	                                           see Allocations, Move ◀───┤ 409
+//	                     ErrNoRoom             next candidate ◀──────────┤ 409
+//	                     ErrOutcomeUnknown     ask before doing more ◀───┘ no answer
+//
+// All but ErrConsumerConflict are errors of package placementclient.
 //
 // Every write carries the generation of the consumer, so that no two writers ever undo each other; and a write whose answer was
 // lost is an error of its own, never one that says "it did not happen".

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -28,18 +29,18 @@ func (c *Client) Check(ctx context.Context, r Request) error {
 
 // candidates is GET /allocation_candidates.
 func (c *Client) candidates(ctx context.Context, r Request, out *candidatesAnswer) error {
-	q := &call{method: http.MethodGet, path: "/allocation_candidates", query: r.Query(), out: out, version: Microversion}
+	call := &placementclient.Call{Method: http.MethodGet, Path: "/allocation_candidates?" + r.Query().Encode(), Out: out}
 	if r.lacksPolicy() {
-		q.version, q.extension = wire.MaxVersion.String(), wire.ExtGroupPolicy
+		call.Microversion, call.Extensions = wire.MaxVersion.String(), wire.ExtGroupPolicy
 	}
-	failed := c.carry(ctx, q)
-	if failed != nil && failed.Status == http.StatusNotAcceptable && q.extension != "" {
+	failed := c.Send(ctx, call)
+	if errors.Is(failed, placementclient.ErrTooOld) && call.Extensions != "" {
 		// Extensions that are granted to all clients are granted at older microversions, too.
-		q.version = Microversion
-		failed = c.carry(ctx, q)
+		call.Microversion = Microversion
+		failed = c.Send(ctx, call)
 	}
-	if r.lacksPolicy() && (failed == nil || errors.Is(failed, ErrInvalid)) {
-		granted := q.grants(wire.ExtGroupPolicy)
+	if r.lacksPolicy() && (failed == nil || errors.Is(failed, placementclient.ErrInvalid)) {
+		granted := grants(call.Header, wire.ExtGroupPolicy)
 		c.optionalPolicy.Store(granted)
 		if !granted {
 			return r.policyRequired()
@@ -53,8 +54,8 @@ func (c *Client) candidates(ctx context.Context, r Request, out *candidatesAnswe
 
 // grants reports whether the answer is that of a Placement that granted the extension. Without the
 // header, it is that of a Placement that has no extensions.
-func (q *call) grants(extension string) bool {
-	for _, value := range q.granted {
+func grants(answer http.Header, extension string) bool {
+	for _, value := range answer[wire.HeaderExtensions] {
 		for name := range strings.SplitSeq(value, ",") {
 			if strings.EqualFold(strings.TrimSpace(name), extension) {
 				return true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -89,11 +90,11 @@ func TestGroupPolicyExtension(t *testing.T) {
 		"is older, and grants it to all": {
 			answer: until138(says(200, oneCandidate, "group_policy")), asked: []string{withExtension, older}, served: true,
 		},
-		"is too old":    {answer: says(406, tooNew), asked: []string{withExtension, older}, err: placing.ErrUnexpected},
-		"is down":       {answer: says(503, ""), asked: []string{withExtension}, err: placing.ErrUnavailable},
-		"denies access": {answer: says(403, ""), asked: []string{withExtension}, err: placing.ErrRefused},
+		"is too old":    {answer: says(406, tooNew), asked: []string{withExtension, older}, err: placementclient.ErrTooOld},
+		"is down":       {answer: says(503, ""), asked: []string{withExtension}, err: placementclient.ErrUnavailable},
+		"denies access": {answer: says(403, ""), asked: []string{withExtension}, err: placementclient.ErrRefused},
 		"grants it, and does not know a class": {
-			answer: says(400, `{"errors":[{"detail":"no such class"}]}`, "group_policy"), asked: []string{withExtension}, err: placing.ErrInvalid,
+			answer: says(400, `{"errors":[{"detail":"no such class"}]}`, "group_policy"), asked: []string{withExtension}, err: placementclient.ErrInvalid,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,13 +10,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestWithOpenStacksPlacement: what is true of our Placement is true of OpenStack's.
 func TestWithOpenStacksPlacement(t *testing.T) {
-	real := realplacement.Start(t)
+	real := realservice.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	ok(t, err)
 	for name, test := range map[string]func(*testing.T, *service, *placing.Client){
@@ -70,7 +71,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
 				r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				ok(t, err)
-				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placing.ErrInvalid) || placing.Down(err) {
+				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
 					t.Errorf("%v: %v", specs, err)
 				}
 			}

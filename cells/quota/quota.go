@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // The resources that a boot uses.
@@ -125,7 +126,7 @@ func (s *Service) count(ctx context.Context, project string) (count, error) {
 func (s *Service) fromPlacement(ctx context.Context, project string, before apidb.Counts) (count, error) {
 	held, err := s.o.Placement.Usages(ctx, project)
 	switch {
-	case placing.Down(err):
+	case placementclient.Down(err):
 		return count{}, fmt.Errorf("%w: %w", ErrPlacement, err)
 	case err != nil:
 		return count{}, err

@@ -28,6 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -121,7 +122,7 @@ func (w *world) must(err error) {
 // service has limits for instances, cores and ram.
 func (w *world) service(instances, cores, ram int64, change ...func(*quota.Options)) *quota.Service {
 	w.t.Helper()
-	client, err := placing.New(placing.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil }, Transport: transport(w.answer)})
+	client, err := placing.New(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil }, Transport: transport(w.answer)})
 	w.must(err)
 	o := quota.Options{
 		Store: w.store, Gatherer: w.gatherer, Placement: client, Logger: zerolog.New(&w.log),
@@ -273,7 +274,7 @@ func (w *world) unmigrate(uuid string) {
 func TestPlacementIsAway(t *testing.T) {
 	w := begin(t)
 	s := w.service(-1, -1, -1, func(o *quota.Options) { o.CountFromPlacement = true })
-	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placing.ErrUnavailable) {
+	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placementclient.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }

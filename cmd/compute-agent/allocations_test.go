@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
@@ -26,7 +26,7 @@ func onBothSites(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Run("bundled", func(t *testing.T) { test(t, newSite(t)) })
 	t.Run("openstack", func(t *testing.T) {
 		s := newSite(t)
-		target, err := url.Parse(realplacement.Start(t).URL)
+		target, err := url.Parse(realservice.StartPlacement(t).URL)
 		check(t, err)
 		s.http = httputil.NewSingleHostReverseProxy(target)
 		test(t, s)

@@ -13,12 +13,11 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/internal/access"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
-	"github.com/compute-agent/compute-agent/placement/keystone"
 )
 
 func newCells() *cobra.Command {
@@ -109,6 +108,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	if err != nil {
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
+	placement.Retries = 0                                                 // users wait for the answers, and the scheduler has a back-off of its own
 	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // its files, now and not with the first request
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -122,11 +122,8 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			DefaultZone: c.DefaultAvailabilityZone, Reclaim: c.ReclaimInstanceInterval, Endpoint: c.Endpoint,
 		},
 		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellFastFail: c.CellFastFail,
-		Placement: placing.Config{
-			Endpoint: placement.Endpoint, Authorize: placement.Authorize, Reauthorize: placement.Reauthorize,
-			Transport: placement.Transport, Timeout: cfg.PlacementClient.Timeout,
-		},
-		Quotas: quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
+		Placement: placement.Config,
+		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
 		DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }
@@ -162,7 +159,7 @@ func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (o
 		}
 		return tokens, nil
 	case config.AuthKeystone:
-		asking, err := keystone.New(keystoneConfig(cfg.Keystone))
+		asking, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone))
 		if err != nil {
 			return nil, fmt.Errorf("%w: [keystone]: %w", config.ErrInvalid, err)
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/keystone"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -172,11 +172,13 @@ func corsOptions(c config.CORS) api.CORS {
 }
 
 // keystoneConfig says who asks Keystone. The file of the secret is read at each login.
-func keystoneConfig(k config.Keystone) keystone.Config {
-	c := keystone.Config{
-		AuthURL: k.AuthURL, ApplicationCredentialID: k.ApplicationCredentialID,
-		Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName,
-		CAFile: k.CAFile, WWWAuthenticateURI: k.WWWAuthenticateURI, Timeout: k.Timeout, TokenCacheTime: k.TokenCacheTime,
+func keystoneConfig(k config.Keystone) keystone.AuthenticatorConfig {
+	c := keystone.AuthenticatorConfig{
+		Config: keystone.Config{
+			Section: "keystone", AuthURL: k.AuthURL, ApplicationCredentialID: k.ApplicationCredentialID, Timeout: k.Timeout,
+			Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName,
+		},
+		CAFile: k.CAFile, WWWAuthenticateURI: k.WWWAuthenticateURI, TokenCacheTime: k.TokenCacheTime,
 	}
 	file := k.PasswordFile
 	if k.ApplicationCredentialID != "" {

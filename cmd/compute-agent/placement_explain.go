@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,11 +18,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
-
-// maxExplanation bounds what is read of an answer, in bytes.
-const maxExplanation = 16 << 20
 
 func newPlacementExplain() *cobra.Command {
 	var opts options
@@ -106,43 +102,35 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 		return nil, err
 	}
 	defer a.CloseIdle()
-	base, err := a.Endpoint(ctx)
+	a.Retries = 0 // a person waits
+	client, err := placementclient.New(a.Config)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/allocation_candidates/explain?"+query, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("ask Placement at %q: %w", base, err)
+	var answer json.RawMessage
+	call := &placementclient.Call{
+		Method: http.MethodGet, Path: "/allocation_candidates/explain?" + query, Out: &answer,
+		Microversion: version, Extensions: strings.Join(wire.Extensions, ", "),
 	}
-	req.Header.Set("Accept", wire.MediaType)
-	req.Header.Set(wire.HeaderVersion, "placement "+version)
-	req.Header.Set(wire.HeaderExtensions, strings.Join(wire.Extensions, ", "))
-	if err := a.Authorize(ctx, req.Header); err != nil {
+	err = client.Send(ctx, call)
+	var failed *placementclient.Error
+	switch base := client.Endpoint(); {
+	case err == nil:
+		return answer, nil
+	case !errors.As(err, &failed):
 		return nil, err
-	}
-	client := &http.Client{Transport: a.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
-	if err != nil {
+	case failed.Status == 0 && errors.Is(err, placementclient.ErrRefused):
+		return nil, failed.Cause
+	case failed.Status == 0:
 		return nil, fmt.Errorf("ask Placement: %w; check that it runs there, and that --url or [placement_client] says where it is and what to trust", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxExplanation))
-	if err != nil {
-		return nil, fmt.Errorf("read the answer of Placement at %s: %w", base, err)
-	}
-	switch {
-	case resp.StatusCode == http.StatusOK:
-		return body, nil
-	case resp.StatusCode == http.StatusNotFound && resp.Header.Get(wire.HeaderVersion) != "":
+	case failed.Status == http.StatusNotFound && call.Header.Get(wire.HeaderVersion) != "":
 		return nil, fmt.Errorf("the Placement at %s does not explain (404): only compute-agent's own does, from microversion 1.10 on", base)
+	case errors.Is(err, placementclient.ErrRefused):
+		return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s; it has to be a token of a user who may list allocation candidates: [placement_client] auth and what belongs to it",
+			base, failed.Status, failed.Detail)
+	case errors.Is(err, placementclient.ErrInvalid), errors.Is(err, placementclient.ErrTooOld):
+		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", base, failed.Status, failed.Detail)
+	default:
+		return nil, fmt.Errorf("placement at %s: %w; check --url or [placement_client] url", base, err)
 	}
-	var refusal wire.ErrorBody
-	if json.Unmarshal(body, &refusal) == nil && len(refusal.Errors) > 0 {
-		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-			return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s It has to be a token of who may list allocation candidates: [placement_client] auth and what belongs to it",
-				base, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
-		}
-		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", base, resp.StatusCode, strings.TrimSpace(refusal.Errors[0].Detail))
-	}
-	return nil, fmt.Errorf("%s answers %s, and not as Placement does: %.200q; check --url or [placement_client] url", base, resp.Status, bytes.TrimSpace(body))
 }

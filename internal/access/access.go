@@ -14,22 +14,17 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/reportclient/keystone"
+	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Access is how Placement is reached. The functions are what reportclient.Config asks for.
+// Access is how Placement is reached.
 type Access struct {
-	// Transport carries the requests to Placement, and those to Keystone.
-	Transport http.RoundTripper
-	// Dial connects to Placement's host, to see whether somebody is there; nil where that is not who would answer (a proxy).
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Endpoint is where Placement is: as configured, or as Keystone's catalogue has it.
-	Endpoint func(ctx context.Context) (string, error)
-	// Authorize puts into headers what proves who the agent is.
-	Authorize func(ctx context.Context, headers http.Header) error
-	// Reauthorize gets a new proof after Placement has refused the one in headers; nil where there is no other to be had.
-	Reauthorize func(ctx context.Context, refused http.Header) error
-	// Keystone is the session at Keystone; nil where none is asked.
+	// Config is the Placement client's. Its Transport carries the requests to Placement, and those to Keystone. Dial is nil where a
+	// proxy would answer, Endpoint where the configuration has the URL, and Reauthorize where there is no other proof to be had.
+	placementclient.Config
+	// Keystone is the session at Keystone; nil where none is needed.
 	Keystone *keystone.Session
 }
 
@@ -38,10 +33,9 @@ type Access struct {
 //
 // Errors: about files of certificates that cannot be used, naming the key.
 func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) (*Access, error) {
-	a := &Access{
-		Transport: transport, Authorize: authorizer(c),
-		Endpoint: func(context.Context) (string, error) { return c.URL, nil },
-	}
+	a := &Access{Config: placementclient.Config{
+		URL: c.URL, Transport: transport, Authorize: authorizer(c), Timeout: c.Timeout, Retries: c.Retries, Logger: log,
+	}}
 	if transport == nil {
 		made, err := newTransport(c)
 		if err != nil {
@@ -55,15 +49,18 @@ func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logg
 	if c.Auth != config.AuthKeystone {
 		return a, nil
 	}
-	session, err := keystone.New(keystoneConfig(c, a.Transport, log))
+	session, err := keystone.NewSession(keystoneConfig(c, a.Transport, log))
 	if err != nil {
 		return nil, fmt.Errorf("[placement_client]: %w", err)
 	}
-	a.Keystone, a.Endpoint, a.Authorize, a.Reauthorize = session, session.Endpoint, session.Authorize, session.Reauthorize
+	a.Keystone, a.Authorize, a.Reauthorize = session, session.Authorize, session.Reauthorize
+	if c.URL == "" {
+		a.Endpoint = session.Endpoint
+	}
 	return a, nil
 }
 
-// CloseIdle gives up the idle connections.
+// CloseIdle closes the idle connections.
 func (a *Access) CloseIdle() { (&http.Client{Transport: a.Transport}).CloseIdleConnections() }
 
 func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) keystone.Config {
@@ -74,6 +71,7 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 		config.AuthTypeToken:                 {"token_file", c.TokenFile},
 	}[k.AuthType]
 	return keystone.Config{
+		Section: "placement_client", Service: wire.ServiceType,
 		AuthURL: k.AuthURL, Method: keystone.Method(k.AuthType),
 		Username: k.Username, UserID: k.UserID, UserDomainName: k.UserDomainName, UserDomainID: k.UserDomainID,
 		ProjectName: k.ProjectName, ProjectID: k.ProjectID, ProjectDomainName: k.ProjectDomainName, ProjectDomainID: k.ProjectDomainID,

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -282,7 +283,9 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 		return refuseDatabase(err, m.out.Database)
 	}
 	defer func() { err = errors.Join(err, direct.Close()) }()
-	client, err := reportclient.New(reportclient.Config{URL: "http://placement.in.this.process", Transport: direct, ReshapeLog: m.agent.state.Journal, Logger: m.agent.log})
+	client, err := reportclient.New(reportclient.Config{
+		Config: placementclient.Config{URL: "http://placement.in.this.process", Transport: direct, Logger: m.agent.log}, ReshapeLog: m.agent.state.Journal,
+	})
 	if err != nil {
 		return err
 	}

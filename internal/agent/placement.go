@@ -13,25 +13,18 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// RequestObserver is told of each request to Placement, see [reportclient.Config].Observe.
+// RequestObserver is called for each request to Placement, see [placementclient.Config].Observe.
 type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 
 // NewPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
 // request.
 func NewPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe RequestObserver, log zerolog.Logger) (*reportclient.Client, error) {
-	c := cfg.PlacementClient
-	a, err := access.New(c, nil, log)
+	a, err := access.New(cfg.PlacementClient, nil, log)
 	if err != nil {
 		return nil, err
 	}
-	where := a.Endpoint
-	if c.URL != "" {
-		where = nil // nobody needs to be asked
-	}
-	return reportclient.New(reportclient.Config{
-		URL: c.URL, Endpoint: where, Authorize: a.Authorize, Reauthorize: a.Reauthorize, Transport: a.Transport, Dial: a.Dial,
-		Timeout: c.Timeout, Retries: c.Retries, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes, Observe: observe, Logger: log,
-	})
+	a.Observe = observe
+	return reportclient.New(reportclient.Config{Config: a.Config, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes})
 }
 
 // whereIsPlacement says it for people, before anybody was asked.

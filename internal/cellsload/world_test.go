@@ -28,8 +28,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // world is a compute API in this process over the cells of a model: most in a process of their own, and two here, of which one can be made to
@@ -208,7 +208,7 @@ func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
 		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
 		CellClient: w.cellClient, CellTimeout: timeout, CellFastFail: fastFail,
-		Placement: placing.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
+		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
 		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
 		Logger:    zerolog.Nop(),
 	})

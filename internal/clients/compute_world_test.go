@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/testproc"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -160,7 +161,7 @@ func (c *cloud) addHost(name, cell string) *host {
 	var err error
 	h.cell, err = cellclient.New(cellclient.Config{URL: cell})
 	check(c.t, err)
-	h.placing, err = placing.New(placing.Config{
+	h.placing, err = placing.New(placementclient.Config{
 		Endpoint:  func(context.Context) (string, error) { return c.placement, nil },
 		Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
 	})

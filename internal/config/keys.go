@@ -71,7 +71,7 @@ var agentSections = []section{
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.PlacementClient.Timeout }, def: 30 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
 		{"connect_timeout", restart, "How long a connection may take to be made, TLS included.",
 			duration[Config]{at: func(c *Config) *time.Duration { return &c.PlacementClient.ConnectTimeout }, def: 5 * time.Second, min: 100 * time.Millisecond, max: 5 * time.Minute}},
-		{"retries", restart, "How often a request that is safe to repeat is repeated after a lost connection or a 503.",
+		{"retries", restart, "How often the agent repeats a request that is safe to repeat after a lost connection, a 429, 502, 503 or 504.",
 			number[Config]{at: func(c *Config) *int { return &c.PlacementClient.Retries }, def: 3, max: 20}},
 		{"use_proxy", restart, "Whether HTTP_PROXY, HTTPS_PROXY and NO_PROXY are heeded. Control planes are seldom\nbehind a proxy, and a stray variable has cut off many an agent.",
 			toggle[Config]{func(c *Config) *bool { return &c.PlacementClient.UseProxy }, false}},

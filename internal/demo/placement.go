@@ -3,15 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // placementURL is where the bundled Placement listens if nothing else is said.
@@ -20,40 +19,21 @@ const placementURL = "http://127.0.0.1:8778"
 // rootUUID is the identity of the host, which nova-compute gave it.
 const rootUUID = "c0ffee00-0000-4000-8000-0000000000c1"
 
-// request asks Placement as nova-compute's microversions of old and today's scheduler do.
-func request(ctx context.Context, method, path string, body, answer any) error {
-	var content io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		content = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, placementURL+path, content)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement 1.36")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	const most = 1 << 20
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, raw)
-	}
-	if answer == nil {
+// newClient makes a client that asks as nova-compute's microversions of old and today's scheduler do.
+func newClient() (*placementclient.Client, error) {
+	return placementclient.New(placementclient.Config{URL: placementURL, Microversion: "1.36", Authorize: func(_ context.Context, h http.Header) error {
+		h.Set("X-Auth-Token", "admin")
 		return nil
+	}})
+}
+
+// request sends one request to Placement; answer may be nil.
+func request(ctx context.Context, method, path string, body, answer any) error {
+	client, err := newClient()
+	if err != nil {
+		return err
 	}
-	return json.Unmarshal(raw, answer)
+	return client.Do(ctx, method, path, body, answer)
 }
 
 // writeAsNova makes Placement say what nova-compute said before there were nested providers: everything is on one.
@@ -114,18 +94,18 @@ func readHoldings(ctx context.Context) (holdings, error) {
 	if err != nil {
 		return nil, err
 	}
+	client, err := newClient()
+	if err != nil {
+		return nil, err
+	}
 	h := holdings{}
 	for _, g := range guests {
-		var answer struct {
-			Allocations map[string]struct {
-				Resources map[string]int64 `json:"resources"`
-			} `json:"allocations"`
-		}
-		if err := request(ctx, http.MethodGet, "/allocations/"+g.uuid, nil, &answer); err != nil {
+		held, err := client.Allocations(ctx, g.uuid)
+		if err != nil {
 			return nil, err
 		}
 		h[g.name] = map[string]map[string]int64{}
-		for provider, a := range answer.Allocations {
+		for provider, a := range held.Allocations {
 			name, known := names[provider]
 			if !known {
 				name = provider // on another host: it will be noticed
@@ -138,14 +118,16 @@ func readHoldings(ctx context.Context) (holdings, error) {
 
 // providerNames are those of the host's tree, by uuid.
 func providerNames(ctx context.Context) (map[string]string, error) {
-	var answer struct {
-		Providers []struct{ UUID, Name string } `json:"resource_providers"`
+	client, err := newClient()
+	if err != nil {
+		return nil, err
 	}
-	if err := request(ctx, http.MethodGet, "/resource_providers?in_tree="+rootUUID, nil, &answer); err != nil {
+	tree, err := client.ProvidersInTree(ctx, rootUUID)
+	if err != nil {
 		return nil, err
 	}
 	names := map[string]string{}
-	for _, p := range answer.Providers {
+	for _, p := range tree {
 		names[p.UUID] = p.Name
 	}
 	return names, nil

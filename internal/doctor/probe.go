@@ -6,11 +6,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,12 +18,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/access"
-	"github.com/compute-agent/compute-agent/reportclient/keystone"
+	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// probe is what Placement answered to two requests: its version document, which
-// needs no token, and a query as the agent makes it, which does. Where Keystone
-// is asked for the token, that comes first.
+// probe is what Placement answered to two requests: for its version document, for
+// which it needs no token, and a query as the agent makes it, for which it does.
+// Where Keystone gives the token, that comes first.
 type probe struct {
 	setup    error             // The client could not be made: a certificate or token is at fault.
 	login    error             // Keystone gave no token, or no address of Placement.
@@ -43,9 +42,6 @@ type probe struct {
 	received time.Time // This host's time when the answer came.
 }
 
-// maxDocument bounds the version document, in bytes.
-const maxDocument = 64 << 10
-
 func probePlacement(ctx context.Context, e *Env) probe {
 	a, err := e.access()
 	if err != nil {
@@ -58,61 +54,48 @@ func probePlacement(ctx context.Context, e *Env) probe {
 			return p
 		}
 	}
-	proof := http.Header{}
-	if err := a.Authorize(ctx, proof); err != nil {
+	if err := a.Authorize(ctx, http.Header{}); err != nil {
 		return probe{setup: err}
 	}
-	base, err := a.Endpoint(ctx)
+	// One try of each request, and no other token: what is wrong is to be seen.
+	a.Retries, a.Reauthorize, a.Microversion = 0, nil, fmt.Sprintf("1.%d", leastMinor)
+	client, err := placementclient.New(a.Config)
 	if err != nil {
 		return probe{setup: err}
 	}
-	base = strings.TrimSuffix(base, "/")
-	p.base = base
-	client := &http.Client{Transport: a.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var doc wire.Versions
+	versions := &placementclient.Call{Method: http.MethodGet, Path: "/", Out: &doc}
 	start := e.Now()
-	status, header, body, err := get(ctx, client, base+"/", nil)
+	p.status, p.err = answered(client.Send(ctx, versions))
 	p.received = e.Now()
 	p.took = p.received.Sub(start)
-	if err != nil {
-		p.err = err
+	p.base = client.Endpoint()
+	if p.err != nil {
 		return p
 	}
-	p.status = status
-	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+	if date, err := http.ParseTime(versions.Header.Get("Date")); err == nil {
 		p.date = date
 	}
-	var doc struct {
-		Versions []struct {
-			MaxVersion string `json:"max_version"`
-		} `json:"versions"`
-	}
-	if json.Unmarshal(body, &doc) == nil && len(doc.Versions) > 0 && doc.Versions[0].MaxVersion != "" {
+	if len(doc.Versions) > 0 && doc.Versions[0].MaxVersion != "" {
 		p.isAPI, p.max = true, doc.Versions[0].MaxVersion
 	}
-	if status == http.StatusOK && p.isAPI {
-		p.auth, _, _, p.authErr = get(ctx, client, base+"/resource_providers?name="+url.QueryEscape(e.Config.Agent.Host), proof)
+	if p.status == http.StatusOK && p.isAPI {
+		_, err := client.Providers(ctx, url.Values{"name": {e.Config.Agent.Host}})
+		p.auth, p.authErr = answered(err)
 	}
 	return p
 }
 
-func get(ctx context.Context, client *http.Client, address string, proof http.Header) (int, http.Header, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return 0, nil, nil, err
+// answered is the status of an answer, or the error of a request that has none.
+func answered(err error) (status int, unanswered error) {
+	var failed *placementclient.Error
+	switch {
+	case err == nil:
+		return http.StatusOK, nil
+	case errors.As(err, &failed) && failed.Status != 0:
+		return failed.Status, nil
 	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "compute-agent-doctor")
-	if proof != nil {
-		maps.Copy(req.Header, proof)
-		req.Header.Set("OpenStack-API-Version", "placement 1.20")
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
-	return resp.StatusCode, resp.Header, body, err
+	return 0, err
 }
 
 // access reaches Placement as the agent would.

@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
@@ -191,7 +191,7 @@ func awaitGone(t *testing.T, pid int) {
 
 // TestAgainstOpenStack: OpenStack's own Placement ends up with the same tree, and a second start writes nothing.
 func TestAgainstOpenStack(t *testing.T) {
-	server := realplacement.Start(t)
+	server := realservice.StartPlacement(t)
 	s := newSite(t, server.URL)
 	agent := s.run()
 	agent.await(0, told, "set the traits of cn1")

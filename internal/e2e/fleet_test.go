@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -42,7 +43,7 @@ type hour struct {
 	mu       sync.Mutex
 	requests [simulated / time.Second]int
 	refused  int // tries during the outage
-	knocks   int // connections without a request
+	probes   int // connections without a request
 	writes   int
 }
 
@@ -99,7 +100,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (l *line) dial(context.Context, string, string) (net.Conn, error) {
-	if err := l.arrive(func(int) { l.knocks++ }); err != nil {
+	if err := l.arrive(func(int) { l.probes++ }); err != nil {
 		return nil, err
 	}
 	ours, theirs := net.Pipe()
@@ -131,8 +132,10 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 	t.Helper()
 	l := &line{hour: h}
 	client, err := reportclient.New(reportclient.Config{
-		URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout, Retries: cfg.PlacementClient.Retries,
-		RefreshInterval: cfg.Tracker.AssociationRefresh, Logger: zerolog.Nop(),
+		Config: placementclient.Config{
+			URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout, Retries: cfg.PlacementClient.Retries, Logger: zerolog.Nop(),
+		},
+		RefreshInterval: cfg.Tracker.AssociationRefresh,
 	})
 	check(t, err)
 	return member{line: l, tracker: resourcetracker.New(resourcetracker.Config{
@@ -235,5 +238,5 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	}
 	all, _, _ := h.sum(0, simulated)
 	t.Logf("%d agents with %d providers each: %d requests at the start, %d in the hour after it; %d connections without a request, %d refused during the outage",
-		n, fleetTree, first, all-first, h.knocks, h.refused)
+		n, fleetTree, first, all-first, h.probes, h.refused)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -111,7 +112,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 	reshapes := journal.New(state)
 	_, err := reshapes.Load()
 	check(t, err)
-	client, err := reportclient.New(reportclient.Config{URL: "http://placement", Transport: service, ReshapeLog: reshapes, Logger: zerolog.Nop()})
+	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: service, Logger: zerolog.Nop()}, ReshapeLog: reshapes})
 	check(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -48,7 +48,7 @@ func openPlacement(t *testing.T, state string) *placement.Server {
 
 // placements are the services that scenarios run against, each with a way to begin with an empty one.
 func placements(t *testing.T) map[string]func(*testing.T) string {
-	upstream := realplacement.Start(t)
+	upstream := realservice.StartPlacement(t)
 	return map[string]func(*testing.T) string{
 		"ours": func(t *testing.T) string {
 			server := openPlacement(t, t.TempDir())

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -155,8 +156,10 @@ func (p *play) boot() {
 	p.wire = &observedWire{asks: make(chan chan struct{})}
 	begin := time.Now()
 	p.client, err = reportclient.New(reportclient.Config{
-		URL: p.url, Transport: p.wire, RefreshInterval: time.Minute, ReshapeLog: p.journal, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
-		Now: func() time.Time { return begin.Add(p.now) }, Authorize: asService,
+		Config: placementclient.Config{
+			URL: p.url, Transport: p.wire, Logger: zerolog.Nop(), Now: func() time.Time { return begin.Add(p.now) }, Authorize: asService,
+		},
+		RefreshInterval: time.Minute, ReshapeLog: p.journal, Jitter: func() float64 { return 0 },
 	})
 	check(p.t, err)
 }

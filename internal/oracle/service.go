@@ -17,7 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
@@ -106,15 +106,15 @@ func (o *Ours) Close() error {
 
 // Real is OpenStack's Placement, in a process of its own.
 type Real struct {
-	server *realplacement.Server
+	server *realservice.Placement
 	client *http.Client
 }
 
-// NewReal starts an empty service that lives until the test ends; see realplacement.Start for what happens without it.
+// NewReal starts an empty service that lives until the test ends; see realservice.StartPlacement for what happens without it.
 func NewReal(t testing.TB) *Real {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	return &Real{server: realplacement.Start(t), client: &http.Client{
+	return &Real{server: realservice.StartPlacement(t), client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -43,7 +44,7 @@ func (w *world) addHost(t *testing.T, cell, name string, memory int64) *host {
 	var err error
 	h.client, err = cellclient.New(cellclient.Config{URL: w.cells[cell].url})
 	check(t, err)
-	h.placing, err = placing.New(placing.Config{
+	h.placing, err = placing.New(placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://" + w.placementAddress, nil },
 		Authorize: func(_ context.Context, h http.Header) error {
 			h.Set("X-Auth-Token", "admin")

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/realplacement"
+	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
 )
@@ -30,7 +30,7 @@ var (
 // TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement finds, apart from what
 // Placement is known to get wrong; see excused.
 func TestReferenceIsPlacement(t *testing.T) {
-	server := realplacement.Start(t)
+	server := realservice.StartPlacement(t)
 	g := ground(t)
 	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
 	counts := map[string]int{}

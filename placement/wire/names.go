@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,8 @@ func IsUUIDKey(s string) bool {
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
 // CheckAnswer returns an error if an answer names a provider or a consumer by something that is no UUID: clients put what they
-// read into the paths of further requests. It knows the answers of this package.
+// read into the paths of further requests; or if it lacks the list of allocations or usages: {} would read as "there are none". It
+// knows the answers of this package.
 func CheckAnswer(answer any) error {
 	var all []string
 	switch a := answer.(type) {
@@ -39,7 +41,14 @@ func CheckAnswer(answer any) error {
 	case *ProviderAllocations:
 		all = slices.Collect(maps.Keys(a.Allocations))
 	case *ConsumerAllocations:
+		if a.Allocations == nil {
+			return errors.New("it has no allocations")
+		}
 		all = slices.Collect(maps.Keys(a.Allocations))
+	case *TypedUsagesReply:
+		if a.Usages == nil {
+			return errors.New("it has no usages")
+		}
 	case *AggregateList:
 		all = a.Aggregates
 	}

@@ -63,7 +63,7 @@ var writeKinds = map[string]reportclient.Kind{
 }
 
 // Request notes that a request to Placement begins; what it returns notes how it ended. It fits into
-// [reportclient.Config].Observe.
+// [placementclient.Config].Observe.
 func (m *Metrics) Request(_ context.Context, req *http.Request, route string) (done func(status int, err error)) {
 	r := m.requests
 	r.begun.Add(1)

@@ -96,7 +96,7 @@ func (t *Tracing) Begin(ctx context.Context, step resourcetracker.Step, driver, 
 func (*Tracing) Count(resourcetracker.Event, string, string, int) {}
 
 // Request begins the span of a request to Placement, and says in its headers whose child it is. It fits into
-// [reportclient.Config].Observe. Attributes are those of OpenTelemetry's conventions for HTTP clients.
+// [placementclient.Config].Observe. Attributes are those of OpenTelemetry's conventions for HTTP clients.
 func (t *Tracing) Request(ctx context.Context, req *http.Request, route string) (done func(status int, err error)) {
 	ctx, span := t.tracer.Start(ctx, req.Method+" "+route, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		attribute.String("http.request.method", req.Method), attribute.String("url.template", route), attribute.String("server.address", req.URL.Hostname()),

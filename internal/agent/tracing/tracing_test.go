@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/compute-agent/compute-agent/internal/agent/tracing"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -117,7 +118,7 @@ func start(t *testing.T, endpoint string, ratio float64, log io.Writer) *tracing
 // pass is one pass whose write is refused; server is Placement.
 func pass(t *testing.T, tr *tracing.Tracing, server *httptest.Server) {
 	t.Helper()
-	client, err := reportclient.New(reportclient.Config{URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request})
+	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementclient
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// ConsumerAllocations is all that a consumer holds, wherever that is, as GET /allocations/{consumer} has it.
+type ConsumerAllocations struct {
+	wire.ConsumerAllocations
+	// Written is when it was last written, to the second, and Date when Placement said so, by its clock; zero: it did not say.
+	Written, Date time.Time
+}
+
+// Allocations reads what a consumer holds. One that Placement does not know holds nothing, and has no generation: Placement makes no
+// difference there. One GET.
+func (c *Client) Allocations(ctx context.Context, consumer string) (ConsumerAllocations, error) {
+	var out ConsumerAllocations
+	call := Call{Method: http.MethodGet, Path: "/allocations/" + url.PathEscape(consumer), Out: &out.ConsumerAllocations}
+	if err := c.Send(ctx, &call); err != nil {
+		return ConsumerAllocations{}, err
+	}
+	out.Written, out.Date = date(call.Header, "Last-Modified"), date(call.Header, "Date")
+	if len(out.Allocations) == 0 {
+		out.ConsumerGeneration = nil
+	}
+	return out, nil
+}
+
+// date is the time that a header says; zero if it says none.
+func date(h http.Header, name string) time.Time {
+	t, err := http.ParseTime(h.Get(name))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// PutAllocations writes all that a consumer holds, if it still has the generation that is given (nil: it holds nothing yet). One PUT.
+//
+// Errors: [ErrConflict] if the consumer, or a provider, was written meanwhile: Placement has one code for both; [ErrNoRoom];
+// [ErrInvalid] for a provider or class that Placement does not know; [ErrOutcomeUnknown].
+func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
+	err := c.Do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer), all, NoContent{})
+	var refused *Error
+	if errors.As(err, &refused) && errors.Is(refused.Kind, ErrConflict) && wire.ErrorCode(refused.Code) != wire.CodeConcurrentUpdate {
+		refused.Kind = ErrNoRoom
+	}
+	return err
+}
+
+// ProvidersInTree lists the providers of the tree in which a provider stands; none if Placement does not know it. One GET.
+func (c *Client) ProvidersInTree(ctx context.Context, uuid string) ([]wire.ResourceProvider, error) {
+	return c.Providers(ctx, url.Values{"in_tree": {uuid}})
+}
+
+// Providers lists the providers that a query finds. One GET.
+func (c *Client) Providers(ctx context.Context, query url.Values) ([]wire.ResourceProvider, error) {
+	var list wire.ResourceProviders
+	if err := c.Do(ctx, http.MethodGet, "/resource_providers?"+query.Encode(), nil, &list); err != nil {
+		return nil, err
+	}
+	return list.ResourceProviders, nil
+}
+
+// AllocationsOf reads who holds what of a provider, by consumer. One GET.
+func (c *Client) AllocationsOf(ctx context.Context, provider string) (map[string]wire.HeldAllocation, error) {
+	var out wire.ProviderAllocations
+	if err := c.Do(ctx, http.MethodGet, "/resource_providers/"+url.PathEscape(provider)+"/allocations", nil, &out); err != nil {
+		return nil, err
+	}
+	return out.Allocations, nil
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// What went wrong with a request, in the terms in which a caller can act.
+var (
+	// ErrConflict: a generation is not ours any more, or a concurrent write interfered (409 placement.concurrent_update and its
+	// undefined_code kin). Read again and recompute.
+	ErrConflict = errors.New("placement says that another client changed it meanwhile")
+	// ErrNoRoom: what is to be allocated does not fit into an inventory, or the inventory is not there: see [Client.PutAllocations].
+	ErrNoRoom = errors.New("placement says that it does not fit")
+	// ErrInventoryInUse: the write would take away inventory that is allocated (409 placement.inventory.inuse).
+	ErrInventoryInUse = errors.New("the inventory is allocated")
+	// ErrProviderInUse: a provider that has allocations or children cannot be deleted.
+	ErrProviderInUse = errors.New("the resource provider is in use")
+	// ErrDuplicate: another provider has this name, or this uuid (409 placement.duplicate_name).
+	ErrDuplicate = errors.New("a resource provider of that name or uuid exists")
+	// ErrNotFound: 404.
+	ErrNotFound = errors.New("placement does not know it")
+	// ErrRefused: 401 or 403, or there are no credentials. Trying again does not help until someone fixes it.
+	ErrRefused = errors.New("placement refuses our credentials")
+	// ErrInvalid: 400. What we sent is wrong for this Placement.
+	ErrInvalid = errors.New("placement calls the request invalid")
+	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408 or 429.
+	ErrUnavailable = errors.New("placement is unavailable")
+	// ErrOutcomeUnknown: a write was sent and no answer of Placement's says what became of it. It may have happened, or may yet. The
+	// error is also one of the others, as a rule ErrUnavailable.
+	ErrOutcomeUnknown = errors.New("placement did not say what became of the write")
+	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens there.
+	ErrUnexpected = errors.New("unexpected answer, is this a placement service?")
+	// ErrTooOld: the server does not have the microversion that is needed, as a rule because it is too old.
+	ErrTooOld = errors.New("placement does not have the microversion that is needed")
+)
+
+// Down reports whether an error is about Placement as a whole, and not about what was asked: other requests would fail as well.
+func Down(err error) bool {
+	for _, kind := range []error{ErrUnavailable, ErrOutcomeUnknown, ErrRefused, ErrUnexpected, ErrNotFound, ErrTooOld} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// Error is one request that failed.
+type Error struct {
+	// Method and Path, with the query, name the request without the server.
+	Method, Path string
+	// Status is 0 when no answer came.
+	Status int
+	// Code is Placement's own error code ("placement.concurrent_update", ...), where it gave one.
+	Code string
+	// Detail is what Placement said, or what the transport did.
+	Detail string
+	// RequestID is ours, under which Placement logs the request; ServerRequestID is Placement's.
+	RequestID, ServerRequestID string
+	// Unsent: no connection came about, so Placement has not seen the request.
+	Unsent bool
+	// Kind is one of the sentinels of this package; Cause is the transport's error, if any.
+	Kind, Cause error
+}
+
+// maxQuery bounds how much of a query is shown in an error, in bytes.
+const maxQuery = 200
+
+// Error is the request, its kind, what was answered, and the id under which Placement's log has it.
+func (e *Error) Error() string {
+	var b strings.Builder
+	path, kind := e.Path, e.Kind
+	if begin := strings.IndexByte(path, '?'); begin >= 0 && len(path) > begin+maxQuery {
+		path = strings.ToValidUTF8(path[:begin+maxQuery], "") + "…"
+	}
+	if e.OutcomeUnknown() && errors.Is(kind, ErrUnavailable) {
+		kind = ErrOutcomeUnknown
+	}
+	fmt.Fprintf(&b, "%s %s: %v", e.Method, path, kind)
+	if e.Status != 0 {
+		fmt.Fprintf(&b, " (status %d", e.Status)
+		if e.Code != "" {
+			b.WriteString(", " + e.Code)
+		}
+		b.WriteString(")")
+	}
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	switch {
+	case e.ServerRequestID != "":
+		b.WriteString(" [" + e.ServerRequestID + "]")
+	case e.RequestID != "":
+		b.WriteString(" [" + e.RequestID + "]")
+	}
+	return b.String()
+}
+
+// Unwrap gives errors.Is both the kind and the transport's cause (context.DeadlineExceeded, ...).
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Cause}
+}
+
+// Is makes a write whose outcome is unknown an [ErrOutcomeUnknown].
+func (e *Error) Is(target error) bool { return target == ErrOutcomeUnknown && e.OutcomeUnknown() }
+
+// OutcomeUnknown reports whether a write may have happened: it was sent, and Placement itself, not a proxy or a broken server, has not
+// turned it down.
+func (e *Error) OutcomeUnknown() bool {
+	byPlacement := e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || (e.Status >= 400 && e.Status < 500 && e.Code != "")
+	return e.Method != http.MethodGet && !e.Unsent && !byPlacement
+}
+
+// unanswered notes the transport's error in place of an answer.
+func (e *Error) unanswered(err error) {
+	e.Kind, e.Cause, e.Detail, e.Unsent = ErrUnavailable, err, withoutURL(err), unsent(err)
+}
+
+// brokeOff notes that the answer began, and that this error came before its end.
+func (e *Error) brokeOff(err error) {
+	e.Kind, e.Cause, e.Detail = ErrUnavailable, err, "the answer broke off: "+withoutURL(err)
+}
+
+// maxDetail bounds what is kept of Placement's own words, which can list much, maxSnippet of anything else that came as an answer, in characters.
+const (
+	maxDetail  = 2000
+	maxSnippet = 300
+)
+
+// refused notes what an answer says that is not 2xx: code and detail of Placement's error body, or the beginning of whatever else it is.
+func (e *Error) refused(content []byte) {
+	var answer wire.ErrorBody
+	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
+		e.Code, e.Detail = string(answer.Errors[0].Code), line(answer.Errors[0].Detail, maxDetail)
+	} else {
+		e.Detail = snippet(content)
+	}
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge:
+		e.Kind = ErrInvalid
+	case http.StatusUnauthorized, http.StatusForbidden:
+		e.Kind = ErrRefused
+	case http.StatusNotFound:
+		e.Kind = ErrNotFound
+	case http.StatusNotAcceptable:
+		e.Kind = ErrTooOld
+	case http.StatusConflict:
+		e.Kind = conflictKind(wire.ErrorCode(e.Code))
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		e.Kind = ErrUnavailable
+	default:
+		e.Kind = ErrUnexpected
+		if e.Status >= http.StatusInternalServerError {
+			e.Kind = ErrUnavailable
+		}
+	}
+}
+
+func conflictKind(code wire.ErrorCode) error {
+	switch code {
+	case wire.CodeInventoryInUse:
+		return ErrInventoryInUse
+	case wire.CodeDuplicateName:
+		return ErrDuplicate
+	case wire.CodeProviderInUse, wire.CodeCannotDeleteParent:
+		return ErrProviderInUse
+	}
+	return ErrConflict
+}
+
+// noCredentials is the kind of a request that could not be sent, or be sent once more, because there was nothing to prove who we
+// are, or no endpoint to send it to. It is [ErrUnavailable] if that may be gone later or time ran out, and [ErrRefused] otherwise.
+type noCredentials struct{ cause error }
+
+func (*noCredentials) Error() string { return "no credentials that placement would take" }
+
+func (n *noCredentials) Is(target error) bool {
+	var temporary interface{ Temporary() bool }
+	switch {
+	case errors.As(n.cause, &temporary) && temporary.Temporary(),
+		errors.Is(n.cause, ErrUnavailable), errors.Is(n.cause, context.Canceled), errors.Is(n.cause, context.DeadlineExceeded):
+		return target == ErrUnavailable
+	}
+	return target == ErrRefused
+}
+
+// snippet makes a line of log from whatever came instead of an answer.
+func snippet(content []byte) string {
+	return line(string(content[:min(len(content), 8*maxSnippet+1)]), maxSnippet)
+}
+
+// line is a text on one line of at most that many characters. No more is read than they can take, at up to four bytes each, with as much white space.
+func line(text string, most int) string {
+	begins := text[:min(len(text), 8*most)]
+	r := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(begins, "?")), " "))
+	if len(r) > most || len(begins) < len(text) {
+		return string(r[:min(len(r), most)]) + "..."
+	}
+	return string(r)
+}
+
+// unsent reports whether a request failed before any connection was there to send it on.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
+}
+
+// withoutURL takes the wrapping off a transport's error that repeats method and URL.
+func withoutURL(err error) string {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err.Error()
+	}
+	return err.Error()
+}
