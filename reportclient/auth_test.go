@@ -182,6 +182,7 @@ func TestMicroversion(t *testing.T) {
 		{"1.38", "1.50", reportclient.ErrTooOld, []string{"1.38 to 1.50", "upgrade the agent"}},
 		{"2.0", "2.1", reportclient.ErrTooOld, []string{"upgrade the agent"}},
 		{"", "1.39", reportclient.ErrUnexpected, []string{"are invalid"}},
+		{"1.0", "", reportclient.ErrUnexpected, []string{"no version document"}},
 		{"1.0", "latest", reportclient.ErrUnexpected, []string{"latest"}},
 		{"1.0", "1.", reportclient.ErrUnexpected, nil},
 		{"1.0", "1.-3", reportclient.ErrUnexpected, nil},

@@ -114,8 +114,8 @@ func newTransport(c config.PlacementClient) (*http.Transport, error) {
 func authorizer(c config.PlacementClient) func(context.Context, http.Header) error {
 	if c.Auth == config.AuthNoauth {
 		return func(_ context.Context, h http.Header) error {
-			h.Set("X-Auth-Token", "admin")
-			h.Set("X-Roles", "admin,service")
+			h.Set(wire.HeaderAuthToken, "admin")
+			h.Set(wire.HeaderRoles, "admin,service")
 			return nil
 		}
 	}
@@ -123,11 +123,16 @@ func authorizer(c config.PlacementClient) func(context.Context, http.Header) err
 		if c.TokenFile == "" {
 			return errors.New("placement_client.token_file is not set")
 		}
-		token, err := config.ReadSecret(c.TokenFile)
-		if err != nil {
-			return fmt.Errorf("placement_client.token_file: %w", err)
-		}
-		h.Set("X-Auth-Token", token.Reveal())
-		return nil
+		return putToken(h, "placement_client.token_file", c.TokenFile)
 	}
+}
+
+// putToken puts the token of a file into headers; key is what the configuration calls the file, for errors.
+func putToken(h http.Header, key, file string) error {
+	token, err := config.ReadSecret(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	h.Set(wire.HeaderAuthToken, token.Reveal())
+	return nil
 }

@@ -3,7 +3,6 @@
 package access
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -33,14 +32,7 @@ func CellOf(c config.CellClient) CellCredentials {
 func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
 	out := cellclient.Config{URL: url}
 	if c.TokenFile != "" {
-		out.Authorize = func(h http.Header) error {
-			token, err := config.ReadSecret(c.TokenFile)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.keys("token_file"), err)
-			}
-			h.Set("X-Auth-Token", token.Reveal())
-			return nil
-		}
+		out.Authorize = func(h http.Header) error { return putToken(h, c.keys("token_file"), c.TokenFile) }
 	}
 	if c.CAFile == "" && c.CertFile == "" {
 		return out, nil

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -57,6 +61,65 @@ func TestPutAllocations(t *testing.T) {
 			}
 			if errors.Is(err, ErrOutcomeUnknown) != (name == "lost" || name == "another page") {
 				t.Errorf("whether it happened: %v", err)
+			}
+		})
+	}
+}
+
+// TestAnswers: whatever answers in Placement's place, or nothing does: the error is one that a caller can act upon, and only a write that
+// cannot have arrived, or that Placement itself turned down, is said not to have happened.
+func TestAnswers(t *testing.T) {
+	coded := func(status int, code, detail string) answer {
+		return answer{status: status, body: fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)}
+	}
+	const known, unknown = false, true
+	for name, c := range map[string]struct {
+		answer answer
+		kind   error
+		write  bool // whether the outcome of a write is unknown
+		says   string
+	}{
+		"a generation conflict":    {coded(409, "placement.concurrent_update", "generation"), ErrConflict, known, "placement.concurrent_update"},
+		"a conflict without kind":  {coded(409, "placement.undefined_code", "race"), ErrConflict, known, "race"},
+		"inventory in use":         {coded(409, "placement.inventory.inuse", "VCPU in use"), ErrInventoryInUse, known, "VCPU in use"},
+		"a provider in use":        {coded(409, "placement.resource_provider.inuse", "x"), ErrProviderInUse, known, ""},
+		"a parent":                 {coded(409, "placement.resource_provider.cannot_delete_parent", "x"), ErrProviderInUse, known, ""},
+		"a name that is taken":     {coded(409, "placement.duplicate_name", "x"), ErrDuplicate, known, ""},
+		"no such thing":            {coded(404, "placement.undefined_code", "no rp"), ErrNotFound, known, "no rp"},
+		"a proxy's 404":            {answer{status: 404}, ErrNotFound, unknown, "404"},
+		"no token":                 {answer{status: 401, body: "Authentication required"}, ErrRefused, known, "Authentication required"},
+		"the wrong role":           {coded(403, "", "forbidden"), ErrRefused, known, "forbidden"},
+		"a bad request":            {coded(400, "placement.undefined_code", "bad"), ErrInvalid, known, "bad"},
+		"another microversion":     {coded(406, "placement.undefined_code", "1.37"), ErrTooOld, known, "1.37"},
+		"a broken server":          {answer{status: 500, body: "<html>\n<h1>Oops</h1>"}, ErrUnavailable, unknown, "<html> <h1>Oops</h1>"},
+		"an overloaded server":     {answer{status: 503, body: "<html>"}, ErrUnavailable, unknown, "503"},
+		"a login page":             {answer{status: 200, body: "<html>please log in</html>"}, ErrUnexpected, unknown, "please log in"},
+		"a redirect":               {answer{status: 302, header: http.Header{"Location": {"http://192.0.2.1/"}}}, ErrUnexpected, unknown, "302"},
+		"an error that is no text": {answer{status: 418, body: "\xff\xfe"}, ErrUnexpected, unknown, "418"},
+		"half an answer":           {answer{status: 200, broken: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "broke off"},
+		"half an error":            {answer{status: 500, broken: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "500"},
+		"an answer without end":    {answer{status: 200, endless: true}, ErrUnexpected, unknown, "longer than 64 MiB"},
+		"nothing listens":          {answer{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}, ErrUnavailable, known, "refused"},
+		"a time-out":               {answer{err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}}, ErrUnavailable, unknown, "timeout"},
+		"cut off":                  {answer{err: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := newClient(t, &answers{list: []answer{c.answer}}, func(cfg *Config) { cfg.Retries = 0 })
+			for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
+				var out any = &map[string]any{}
+				if method != http.MethodGet {
+					out = NoContent{}
+				}
+				if c.answer.endless && method == http.MethodPost {
+					break // 64 MiB each
+				}
+				err := client.Do(t.Context(), method, "/usages?a=b", nil, out)
+				if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), method+" /usages?a=b: ") {
+					t.Errorf("%s: %v, want %v and %q", method, err, c.kind, c.says)
+				}
+				if errors.Is(err, ErrOutcomeUnknown) != (c.write && method != http.MethodGet) {
+					t.Errorf("%s: whether it happened: %v", method, err)
+				}
 			}
 		})
 	}

@@ -31,6 +31,17 @@ type answer struct {
 	header http.Header
 	body   string
 	err    error
+
+	broken  error // of reading the body
+	endless bool
+}
+
+// Read gives what there is of a body that has no end, or no good one.
+func (a answer) Read(b []byte) (int, error) {
+	if a.broken != nil {
+		return 0, a.broken
+	}
+	return len(b), nil
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -46,7 +57,11 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if header == nil {
 		header = http.Header{}
 	}
-	return &http.Response{StatusCode: now.status, Header: header, Body: io.NopCloser(strings.NewReader(now.body)), Request: r}, nil
+	var body io.Reader = strings.NewReader(now.body)
+	if now.broken != nil || now.endless {
+		body = now
+	}
+	return &http.Response{StatusCode: now.status, Header: header, Body: io.NopCloser(body), Request: r}, nil
 }
 
 func newClient(t *testing.T, transport http.RoundTripper, change ...func(*Config)) *Client {
