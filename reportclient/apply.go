@@ -316,7 +316,7 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 	}
 	slices.Sort(now.Aggregates)
 	if !slices.Equal(slices.Compact(now.Aggregates), op.Before.Aggregates) {
-		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "the aggregates are not those that the plan was made for"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "the aggregates are not those that the plan was made for"}
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 	case now.Name == name:
 		return nil
 	case now.Name != before.Name || now.Generation != before.Generation:
-		return &RequestError{Method: http.MethodPut, Path: path, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
 	}
 	var out wire.ResourceProvider
 	if err := c.placement.Do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
@@ -135,14 +135,14 @@ func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provide
 		return err
 	}
 	if now.Name != before.Name || now.Generation != before.Generation {
-		return &RequestError{Method: http.MethodDelete, Path: path, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
 	}
 	consumers, err := c.ConsumersOf(ctx, before.UUID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	if len(consumers) > 0 {
-		return &RequestError{Method: http.MethodDelete, Path: path, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers hold something of it by now", len(consumers))}
+		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers hold something of it by now", len(consumers))}
 	}
 	if err := c.placement.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
 		return err

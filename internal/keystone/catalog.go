@@ -106,8 +106,8 @@ func (w wanted) clean(e tokens.Endpoint) (string, error) {
 	return u.String(), nil
 }
 
-func (w wanted) refuse(detail, remedy string) error {
-	return &Error{Kind: ErrCatalog, Detail: detail, Remedy: remedy}
+func (w wanted) refuse(detail, hint string) error {
+	return &Error{Kind: ErrCatalog, Detail: detail, Hint: hint}
 }
 
 func regionOf(e tokens.Endpoint) string {

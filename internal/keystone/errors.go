@@ -25,8 +25,8 @@ type Error struct {
 	Kind error
 	// AuthURL is the Keystone that was asked.
 	AuthURL string
-	// Detail is what was found, Remedy what to do about it; either may be empty.
-	Detail, Remedy string
+	// Detail is what was found, Hint what to do about it; either may be empty.
+	Detail, Hint string
 	// Status is that of the answer, 0 if there was none.
 	Status int
 	// RequestID is ours, under which Keystone logs the request; empty if none was made.
@@ -42,8 +42,8 @@ func (e *Error) Error() string {
 	if e.Detail != "" {
 		b.WriteString(": " + e.Detail)
 	}
-	if e.Remedy != "" {
-		b.WriteString("; " + e.Remedy)
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
 	}
 	if e.RequestID != "" {
 		b.WriteString(" [" + e.RequestID + "]")

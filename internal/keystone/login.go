@@ -194,7 +194,7 @@ func (a *attempt) explain(ctx context.Context, err error) error {
 		e.Detail = transport.Err.Error() // without the method and the address, which are named already
 	case isGarbage(err):
 		// The cause of it may repeat what was answered.
-		e.Detail, e.Cause, e.Remedy = "the answer is not JSON as Keystone's is", nil, "check that "+a.key("auth_url")+" is Keystone's"
+		e.Detail, e.Cause, e.Hint = "the answer is not JSON as Keystone's is", nil, "check that "+a.key("auth_url")+" is Keystone's"
 	default:
 		e.Detail = err.Error()
 	}
@@ -220,19 +220,19 @@ func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	case code.Actual == http.StatusUnauthorized && code.ResponseHeader.Get("Openstack-Auth-Receipt") != "":
 		return a.fail(ErrCredentials, status+" and an auth receipt: this user must log in with more than one factor", "use an application credential")
 	case code.Actual == http.StatusUnauthorized:
-		return a.fail(ErrCredentials, status, a.mend())
+		return a.fail(ErrCredentials, status, a.hint())
 	case code.Actual == http.StatusNotFound && said != "": // what Keystone says of application credentials and tokens that it does not know
-		return a.fail(ErrCredentials, status+" for "+code.URL, a.mend()+", and "+a.key("auth_url"))
+		return a.fail(ErrCredentials, status+" for "+code.URL, a.hint()+", and "+a.key("auth_url"))
 	case code.Actual == http.StatusForbidden, code.Actual == http.StatusBadRequest:
-		return a.fail(ErrCredentials, status, a.mend())
+		return a.fail(ErrCredentials, status, a.hint())
 	case code.Actual == http.StatusNotFound, code.Actual/100 == 3, code.Actual/100 == 2, code.Actual == http.StatusMethodNotAllowed:
 		return a.fail(ErrUnavailable, status+" for "+code.URL, "check "+a.key("auth_url")+": such as https://keystone.example:5000/v3, or .../identity/v3")
 	}
 	return a.fail(ErrUnavailable, status, "it is tried again; look into Keystone's log")
 }
 
-// mend is what to do about refused credentials.
-func (a *attempt) mend() string {
+// hint is what to do about refused credentials.
+func (a *attempt) hint() string {
 	switch a.session.config.Method {
 	case ApplicationCredential:
 		return "check the application credential's id or name, its user, whether it has expired, and its secret"
@@ -266,8 +266,8 @@ func (a *attempt) message(body []byte) string {
 // without is a text in which the secret is not repeated.
 func (a *attempt) without(text string) string { return strings.ReplaceAll(text, a.secret, "(secret)") }
 
-func (a *attempt) fail(kind error, detail, remedy string) *Error {
-	return &Error{Kind: kind, AuthURL: a.session.config.AuthURL, Detail: detail, Remedy: remedy, RequestID: a.requestID}
+func (a *attempt) fail(kind error, detail, hint string) *Error {
+	return &Error{Kind: kind, AuthURL: a.session.config.AuthURL, Detail: detail, Hint: hint, RequestID: a.requestID}
 }
 
 // key is what the configuration file calls a setting.

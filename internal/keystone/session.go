@@ -93,7 +93,7 @@ func (s *Session) Reauthorize(ctx context.Context, refused http.Header) error {
 	}
 	return &Error{
 		Kind: ErrCredentials, AuthURL: s.config.AuthURL, Detail: "the service refuses a token that Keystone calls good",
-		Remedy: "check that it asks the same Keystone ([keystone_authtoken] in its configuration)",
+		Hint: "check that it asks the same Keystone ([keystone_authtoken] in its configuration)",
 	}
 }
 

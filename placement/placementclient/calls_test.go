@@ -48,7 +48,7 @@ func TestPutAllocations(t *testing.T) {
 	}{
 		"done":               {answer{status: 204}, nil},
 		"another page":       {answer{status: 200, body: "<html>"}, ErrUnexpected},
-		"somebody was first": {answer{status: 409, body: `{"errors": [{"code": "placement.concurrent_update", "detail": "x"}]}`}, ErrConflict},
+		"another client was first": {answer{status: 409, body: `{"errors": [{"code": "placement.concurrent_update", "detail": "x"}]}`}, ErrConflict},
 		"it does not fit":    {answer{status: 409, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrNoRoom},
 		"no such provider":   {answer{status: 400, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrInvalid},
 		"lost":               {answer{status: 502}, ErrOutcomeUnknown},
