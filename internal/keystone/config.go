@@ -69,13 +69,15 @@ type Config struct {
 func (c *Config) check() error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	u, err := url.Parse(c.AuthURL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
+	switch u, err := url.Parse(c.AuthURL); {
+	case c.AuthURL == "":
+		bad("the address of Keystone (auth_url) is not given")
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "":
 		// The address is not repeated: a password may be in it.
 		bad("the address of Keystone is no URL such as https://keystone.example:5000/v3, without a name and a password")
 	}
 	if c.Secret == nil {
-		bad("nothing gives the secret")
+		bad("neither a password (password_file) nor the secret of an application credential (application_credential_secret_file) is given")
 	}
 	switch c.Method {
 	case Password:

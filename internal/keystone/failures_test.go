@@ -176,13 +176,14 @@ func TestConfig(t *testing.T) {
 	cases := map[string]func(*keystone.Config){
 		"no URL such as":                 func(c *keystone.Config) { c.AuthURL = "keystone:5000" },
 		"without a name and a password":  func(c *keystone.Config) { c.AuthURL = "https://u:" + secret + "@k/v3" },
+		"(auth_url) is not given":        func(c *keystone.Config) { c.AuthURL = "" },
 		"is no way to log in":            func(c *keystone.Config) { c.Method = "kerberos" },
 		"a user (":                       func(c *keystone.Config) { c.Username = "" },
 		"a user that is given by name":   func(c *keystone.Config) { c.UserDomainName = "" },
 		"a project (":                    func(c *keystone.Config) { c.ProjectName = "" },
 		"a project that is given":        func(c *keystone.Config) { c.ProjectDomainName = "" },
 		"the id or the name of the appl": func(c *keystone.Config) { c.Method = keystone.ApplicationCredential },
-		"nothing gives the secret":       func(c *keystone.Config) { c.Secret = nil },
+		"neither a password":             func(c *keystone.Config) { c.Secret = nil },
 	}
 	for says, breakIt := range cases {
 		cfg := base

@@ -46,12 +46,12 @@ func TestPutAllocations(t *testing.T) {
 		answer answer
 		kind   error
 	}{
-		"done":               {answer{status: 204}, nil},
-		"another page":       {answer{status: 200, body: "<html>"}, ErrUnexpected},
+		"done":                     {answer{status: 204}, nil},
+		"another page":             {answer{status: 200, body: "<html>"}, ErrUnexpected},
 		"another client was first": {answer{status: 409, body: `{"errors": [{"code": "placement.concurrent_update", "detail": "x"}]}`}, ErrConflict},
-		"it does not fit":    {answer{status: 409, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrNoRoom},
-		"no such provider":   {answer{status: 400, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrInvalid},
-		"lost":               {answer{status: 502}, ErrOutcomeUnknown},
+		"it does not fit":          {answer{status: 409, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrNoRoom},
+		"no such provider":         {answer{status: 400, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrInvalid},
+		"lost":                     {answer{status: 502}, ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all ConsumerAllocations
