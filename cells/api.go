@@ -10,14 +10,12 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
@@ -26,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -68,7 +67,7 @@ type APIConfig struct {
 
 // API is the process of the compute API. Make one with NewAPI, and Close it.
 type API struct {
-	store    *sqlite.Store
+	store    *apidb.DB
 	gatherer *gather.Gatherer
 	boot     *boot.Service
 	handler  *compute.API
@@ -100,11 +99,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	open := sqlite.Open
+	open := apidb.Open
 	if cfg.Upgrade {
-		open = sqlite.OpenAndUpgrade
+		open = apidb.OpenAndUpgrade
 	}
-	if a.store, err = open(ctx, cfg.Database, sqlite.Options{Logger: cfg.Logger}); err != nil {
+	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	a.gatherer = gather.New(gather.Options{Client: cfg.CellClient, Timeout: cfg.CellTimeout, FastFail: cfg.CellFastFail, Logger: cfg.Logger})
@@ -133,8 +132,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	return a, nil
 }
 
-// Store is the API database.
+// Store is the API database, Database its file.
 func (a *API) Store() apidb.Store { return a.store }
+
+// Database is the file of the API database.
+func (a *API) Database() string { return a.store.Path() }
 
 // States are the cells as requests found them.
 func (a *API) States() []gather.CellState { return a.gatherer.States() }
@@ -175,9 +177,9 @@ func DatabaseFile(dsn, stateDir, name string) (string, error) {
 	if dsn == "" {
 		return filepath.Join(stateDir, name), nil
 	}
-	path, ok := strings.CutPrefix(dsn, "sqlite://")
-	if !ok || !filepath.IsAbs(path) {
-		return "", fmt.Errorf("%w: %q is not the DSN of a database file; write sqlite:///PATH", ErrConfig, dsn)
+	path, err := sqldb.PathOf(dsn)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return path, nil
 }

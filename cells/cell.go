@@ -15,7 +15,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -42,8 +41,8 @@ type CellConfig struct {
 
 // Cell is the process of one cell. Make one with NewCell, and Close it.
 type Cell struct {
-	store   celldb.Store
-	problem func() error // why writes to it fail
+	store   celldb.Store // with metrics
+	db      *celldb.DB
 	handler *cell.Cell
 	metrics *metrics.Cell
 	ready   readiness
@@ -57,14 +56,14 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	store, err := sqlite.Open(ctx, cfg.Database, cfg.Name, sqlite.Logger(cfg.Logger))
+	store, err := celldb.Open(ctx, cfg.Database, cfg.Name, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Connections == nil {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
-	c := &Cell{metrics: metrics.NewCell(nil), problem: store.Problem, tls: config, cfg: cfg}
+	c := &Cell{metrics: metrics.NewCell(nil), db: store, tls: config, cfg: cfg}
 	c.store, c.ready.look = c.metrics.Timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,

@@ -5,6 +5,7 @@ package cells
 import (
 	"context"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 const (
@@ -46,7 +47,18 @@ func (r *readiness) now(ctx context.Context) osapi.Readiness {
 
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
-	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, Connections: a.cfg.Connections, Logger: a.cfg.Logger}
+	return a.serveMetrics(ctx, l, nil)
+}
+
+// ServeAdmin answers what ServeMetrics does, GET /database with a backup, and the commands of others at sqldb.CommandPath. No client is
+// authenticated: the listener must be one that only administrators reach.
+func (a *API) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
+	a.store.AnswersAt(l.Addr().String())
+	return a.serveMetrics(ctx, l, map[string]http.Handler{"POST " + sqldb.CommandPath: commands, "GET " + sqldb.BackupPath: http.HandlerFunc(a.store.ServeBackup)})
+}
+
+func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
+	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, More: more, Connections: a.cfg.Connections, Logger: a.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
@@ -58,7 +70,7 @@ func (a *API) look(ctx context.Context) osapi.Readiness {
 		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be read"}}
 	}
 	if err := a.store.Problem(); err != nil {
-		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " + dbfile.Reason(err)}}
+		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " + sqldb.Reason(err)}}
 	}
 	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
 	if err != nil {
@@ -90,7 +102,18 @@ func (a *API) look(ctx context.Context) osapi.Readiness {
 
 // ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
 func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
-	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, Connections: c.cfg.Connections, Logger: c.cfg.Logger}
+	return c.serveMetrics(ctx, l, nil)
+}
+
+// ServeAdmin answers what ServeMetrics does, and GET /database with a backup. No client is authenticated: the listener must be one that only
+// administrators reach.
+func (c *Cell) ServeAdmin(ctx context.Context, l net.Listener) error {
+	c.db.AnswersAt(l.Addr().String())
+	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: http.HandlerFunc(c.db.ServeBackup)})
+}
+
+func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
+	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, More: more, Connections: c.cfg.Connections, Logger: c.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
@@ -100,8 +123,8 @@ func (c *Cell) look(ctx context.Context) osapi.Readiness {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
 		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
 	}
-	if err := c.problem(); err != nil {
-		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + dbfile.Reason(err)}}
+	if err := c.db.Problem(); err != nil {
+		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + sqldb.Reason(err)}}
 	}
 	return osapi.Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -48,16 +49,20 @@ func (s *Server) Status() Status {
 		Consumers: snapshot.ConsumerCount(), ConsumersMissing: snapshot.MissingConsumers(),
 		RequestsInFlight: s.api.Load().Requests, WritesWaiting: s.ledger.Waiting(),
 	}
-	if err := s.problem(); err != nil {
+	if err := s.store.Problem(); err != nil {
 		status.DatabaseProblem = err.Error()
 	}
 	return status
 }
 
-// ServeAdmin answers /status, /metrics, /healthz, /readyz and /debug/pprof on the listener until the context ends. Nobody is
-// asked who they are: the listener must be one that only administrators reach, such as a socket of mode 0600.
-func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
+// ServeAdmin answers /status, /database (a backup), /metrics, /healthz, /readyz and /debug/pprof on the listener until the context ends, and the
+// commands of others at sqldb.CommandPath. No client is authenticated: the listener must be one that only administrators reach, such as a socket of
+// mode 0600.
+func (s *Server) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
+	s.store.AnswersAt(l.Addr().String())
 	mux := s.metricsMux()
+	mux.Handle("POST "+sqldb.CommandPath, commands)
+	mux.HandleFunc("GET "+sqldb.BackupPath, s.store.ServeBackup)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)

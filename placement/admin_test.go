@@ -62,7 +62,7 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 3)
 	go func() { served <- server.Serve(ctx, main) }()
-	go func() { served <- server.ServeAdmin(ctx, admin) }()
+	go func() { served <- server.ServeAdmin(ctx, admin, http.NotFoundHandler()) }()
 	go func() { served <- server.ServeMetrics(ctx, scraped) }()
 
 	const url = "http://placement"

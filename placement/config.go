@@ -14,8 +14,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
 // Config is what a Placement service is made of. A StateDir or a Database, and an Auth, are required.
@@ -24,8 +24,6 @@ type Config struct {
 	StateDir string
 	// Database is the DSN of a database and goes before StateDir: sqlite:///PATH, with an absolute PATH.
 	Database string
-	// Exclusive keeps other processes away from the database, which saves asking it for their commits before each read.
-	Exclusive bool
 	// Listen is the address that ListenAndServe binds, HOST:PORT.
 	Listen string
 	// Auth is how the service knows who sends a request. Direct does not need it.
@@ -159,8 +157,8 @@ func (a Auth) checkListener(l net.Listener) error {
 	return a.checkListen(l.Addr().String())
 }
 
-// databaseFile is the path of the SQLite database that the configuration names.
-func (c *Config) databaseFile() (string, error) {
+// DatabaseFile is the path of the SQLite database that the configuration names.
+func (c *Config) DatabaseFile() (string, error) {
 	if c.Database == "" {
 		if c.StateDir == "" {
 			return "", fmt.Errorf("%w: neither a state directory nor a database is given", ErrConfig)
@@ -174,7 +172,7 @@ func (c *Config) databaseFile() (string, error) {
 		// Nothing of the rest is shown: it may hold a password.
 		return "", fmt.Errorf("%w: databases of the kind %q are not supported; the database should be sqlite:///PATH", ErrConfig, scheme)
 	}
-	file, err := sqlite.PathOf(c.Database)
+	file, err := sqldb.PathOf(c.Database)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
-	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 )
 
 // Database is what is in the place that a Config names as its database.
@@ -27,11 +26,11 @@ type Database struct {
 // ReadDatabase looks at the database of a configuration and changes nothing. That there is none is no error. Of the
 // configuration it needs StateDir or Database.
 func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
-	file, err := cfg.databaseFile()
+	file, err := cfg.DatabaseFile()
 	if err != nil {
 		return Database{}, err
 	}
-	schema, err := sqlite.ReadSchema(ctx, file)
+	schema, err := store.ReadSchema(ctx, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Database{Path: file, Schema: schema}, nil
 	}
@@ -42,12 +41,12 @@ func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
 }
 
 // UpgradeDatabase makes the database of a configuration when there is none, adopts one that OpenStack Placement made, and
-// brings the schema up to date. It may be repeated, and run beside a server. It returns what was there and what is.
+// brings the schema up to date. It may be repeated. It returns what was there and what is.
 func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, err error) {
 	if before, err = ReadDatabase(ctx, cfg); err != nil {
 		return before, after, err
 	}
-	s, err := sqlite.Open(ctx, before.Path)
+	s, err := store.Open(ctx, before.Path, store.Options{})
 	if err == nil {
 		err = s.Close()
 	}
@@ -59,13 +58,24 @@ func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, e
 }
 
 // migrationBatch is how many records one transaction of an online migration makes: enough that looking for them again is no
-// matter, few enough that servers beside it are not held up.
+// matter, few enough that clients of the server are not held up.
 const migrationBatch = 1000
+
+// Database is the database of the server.
+func (s *Server) Database(ctx context.Context) (Database, error) {
+	schema, err := s.store.Schema(ctx)
+	return Database{Path: s.database, Exists: true, Schema: schema}, err
+}
+
+// MigrateConsumers is the function MigrateConsumers for the database of the server, which shows the records at once.
+func (s *Server) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
+	return migrateConsumers(ctx, s.ledger, s.options, most)
+}
 
 // MigrateConsumers makes the consumer records that are missing for allocations which an old Placement wrote without, most at
 // most (all of them for 0), owned by the incomplete project and user of cfg.Placement. It returns how many were missing, and
-// how many it made; with an error, those that were made stay. It may be repeated, and run beside servers, which show the
-// records at once. The schema is brought up to date first, as a server does when it starts.
+// how many it made; with an error, those that were made stay. It may be repeated. The schema is brought up to date first, as a
+// server does when it starts.
 func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made int, err error) {
 	db, err := ReadDatabase(ctx, cfg)
 	switch {
@@ -79,7 +89,11 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	project, user := cmp.Or(cfg.Placement.IncompleteProjectID, api.IncompleteID), cmp.Or(cfg.Placement.IncompleteUserID, api.IncompleteID)
+	return migrateConsumers(ctx, l, cfg.Placement, most)
+}
+
+func migrateConsumers(ctx context.Context, l *ledger.Ledger, o api.Options, most int) (missing, made int, err error) {
+	project, user := cmp.Or(o.IncompleteProjectID, api.IncompleteID), cmp.Or(o.IncompleteUserID, api.IncompleteID)
 	missing = l.Current().MissingConsumers()
 	for most == 0 || made < most {
 		batch := migrationBatch

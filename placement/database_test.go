@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -86,7 +87,7 @@ func upstreamAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "store/sqlite/testdata/run_upstream.py", file)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "store/testdata/run_upstream.py", file)
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -281,24 +282,29 @@ func TestMigrateConsumers(t *testing.T) {
 	if missing := beside.Status().ConsumersMissing; missing != 5 {
 		t.Errorf("a server counts %d missing records, want 5", missing)
 	}
-	for _, step := range [][3]int{{2, 5, 2}, {3, 3, 3}, {2, 0, 0}, {0, 0, 0}} {
-		missing, made, err := placement.MigrateConsumers(t.Context(), cfg, step[0])
+	step := func(how func(context.Context, int) (int, int, error), step [3]int) {
+		t.Helper()
+		missing, made, err := how(t.Context(), step[0])
 		if err != nil || missing != step[1] || made != step[2] {
 			t.Errorf("at most %d: %d missing, %d made, %v; want %d and %d", step[0], missing, made, err, step[1], step[2])
 		}
 	}
-	// A server that was there all the time shows the records to the next who asks.
-	ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://placement/readyz", nil)
-	if err != nil {
-		t.Fatal(err)
+	alone := func(ctx context.Context, most int) (int, int, error) {
+		return placement.MigrateConsumers(ctx, cfg, most)
 	}
-	ask.RequestURI = ""
-	beside.Handler().ServeHTTP(discard{http.Header{}}, ask)
-	if missing := beside.Status().ConsumersMissing; missing != 0 {
-		t.Errorf("a server still counts %d missing records", missing)
+	// A server that has the database open makes the records itself, and shows them.
+	step(beside.MigrateConsumers, [3]int{2, 5, 2})
+	if _, _, err := alone(t.Context(), 0); !errors.Is(err, sqldb.ErrLocked) {
+		t.Errorf("beside a server: %v", err)
+	}
+	if missing := beside.Status().ConsumersMissing; missing != 3 {
+		t.Errorf("the server still counts %d missing records, want 3", missing)
 	}
 	if err := beside.Close(); err != nil {
 		t.Error(err)
+	}
+	for _, s := range [][3]int{{3, 3, 3}, {2, 0, 0}, {0, 0, 0}} {
+		step(alone, s)
 	}
 	manage := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", manageOnline, theirs)
 	if out, err := manage.CombinedOutput(); err != nil {
@@ -331,12 +337,6 @@ with tempfile.NamedTemporaryFile('w', suffix='.conf') as f:
     sys.argv = ['placement-manage', '--config-file', f.name, 'db', 'online_data_migrations']
     manage.main()
 `
-
-type discard struct{ header http.Header }
-
-func (d discard) Header() http.Header       { return d.header }
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (discard) WriteHeader(int)             {}
 
 func column(t *testing.T, file, query string) (out []string) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/metrics"
-	"github.com/compute-agent/compute-agent/placement/store/sqlite"
+	"github.com/compute-agent/compute-agent/placement/store"
 )
 
 // How long a request may take to arrive, and an answer to be taken (counted from the request's headers).
@@ -31,7 +31,7 @@ const (
 // Server is a Placement service. Make one with New, and Close it.
 type Server struct {
 	ledger  *ledger.Ledger
-	problem func() error // why writes fail
+	store   *store.Store
 	api     *api.API
 	metrics *metrics.Metrics // nil when nobody looks
 	auth    Auth
@@ -44,6 +44,7 @@ type Server struct {
 
 	started  time.Time
 	database string // the file, for people
+	options  api.Options
 }
 
 // New opens the database of a Placement service, loads its state and puts the service together. The context bounds the
@@ -76,11 +77,11 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 			cfg.Logger.Error().Err(err).Msg("Keystone cannot be asked about tokens yet. Requests are answered with 503 until it can; it is tried again with each of them.")
 		}
 	}
-	file, err := cfg.databaseFile()
+	file, err := cfg.DatabaseFile()
 	if err != nil {
 		return nil, err
 	}
-	l, problem, err := openLedger(ctx, file, &cfg, m)
+	l, opened, err := openLedger(ctx, file, &cfg, m)
 	if err != nil {
 		return nil, err
 	}
@@ -99,25 +100,21 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 		Limits:        cfg.Limits,
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
-		Problem:       problem,
+		Problem:       opened.Problem,
 	}
 	if m != nil {
 		calls.Observer = m
 	}
-	s := &Server{ledger: l, problem: problem, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, connections: cfg.Connections, log: cfg.Logger, started: time.Now(), database: file}
+	s := &Server{ledger: l, store: opened, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, connections: cfg.Connections, log: cfg.Logger, started: time.Now(), database: file, options: cfg.Placement}
 	if m != nil {
-		m.Watch(l, s.api, problem)
+		m.Watch(l, s.api, opened.Problem)
 	}
 	return s, nil
 }
 
-// openLedger opens the database file. problem is why writes to it fail.
-func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (_ *ledger.Ledger, problem func() error, err error) {
-	options := []sqlite.Option{sqlite.Logger(cfg.Logger)}
-	if cfg.Exclusive {
-		options = append(options, sqlite.Exclusive())
-	}
-	store, err := sqlite.Open(ctx, file, options...)
+// openLedger opens the database file. The ledger closes its store.
+func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (*ledger.Ledger, *store.Store, error) {
+	opened, err := store.Open(ctx, file, store.Options{Logger: cfg.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", file, err)
 	}
@@ -125,11 +122,11 @@ func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metric
 	if m != nil {
 		opts.Observer = m
 	}
-	l, err := ledger.Open(ctx, store, opts)
+	l, err := ledger.Open(ctx, opened, opts)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), store.Close())
+		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), opened.Close())
 	}
-	return l, store.Problem, nil
+	return l, opened, nil
 }
 
 // Handler is the HTTP side of the service.

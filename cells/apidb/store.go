@@ -171,7 +171,7 @@ type Counts struct {
 	Unmigrated int64
 }
 
-// Store is the API database. All methods are safe for concurrent use, also by several processes. Errors wrap those above; [ErrUnavailable] can
+// Store is the API database. All methods are safe for concurrent use. Errors wrap those above; [ErrUnavailable] can
 // come from any. A method that returns an error has written nothing.
 type Store interface {
 	// Cells are all cells in the order of their making, disabled ones and cell0 among them.

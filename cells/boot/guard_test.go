@@ -19,9 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/internal/dbfile"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // again ends a cell's process, does something to its database file, and starts it again.
@@ -31,10 +31,10 @@ func (w *world) again(s *site, do func(file string)) {
 	file := filepath.Join(w.dir, s.cell.Name+".db")
 	do(file)
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		w.must(os.Remove(dbfile.Marker(file))) // the loss is meant
+		w.must(os.Remove(sqldb.Marker(file))) // the loss is meant
 	}
 	var err error
-	s.store, err = cellsqlite.Open(ctx, file, s.cell.Name)
+	s.store, err = celldb.Open(ctx, file, s.cell.Name, zerolog.Nop())
 	w.must(err)
 	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
 	w.must(err)

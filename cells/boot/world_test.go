@@ -22,11 +22,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	apisqlite "github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
@@ -161,7 +160,7 @@ func route(r *http.Request) string {
 type site struct {
 	cell   apidb.Cell
 	link   *link
-	store  *cellsqlite.Store
+	store  *celldb.DB
 	server *cell.Cell
 	agents []*agent
 }
@@ -170,7 +169,7 @@ type site struct {
 type world struct {
 	t     tester
 	dir   string
-	store *apisqlite.Store
+	store *apidb.DB
 	sites []*site // cell0 first
 	pl    *placement.Server
 	asked http.Handler // the Placement that is used: pl, or another one
@@ -199,14 +198,14 @@ func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options f
 	w := &world{t: t, dir: dir, now: start, options: options, log: &journal{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
-		StateDir: filepath.Join(dir, "placement"), Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	w.must(err)
 	if w.asked = other; other == nil {
 		w.asked = w.pl.Handler()
 	}
 	w.plink = &link{to: w.asked, counts: map[string]int{}}
-	w.store, err = apisqlite.Open(ctx, filepath.Join(dir, "api", "api.db"), apisqlite.Options{Now: w.clock})
+	w.store, err = apidb.Open(ctx, filepath.Join(dir, "api", "api.db"), apidb.Options{Now: w.clock})
 	w.must(err)
 	w.addCell(apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0"}, 0)
 	for i, n := range hosts {
@@ -223,7 +222,7 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 	c, err := w.store.CreateCell(ctx, c)
 	w.must(err)
 	s := &site{cell: c, link: &link{counts: map[string]int{}}}
-	s.store, err = cellsqlite.Open(ctx, filepath.Join(w.dir, c.Name+".db"), c.Name)
+	s.store, err = celldb.Open(ctx, filepath.Join(w.dir, c.Name+".db"), c.Name, zerolog.Nop())
 	w.must(err)
 	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
 	w.must(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -31,7 +31,7 @@ var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 type world struct {
 	t     testing.TB
 	path  string
-	store *sqlite.Store
+	store *celldb.DB
 	cell  *cell.Cell
 	log   bytes.Buffer
 
@@ -59,7 +59,7 @@ func unattended(t testing.TB, change ...func(*cell.Config)) *world {
 func (w *world) open(change ...func(*cell.Config)) {
 	w.t.Helper()
 	var err error
-	if w.store, err = sqlite.Open(context.Background(), w.path, "cell1"); err != nil {
+	if w.store, err = celldb.Open(context.Background(), w.path, "cell1", zerolog.Nop()); err != nil {
 		w.t.Fatal(err)
 	}
 	c := cell.Config{Store: w.store, Auth: cell.NoAuth(), Version: "1.2.3", Now: w.clock, Logger: zerolog.New(&w.log)}

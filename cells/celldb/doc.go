@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package celldb is a cell's database: its servers, the services of its hosts and their compute nodes. [Store] is what a cell does with it;
-// package sqlite below makes one of a file.
+// [Open] makes one of an SQLite file.
 //
 // What may become of a server is decided here and nowhere else, by the transitions of a [Record]. They know no database and no clock, and a
 // store runs each in a transaction. All of them may be repeated:

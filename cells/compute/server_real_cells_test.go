@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
 )
@@ -28,7 +28,7 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store, err := cellsqlite.Open(context.Background(), filepath.Join(c.t.TempDir(), name+".db"), name)
+		store, err := celldb.Open(context.Background(), filepath.Join(c.t.TempDir(), name+".db"), name, zerolog.Nop())
 		if err != nil {
 			c.t.Fatal(err)
 		}

@@ -23,7 +23,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	apisqlite "github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/wire"
@@ -182,7 +181,7 @@ func keyFor(s *wire.Server, order []wire.SortKey) wire.Key {
 type cloud struct {
 	t       *testing.T
 	api     *API
-	store   *apisqlite.Store
+	store   *apidb.DB
 	path    string
 	cells   map[string]*fakeCell
 	clock   time.Time
@@ -200,7 +199,7 @@ func newCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: filepath.Join(t.TempDir(), "api.db")}
 	var err error
-	if c.store, err = apisqlite.Open(t.Context(), c.path, apisqlite.Options{Now: func() time.Time { return c.clock }}); err != nil {
+	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -102,7 +102,7 @@ func ok(t testing.TB, err error) {
 func begin(t *testing.T) (*service, *placing.Client) {
 	t.Helper()
 	server, err := placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, server.Close()) })

@@ -22,7 +22,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
@@ -40,7 +39,7 @@ var small = wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 512}
 // world is an API database, cells that say what a project uses, and a Placement that does.
 type world struct {
 	t        *testing.T
-	store    *sqlite.Store
+	store    *apidb.DB
 	cells    []apidb.Cell
 	uses     map[string]*wire.Usage // by name of the cell; nil: it is down
 	refuses  bool                   // what is down answers that the question is wrong
@@ -55,7 +54,7 @@ func begin(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, uses: map[string]*wire.Usage{}}
 	var err error
-	w.store, err = sqlite.Open(ctx, filepath.Join(t.TempDir(), "api", "api.db"), sqlite.Options{})
+	w.store, err = apidb.Open(ctx, filepath.Join(t.TempDir(), "api", "api.db"), apidb.Options{})
 	w.must(err)
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	for _, name := range []string{"cell0", "cell1", "cell2"} {

@@ -6,11 +6,11 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
 // unmigrate makes a mapping one of before queued_for_delete, which no program can write any more.
-func unmigrate(store *sqlite.Store, uuid string) error {
+func unmigrate(store *apidb.DB, uuid string) error {
 	db, err := sql.Open("sqlite", store.Path())
 	if err != nil {
 		return err

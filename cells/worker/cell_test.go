@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -34,7 +34,7 @@ func newRealCell(t *testing.T) *realCell {
 		}
 	}
 	s := newScene(t)
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1")
+	store, err := celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", zerolog.Nop())
 	check(err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	check(err)

@@ -21,9 +21,9 @@ import (
 )
 
 func newCells() *cobra.Command {
-	cmd := group("cells", "Serve a Nova-compatible compute API over cells", newCellsAPI(), newCellsServe(), newCellsManage())
+	cmd := group("cells", "Serve a Nova-compatible compute API over cells", newCellsAPI(), newCellsServe(), newCellsManage(), newCellsBackup())
 	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` is the API, `cells serve` the process of one cell, and\n" +
-		"`cells manage` tells the API which cells there are. Agents are told their cell by [cell_client]."
+		"`cells manage` tells the API which cells there are. `cells backup` copies the database of a cell. Agents are told their cell by [cell_client]."
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	}
 	service := served{
 		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",
-		watched: watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, api), serve: api.Serve,
+		watched: watchComputeAPI(cfg, api), serve: api.Serve,
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

@@ -44,7 +44,7 @@ func newCellsAccept() *cobra.Command {
 			"it are shown and counted again, and have to be deleted again. The exit code is 3 if the cell gets yet another database\n" +
 			"meanwhile; then nothing is accepted.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				c, err := findCell(cmd.Context(), store, args[0])
 				if err != nil {
 					return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -100,7 +99,7 @@ func TestAcceptCell(t *testing.T) {
 // withServers puts two living servers and a deleted one into cell1, as far as the API database knows.
 func withServers(t *testing.T, dir string) {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), sqlite.Options{})
+	store, err := apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

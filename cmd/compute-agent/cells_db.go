@@ -3,20 +3,21 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
 func newCellsDB() *cobra.Command {
-	return group("db", "Look after the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations())
+	return group("db", "Look after the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations(), newCellsDBBackup())
 }
 
 // apiDatabaseView is the API database as JSON.
@@ -34,36 +35,39 @@ func newCellsDBVersion() *cobra.Command {
 		Use: "version", Short: "Show which schema the API database has", Args: cobra.NoArgs,
 		Long: "Show which schema the API database has, and which one this program knows. Nothing is changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, _, err := opts.file()
-			if err != nil {
+			return opts.onFile(cmd, func(path string, api *cells.API) (err error) {
+				var has, knows int
+				if api != nil {
+					has, knows, err = api.Store().SchemaVersion(cmd.Context())
+				} else {
+					has, knows, err = apidb.Version(cmd.Context(), path)
+				}
+				view := apiDatabaseView{Database: path, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
+				switch {
+				case errors.Is(err, fs.ErrNotExist):
+					view.Exists = false
+				case err != nil:
+					return err
+				}
+				if opts.json() {
+					return printJSON(cmd.OutOrStdout(), view)
+				}
+				upgrade := "not needed"
+				switch {
+				case !view.Exists:
+					upgrade = "makes it"
+				case has < knows:
+					upgrade = "needed: compute-agent cells manage db upgrade"
+				case has > knows:
+					upgrade = "not possible: a newer program was here, use that one"
+				}
+				schema := fmt.Sprintf("step %d", has)
+				if !view.Exists {
+					schema = "no database"
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", path, schema, knows, upgrade)
 				return err
-			}
-			has, knows, err := sqlite.Version(cmd.Context(), path)
-			view := apiDatabaseView{Database: path, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				view.Exists = false
-			case err != nil:
-				return err
-			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), view)
-			}
-			upgrade := "not needed"
-			switch {
-			case !view.Exists:
-				upgrade = "makes it"
-			case has < knows:
-				upgrade = "needed: compute-agent cells manage db upgrade"
-			case has > knows:
-				upgrade = "not possible: a newer program was here, use that one"
-			}
-			schema := fmt.Sprintf("step %d", has)
-			if !view.Exists {
-				schema = "no database"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", path, schema, knows, upgrade)
-			return err
+			})
 		},
 	}
 	opts.addFlags(cmd)
@@ -78,37 +82,67 @@ func newCellsDBUpgrade() *cobra.Command {
 		Long: "Make the API database when there is none, and bring its schema up to date. All of it happens in one transaction; running\n" +
 			"it again changes nothing. Afterwards `db online-data-migrations` fills what is new in old rows, while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, _, err := opts.file()
-			if err != nil {
+			return opts.onFile(cmd, func(path string, api *cells.API) error {
+				had, has, knows, err := migrateAPIDatabase(cmd.Context(), path, to, api)
+				if err != nil {
+					return err
+				}
+				if opts.json() {
+					return printJSON(cmd.OutOrStdout(), map[string]apiDatabaseView{
+						"before": {path, had > 0, had, knows, had < knows}, "after": {path, true, has, knows, has < knows},
+					})
+				}
+				switch had {
+				case has:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
+				case 0:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at step %d\n", path, has)
+				default:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)
+				}
 				return err
-			}
-			had, err := sqlite.Migrate(cmd.Context(), path, to)
-			if err != nil {
-				return err
-			}
-			has, knows, err := sqlite.Version(cmd.Context(), path)
-			if err != nil {
-				return err
-			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]apiDatabaseView{
-					"before": {path, had > 0, had, knows, had < knows}, "after": {path, true, has, knows, has < knows},
-				})
-			}
-			switch had {
-			case has:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
-			case 0:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at step %d\n", path, has)
-			default:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)
-			}
-			return err
+			})
 		},
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().IntVar(&to, "to", 0, "run the steps up to `N` only (default: all)")
 	return cmd
+}
+
+// onFile runs a command on the file of the API database: here, with api nil, or in the compute API that has it open.
+func (o *manageOptions) onFile(cmd *cobra.Command, do func(path string, api *cells.API) error) error {
+	if s := servingOf(cmd.Context()); s.api != nil {
+		return do(s.api.Database(), s.api)
+	}
+	path, _, err := o.file()
+	if err != nil {
+		return err
+	}
+	return onDatabase(cmd, path, func() error { return do(path, nil) })
+}
+
+// migrateAPIDatabase runs steps of the schema. In a compute API that serves all were run.
+func migrateAPIDatabase(ctx context.Context, path string, to int, api *cells.API) (had, has, knows int, err error) {
+	if api != nil {
+		has, knows, err = api.Store().SchemaVersion(ctx)
+		if err == nil && to != 0 && to != has {
+			err = fmt.Errorf("%s is at step %d, and the compute API that has it open needs it there", path, has)
+		}
+		return has, has, knows, err
+	}
+	if had, err = apidb.Migrate(ctx, path, to); err != nil {
+		return had, 0, 0, err
+	}
+	has, knows, err = apidb.Version(ctx, path)
+	return had, has, knows, err
+}
+
+func newCellsDBBackup() *cobra.Command {
+	var opts manageOptions
+	return newBackup("the compute API", opts.addDatabaseFlags, func() (string, error) {
+		path, _, err := opts.file()
+		return path, err
+	})
 }
 
 func newCellsOnlineMigrations() *cobra.Command {
@@ -127,28 +161,14 @@ func newCellsOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			var report boot.MigrationReport
-			err := opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) (err error) {
-				report, err = boot.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
-				return err
-			})
-			done := []migrationView{{"populate_queued_for_delete", report.Found, report.Migrated}}
-			var shown error
-			if opts.json() {
-				shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
-			} else {
-				shown = printMigrations(cmd.OutOrStdout(), done)
-			}
-			for _, f := range report.Failed {
-				err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are as they were, run this again when it answers", f.Cell.Name, f.Err))
-			}
-			switch {
-			case err != nil || shown != nil:
-				return migrationFailed(errors.Join(err, shown))
-			case limited && report.Migrated > 0:
-				return &exitError{code: exitMigratedSome}
-			}
-			return nil
+			return migrating(opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+				report, err := boot.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+				for _, f := range report.Failed {
+					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are as they were, run this again when it answers", f.Cell.Name, f.Err))
+				}
+				done := []migrationView{{"populate_queued_for_delete", report.Found, report.Migrated}}
+				return opts.showMigrations(cmd, done, limited && report.Migrated > 0, err)
+			}))
 		},
 	}
 	opts.addFlags(cmd)

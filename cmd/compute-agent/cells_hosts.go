@@ -30,7 +30,7 @@ func newDiscoverHosts() *cobra.Command {
 		Long: "Map hosts that registered with their cells, so that servers are placed there. The compute API does so by itself every\n" +
 			"[compute_api] discover_hosts_interval; this does it now. Exit code 1: a cell did not answer, or a host is known elsewhere.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
 				if err != nil {
 					return err
@@ -101,7 +101,7 @@ func newListHosts() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "Show the hosts and their cells", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				known, err := store.Cells(cmd.Context())
 				if err != nil {
 					return err
@@ -133,7 +133,7 @@ func newDeleteHost() *cobra.Command {
 		Long: "Unmap a host, so that nothing new is placed there. Its servers stay. A host whose agent still reports to its cell is\n" +
 			"mapped again at the next discovery: stop the agent first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				if err := store.DeleteHost(cmd.Context(), args[0]); err != nil {
 					return err
 				}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
@@ -29,8 +28,9 @@ func newCellsManage() *cobra.Command {
 	cmd := group("manage", "Tell the compute API which cells there are, and look after its database",
 		newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newDiscoverHosts(), newListHosts(), newDeleteHost(), newCellsDB())
-	cmd.Long = "Tell the compute API which cells and hosts there are, and look after its database. The commands work on the database\n" +
-		"itself, on the machine of the compute API, whether or not that runs; it sees changes at once."
+	cmd.Long = "Tell the compute API which cells and hosts there are, and look after its database. Run the commands on the\n" +
+		"machine of the compute API: while that runs it does what they say itself, asked on its admin socket, and otherwise they\n" +
+		"open the database."
 	return cmd
 }
 
@@ -44,8 +44,12 @@ type manageOptions struct {
 }
 
 func (o *manageOptions) addFlags(cmd *cobra.Command) {
-	o.addConfigFlags(cmd)
+	o.addDatabaseFlags(cmd)
 	o.addOutputFlag(cmd)
+}
+
+func (o *manageOptions) addDatabaseFlags(cmd *cobra.Command) {
+	o.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the API database (compute_api.database)")
 }
 
@@ -62,18 +66,26 @@ func (o *manageOptions) file() (string, *config.Config, error) {
 	return path, cfg, err
 }
 
-// with runs a command on the API database. One that is not there is not made: a command on the wrong file would look as if it had worked.
-func (o *manageOptions) with(ctx context.Context, do func(apidb.Store, *config.Config) error) (err error) {
+// with runs a command on the API database: here, or in the compute API that has it open. One that is not there is not made: a command on the wrong
+// file would look as if it had worked.
+func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Config) error) error {
+	if s := servingOf(cmd.Context()); s.api != nil {
+		return do(s.api.Store(), s.cfg)
+	}
 	path, cfg, err := o.file()
 	if err != nil {
 		return err
 	}
+	return onDatabase(cmd, path, func() error { return o.open(cmd.Context(), path, cfg, do) })
+}
+
+func (o *manageOptions) open(ctx context.Context, path string, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
 	_, err = os.Stat(path)
 	anew := errors.Is(err, fs.ErrNotExist)
 	if anew && !o.mayMake {
 		return fmt.Errorf("there is no API database at %s: name that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` make one", path)
 	}
-	store, err := sqlite.Open(ctx, path, sqlite.Options{})
+	store, err := apidb.Open(ctx, path, apidb.Options{})
 	if err != nil {
 		return err
 	}
@@ -125,7 +137,7 @@ func newCellsCreate() *cobra.Command {
 				return err
 			}
 			opts.mayMake, opts.says = true, cmd.ErrOrStderr()
-			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				made, err := store.CreateCell(cmd.Context(), apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
 				if errors.Is(err, apidb.ErrExists) {
 					return fmt.Errorf("%w; `compute-agent cells manage list` shows it, and `update` changes its URL or name", err)
@@ -217,7 +229,7 @@ func newCellsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"list-cells"}, Short: "Show the cells, and which of them answer", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, cfg *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
 				if err != nil {
 					return err
@@ -334,7 +346,7 @@ func newCellsUpdate() *cobra.Command {
 
 // change changes a cell and says so.
 func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*apidb.Cell), said string) error {
-	return o.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+	return o.with(cmd, func(store apidb.Store, _ *config.Config) error {
 		c, err := findCell(cmd.Context(), store, which)
 		if err != nil {
 			return err
@@ -384,7 +396,7 @@ func newCellsDelete() *cobra.Command {
 		Long: "Forget a cell. One with hosts or servers is refused; with --force its hosts and the records of its deleted servers go\n" +
 			"with it, and only living servers keep it. The cell's own database is not touched.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd.Context(), func(store apidb.Store, _ *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				c, err := findCell(cmd.Context(), store, args[0])
 				if err != nil {
 					return err

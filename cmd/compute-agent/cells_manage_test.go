@@ -78,7 +78,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 		code := execute(t.Context(), []string{"cells", "serve", "--name", name, "--state-dir", dir, "--listen", "unix://" + socket}, &stderr, &stderr)
 		return code, stderr.String()
 	}
-	if code, said := serve("cell1"); code != exitFailed || !strings.Contains(said, "in use by another process") {
+	if code, said := serve("cell1"); code != exitFailed || !strings.Contains(said, "another process (pid ") {
 		t.Errorf("while it is in use: %d, %s", code, said)
 	}
 	if _, err := os.Stat(socket); err != nil {

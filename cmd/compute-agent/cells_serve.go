@@ -48,6 +48,17 @@ func newCellsServe() *cobra.Command {
 	return cmd
 }
 
+func newCellsBackup() *cobra.Command {
+	var opts options
+	return newBackup("the cell", opts.addConfigFlags, func() (string, error) {
+		cfg, err := opts.load()
+		if err != nil {
+			return "", err
+		}
+		return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), nil
+	})
+}
+
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/dbfile"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
@@ -186,7 +186,7 @@ func TestDatabaseRemoved(t *testing.T) {
 				}
 			}
 			s.stop()
-			marker := dbfile.Marker(filepath.Join(state, c.file))
+			marker := sqldb.Marker(filepath.Join(state, c.file))
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "ADDRESS", s.address)
 			}

@@ -19,12 +19,11 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/internal/reaper"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
@@ -113,7 +112,7 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, store.ErrLost), errors.Is(err, dbfile.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
+	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // somebody else's database
 		return exitProtect

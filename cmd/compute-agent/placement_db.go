@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -21,6 +23,39 @@ const (
 	exitMigrationFailed = 70 // EX_SOFTWARE of sysexits.h, since 1 is taken
 )
 
+// migrating is the end of a migration: one that ended in a service has its exit code already.
+func migrating(err error) error {
+	var code *exitError
+	if err == nil || errors.As(err, &code) {
+		return err
+	}
+	return migrationFailed(err)
+}
+
+// showMigrations prints what was done, and returns how the command ends: some says that more may be left.
+func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
+	var shown error
+	if o.json() {
+		shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
+	} else {
+		shown = printMigrations(cmd.OutOrStdout(), done)
+	}
+	switch {
+	case err != nil || shown != nil:
+		return migrationFailed(errors.Join(err, shown))
+	case some:
+		return &exitError{code: exitMigratedSome}
+	}
+	return nil
+}
+
+func migrateConsumers(ctx context.Context, cfg placement.Config, server *placement.Server, most int) (missing, made int, err error) {
+	if server != nil {
+		return server.MigrateConsumers(ctx, most)
+	}
+	return placement.MigrateConsumers(ctx, cfg, most)
+}
+
 // migrationFailed gives an error of a migration an exit code other than exitMigratedSome.
 func migrationFailed(err error) error {
 	code := exitCode(err)
@@ -31,7 +66,7 @@ func migrationFailed(err error) error {
 }
 
 func newPlacementDB() *cobra.Command {
-	return group("db", "Look after the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations())
+	return group("db", "Look after the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations(), newDBBackup())
 }
 
 // databaseOptions say which database a command is about.
@@ -41,8 +76,12 @@ type databaseOptions struct {
 }
 
 func (o *databaseOptions) addFlags(cmd *cobra.Command) {
-	o.addConfigFlags(cmd)
+	o.addDatabaseFlags(cmd)
 	o.addOutputFlag(cmd)
+}
+
+func (o *databaseOptions) addDatabaseFlags(cmd *cobra.Command) {
+	o.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
 }
 
@@ -52,6 +91,33 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 		return placement.Config{}, err
 	}
 	return placementConfig(cfg, placementFlags{database: o.database}, nil, zerolog.Nop()), nil
+}
+
+// with runs a command on the database: here, with server nil, or in the service that has it open.
+func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config, server *placement.Server) error) error {
+	if s := servingOf(cmd.Context()); s.placement != nil {
+		return do(placement.Config{}, s.placement)
+	}
+	cfg, err := o.placementConfig()
+	if err != nil {
+		return err
+	}
+	path, err := cfg.DatabaseFile()
+	if err != nil {
+		return err
+	}
+	return onDatabase(cmd, path, func() error { return do(cfg, nil) })
+}
+
+func newDBBackup() *cobra.Command {
+	var opts databaseOptions
+	return newBackup("Placement", opts.addDatabaseFlags, func() (string, error) {
+		cfg, err := opts.placementConfig()
+		if err != nil {
+			return "", err
+		}
+		return cfg.DatabaseFile()
+	})
 }
 
 // databaseView is a database as JSON.
@@ -90,34 +156,48 @@ func newDBVersion() *cobra.Command {
 		Long: "Show which schema the database has, which one this program knows, and whether `placement db upgrade` has anything to do.\n" +
 			"Nothing is changed, and a server may run meanwhile.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.placementConfig()
-			if err != nil {
+			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
+				db, err := placementDatabase(cmd.Context(), cfg, server)
+				if err != nil {
+					return err
+				}
+				if opts.json() {
+					return printJSON(cmd.OutOrStdout(), viewOf(db))
+				}
+				upgrade := "not needed"
+				switch {
+				case !db.Exists:
+					upgrade = "makes it"
+				case !db.Schema.CanBeAdopted():
+					upgrade = "not possible yet: run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
+				case db.Schema.NeedsUpgrade():
+					upgrade = "needed: compute-agent placement db upgrade"
+				case db.Schema.IsNewer():
+					upgrade = "not possible: a newer program was here, use that one"
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n", db.Path, describe(db), db.Schema.Newest, upgrade)
 				return err
-			}
-			db, err := placement.ReadDatabase(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), viewOf(db))
-			}
-			upgrade := "not needed"
-			switch {
-			case !db.Exists:
-				upgrade = "makes it"
-			case !db.Schema.CanBeAdopted():
-				upgrade = "not possible yet: run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
-			case db.Schema.NeedsUpgrade():
-				upgrade = "needed: compute-agent placement db upgrade"
-			case db.Schema.IsNewer():
-				upgrade = "not possible: a newer program was here, use that one"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n", db.Path, describe(db), db.Schema.Newest, upgrade)
-			return err
+			})
 		},
 	}
 	opts.addFlags(cmd)
 	return cmd
+}
+
+func placementDatabase(ctx context.Context, cfg placement.Config, server *placement.Server) (placement.Database, error) {
+	if server != nil {
+		return server.Database(ctx)
+	}
+	return placement.ReadDatabase(ctx, cfg)
+}
+
+// upgradePlacement brings the schema up to date. A server did that when it started.
+func upgradePlacement(ctx context.Context, cfg placement.Config, server *placement.Server) (before, after placement.Database, err error) {
+	if server == nil {
+		return placement.UpgradeDatabase(ctx, cfg)
+	}
+	after, err = server.Database(ctx)
+	return after, after, err
 }
 
 func newDBUpgrade() *cobra.Command {
@@ -128,29 +208,27 @@ func newDBUpgrade() *cobra.Command {
 			"All of it happens in one transaction; running it again changes nothing. Stop OpenStack Placement before its database\n" +
 			"is adopted.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.placementConfig()
-			if err != nil {
+			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
+				before, after, err := upgradePlacement(cmd.Context(), cfg, server)
+				if err != nil {
+					return err
+				}
+				if opts.json() {
+					return printJSON(cmd.OutOrStdout(), struct {
+						Before databaseView `json:"before"`
+						After  databaseView `json:"after"`
+					}{viewOf(before), viewOf(after)})
+				}
+				switch {
+				case before == after:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
+				case !before.Exists:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at %s\n", after.Path, describe(after))
+				default:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
+				}
 				return err
-			}
-			before, after, err := placement.UpgradeDatabase(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Before databaseView `json:"before"`
-					After  databaseView `json:"after"`
-				}{viewOf(before), viewOf(after)})
-			}
-			switch {
-			case before == after:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
-			case !before.Exists:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at %s\n", after.Path, describe(after))
-			default:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
-			}
-			return err
+			})
 		},
 	}
 	opts.addFlags(cmd)
@@ -173,30 +251,14 @@ func newDBOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			cfg, err := opts.placementConfig()
-			if err != nil {
-				return migrationFailed(err)
-			}
-			missing, made, err := placement.MigrateConsumers(cmd.Context(), cfg, most)
-			if err != nil && made == 0 && missing == 0 {
-				return migrationFailed(err)
-			}
-			done := []migrationView{{"create_incomplete_consumers", missing, made}}
-			var shown error
-			if opts.json() {
-				shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
-			} else {
-				shown = printMigrations(cmd.OutOrStdout(), done)
-			}
-			switch {
-			case err != nil:
-				return migrationFailed(err)
-			case shown != nil:
-				return migrationFailed(shown)
-			case limited && made > 0:
-				return &exitError{code: exitMigratedSome}
-			}
-			return nil
+			return migrating(opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
+				missing, made, err := migrateConsumers(cmd.Context(), cfg, server, most)
+				if err != nil && made == 0 && missing == 0 {
+					return err
+				}
+				done := []migrationView{{"create_incomplete_consumers", missing, made}}
+				return opts.showMigrations(cmd, done, limited && made > 0, err)
+			}))
 		},
 	}
 	opts.addFlags(cmd)

@@ -19,7 +19,7 @@ import (
 // TestPlacementExplain asks a server for explanations, as a user does.
 func TestPlacementExplain(t *testing.T) {
 	server, err := placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Exclusive: true, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func debian(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
 	input, err := json.Marshal(requests)
 	check(t, err)
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "../../placement/store/sqlite/testdata/run_upstream.py", file)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "../../placement/store/testdata/run_upstream.py", file)
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -283,8 +283,8 @@ func TestMigrateRefuses(t *testing.T) {
 		s.configure("vgpu-children", "")
 		server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 		check(t, err)
-		refused(exitProtect, "stop the Placement service first", dsn(file), "--all-nodes")
-		refused(exitProtect, "stop the Placement service first", dsn(file), "--all-nodes", "--dry-run")
+		refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
+		refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
 		check(t, server.Close())
 		if got := shapeOf(t, file, ask); got != "old" {
 			t.Error(got)
@@ -409,7 +409,7 @@ func TestMigrateByAnotherName(t *testing.T) {
 	}
 	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	migrate(exitProtect, "stop the Placement service first", "--dry-run")
+	migrate(exitProtect, "stop that one first", "--dry-run")
 	check(t, server.Close())
 
 	// All that was written is still in the log, as after a crash.

@@ -93,7 +93,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 		return nil, err
 	}
 	made.Connections = connections
-	made.Upgrade = true // nobody else uses it
+	made.Upgrade = true
 	if s.listener, err = osapi.Listen(ctx, address); err != nil {
 		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)
 	}
@@ -112,7 +112,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 // watch has the API and the cells answer on admin sockets. What [cell] says of metrics is about the cell with hosts.
 func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	ctx = context.WithoutCancel(ctx) // Close ends it
-	all := []watched{watchComputeAPI(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, s.api)}
+	all := []watched{watchComputeAPI(cfg, s.api)}
 	for i, c := range standaloneCells {
 		listen := cfg.Cell.MetricsListen
 		if c.IsCell0() {

@@ -45,7 +45,7 @@ func oldPlacement(ts *testscript.TestScript, neg bool, args []string) {
 	input, err := json.Marshal(requests)
 	ts.Check(err)
 	file := ts.MkAbs(args[0])
-	cmd := exec.Command("/usr/bin/python3", "../../placement/store/sqlite/testdata/run_upstream.py", file)
+	cmd := exec.Command("/usr/bin/python3", "../../placement/store/testdata/run_upstream.py", file)
 	cmd.Stdin = bytes.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		ts.Fatalf("OpenStack Placement: %v\n%s", err, out)

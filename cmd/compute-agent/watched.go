@@ -42,21 +42,27 @@ type watched struct {
 // watchPlacement, watchComputeAPI and watchCell say how services are watched.
 func watchPlacement(cfg *config.Config, server *placement.Server) watched {
 	return watched{
-		what: "Placement", socket: filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket), asked: "status, metrics and profiles", admin: server.ServeAdmin,
+		what: "Placement", socket: filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket), asked: "status, metrics and profiles",
+		admin: func(ctx context.Context, l net.Listener) error {
+			return server.ServeAdmin(ctx, l, serving{cfg: cfg, placement: server}.commands("placement", "db"))
+		},
 		listen: cfg.PlacementMetrics.Listen, key: "placement_metrics.listen", metrics: server.ServeMetrics,
 	}
 }
 
-func watchComputeAPI(runtimeDir, listen string, api *cells.API) watched {
+func watchComputeAPI(cfg *config.Config, api *cells.API) watched {
 	return watched{
-		what: "The compute API", socket: filepath.Join(runtimeDir, computeAdminSocket), asked: "metrics", admin: api.ServeMetrics,
-		listen: listen, key: "compute_api.metrics_listen", metrics: api.ServeMetrics,
+		what: "The compute API", socket: filepath.Join(cfg.Agent.RuntimeDir, computeAdminSocket), asked: "metrics",
+		admin: func(ctx context.Context, l net.Listener) error {
+			return api.ServeAdmin(ctx, l, serving{cfg: cfg, api: api}.commands("cells", "manage"))
+		},
+		listen: cfg.ComputeAPI.MetricsListen, key: "compute_api.metrics_listen", metrics: api.ServeMetrics,
 	}
 }
 
 func watchCell(runtimeDir, name, listen string, c *cells.Cell) watched {
 	return watched{
-		what: "Cell " + name, socket: filepath.Join(runtimeDir, cellAdminSocket(name)), asked: "metrics", admin: c.ServeMetrics,
+		what: "Cell " + name, socket: filepath.Join(runtimeDir, cellAdminSocket(name)), asked: "metrics", admin: c.ServeAdmin,
 		listen: listen, key: "cell.metrics_listen", metrics: c.ServeMetrics,
 	}
 }
@@ -86,7 +92,7 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 	}
 	l, err := adminListener(ctx, w.socket)
 	if err != nil {
-		log.Warn().Err(err).Str("socket", w.socket).Msg(w.what + " has no admin socket: its " + w.asked + " cannot be read there. Give each service a runtime directory of its own that it can write to (--runtime-dir).")
+		log.Warn().Err(err).Str("socket", w.socket).Msg(w.what + " has no admin socket: its " + w.asked + " cannot be read there, and commands on its database need it stopped. Give each service a runtime directory of its own that it can write to (--runtime-dir).")
 		return stop, nil
 	}
 	serve("admin socket", l, w.admin)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/celldb/sqlite"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -40,7 +40,7 @@ type cellHouse struct {
 func newCellHouse(t *testing.T) *cellHouse {
 	t.Helper()
 	h := &cellHouse{house: newHouse(t)}
-	store, err := sqlite.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1")
+	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", zerolog.Nop())
 	check(t, err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: 5 * time.Second, Logger: zerolog.Nop()})
 	check(t, err)

@@ -17,11 +17,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
-	"github.com/compute-agent/compute-agent/placement/store"
-	"github.com/compute-agent/compute-agent/placement/store/sqlite"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -61,7 +60,7 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 		return out, err
 	}
 	defer unlock()
-	file, remove, err := copyDatabase(out.Database)
+	file, remove, err := copyDatabase(ctx, out.Database)
 	if err != nil {
 		return out, err
 	}
@@ -82,12 +81,11 @@ func needed(n control.MigratedNode) bool { return n.Outcome == control.Migration
 
 // databasePath is the file of the database that a configuration names.
 func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
-	path, err := sqlite.PathOf(cfg.Database)
+	path, err := sqldb.PathOf(cfg.Database)
 	if err != nil {
 		_, err = placement.ReadDatabase(ctx, cfg) // its words about what it cannot open
 		return "", err
 	}
-	path = filepath.Clean(path)
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, path)
@@ -100,12 +98,12 @@ func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
 // migratable looks at the tables of a database by its copy.
 func migratable(ctx context.Context, path, file string) error {
 	db, err := placement.ReadDatabase(ctx, placement.Config{Database: dsn(file)})
-	var wrong *store.Error
+	var wrong *sqldb.Error
 	if errors.As(err, &wrong) {
-		wrong.Where = path
+		wrong.Database = path
 	}
 	switch {
-	case errors.Is(err, store.ErrSchema), errors.Is(err, store.ErrNotDatabase):
+	case errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase):
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	case err != nil:
 		return err
@@ -277,7 +275,7 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 // with runs f while the agent's Placement is the one of a database, in this process and for it alone.
 func (m *migration) with(ctx context.Context, file string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
-	cfg.Database, cfg.Exclusive, cfg.Logger = dsn(file), true, m.agent.log
+	cfg.Database, cfg.Logger = dsn(file), m.agent.log
 	direct, err := placement.Direct(ctx, cfg)
 	if err != nil {
 		return refuseDatabase(err, m.out.Database)
@@ -297,11 +295,11 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 
 // refuseDatabase makes a refusal of what is wrong with a database, or with its copy.
 func refuseDatabase(err error, path string) error {
-	var wrong *store.Error
+	var wrong *sqldb.Error
 	if errors.As(err, &wrong) {
-		wrong.Where = path
+		wrong.Database = path
 	}
-	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrSchema) || errors.Is(err, store.ErrLost) {
+	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrSchema) || errors.Is(err, sqldb.ErrLost) {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
 	return err

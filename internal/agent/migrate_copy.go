@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,10 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // sidecars are the files that belong to an SQLite database: the rollback journal or the write-ahead log that a crash left, and
@@ -23,23 +22,18 @@ var sidecars = []string{"", "-journal", "-wal", "-lock"}
 // copyDatabase makes a private copy of an SQLite database that nobody uses, in the directory for temporary files, and changes
 // nothing of the database. One of our servers that has it open is refused by the lock that it holds, any other program by what
 // it writes meanwhile.
-func copyDatabase(path string) (file string, remove func(), err error) {
-	unlock, err := lockDatabase(path)
+func copyDatabase(ctx context.Context, path string) (file string, remove func(), err error) {
+	release, err := sqldb.Hold(ctx, path)
+	if errors.Is(err, sqldb.ErrLocked) {
+		err = fmt.Errorf("%w: %w", control.ErrRefused, err)
+	}
 	if err != nil {
 		return "", nil, err
 	}
-	defer unlock()
-	// SQLite keeps its own files beside the database itself, our servers their lock beside the name that they were given.
-	real, err := filepath.EvalSymlinks(path)
+	defer func() { _ = release() }()         // nothing was written
+	real, err := filepath.EvalSymlinks(path) // the other files are beside the database itself
 	if err != nil {
 		return "", nil, fmt.Errorf("copying the Placement database: %w", err)
-	}
-	if !sameFile(path+"-lock", real+"-lock") {
-		unlockReal, err := lockDatabase(real)
-		if err != nil {
-			return "", nil, err
-		}
-		defer unlockReal()
 	}
 	dir, err := os.MkdirTemp("", "compute-agent-migrate-")
 	if err != nil {
@@ -49,12 +43,8 @@ func copyDatabase(path string) (file string, remove func(), err error) {
 	before, err := states(real)
 	file = filepath.Join(dir, "placement.db")
 	for _, s := range sidecars {
-		from := real
-		if s == "-lock" {
-			from = path
-		}
 		if err == nil {
-			err = copyFile(from+s, file+s)
+			err = copyFile(real+s, file+s)
 		}
 		if s != "" && errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -73,36 +63,6 @@ func copyDatabase(path string) (file string, remove func(), err error) {
 		return "", nil, fmt.Errorf("%w: %s was written while it was read: stop every Placement service that uses it first", control.ErrRefused, path)
 	}
 	return file, remove, nil
-}
-
-// lockDatabase keeps our servers from opening a database, if there is a lock file: without one none has it open.
-func lockDatabase(path string) (unlock func(), err error) {
-	f, err := os.Open(path + "-lock")
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking whether a Placement server runs: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = &store.Error{Op: "locking", Where: path, Kind: store.ErrLocked, Hint: "another process has it open; stop the Placement service first"}
-			return nil, fmt.Errorf("%w: %w", control.ErrRefused, err)
-		}
-		return nil, fmt.Errorf("looking whether a Placement server runs: %w", err)
-	}
-	return func() { _ = f.Close() }, nil
-}
-
-// sameFile reports whether two names lead to one file, or to none.
-func sameFile(a, b string) bool {
-	one, errOne := os.Stat(a)
-	two, errTwo := os.Stat(b)
-	if errOne != nil || errTwo != nil {
-		return errors.Is(errOne, fs.ErrNotExist) && errors.Is(errTwo, fs.ErrNotExist)
-	}
-	return os.SameFile(one, two)
 }
 
 // fileState is what changes when a file is written.

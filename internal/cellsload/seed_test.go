@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	apisqlite "github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	cellsqlite "github.com/compute-agent/compute-agent/cells/celldb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -52,7 +51,7 @@ func seed(ctx context.Context, m model, dir string) error {
 // seedCell makes the database of a cell with its hosts and servers.
 func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	path := filepath.Join(dir, cellName(c)+".db")
-	store, err := cellsqlite.Open(ctx, path, cellName(c))
+	store, err := celldb.Open(ctx, path, cellName(c), zerolog.Nop())
 	if err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func direct(ctx context.Context, path string, do func(*sql.Tx) error) (err error
 func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	t.Helper()
 	ctx := t.Context()
-	store, err := apisqlite.Open(ctx, path, apisqlite.Options{})
+	store, err := apidb.Open(ctx, path, apidb.Options{})
 	check(t, err)
 	var nodes []apidb.Node
 	for c := range m.cells {

@@ -35,14 +35,17 @@ type picture struct {
 func (w *world) look(ctx context.Context) (*picture, error) {
 	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]wire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
 	var err error
-	if p.builds, err = w.db.BuildRequests(ctx, "", 0); err != nil {
-		return nil, err
-	}
-	if p.claims, err = w.db.Claims(ctx, time.Now().Add(time.Hour)); err != nil {
-		return nil, err
-	}
-	list, err := w.db.Mappings(ctx, apidb.MappingFilter{})
-	if err != nil {
+	var list []apidb.Mapping
+	if err = w.read(ctx, func(db apidb.Store) (err error) {
+		if p.builds, err = db.BuildRequests(ctx, "", 0); err != nil {
+			return err
+		}
+		if p.claims, err = db.Claims(ctx, time.Now().Add(time.Hour)); err != nil {
+			return err
+		}
+		list, err = db.Mappings(ctx, apidb.MappingFilter{})
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	for _, m := range list {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
 // TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted and restored. When all run again, everything goes together,
@@ -27,7 +29,7 @@ func TestStorm(t *testing.T) {
 	for i := range min(*stormLibvirt, len(kinds)) {
 		kinds[i] = libvirt
 	}
-	w := newWorld(t, plan{kinds: kinds, apis: 2, downTime: 4 * time.Second, reclaim: 15 * time.Second})
+	w := newWorld(t, plan{kinds: kinds, apis: 1, downTime: 4 * time.Second, reclaim: 15 * time.Second})
 	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
 	if kinds[0] == libvirt {
 		s.flavors = append(s.flavors, "gpu")
@@ -47,8 +49,11 @@ func TestStorm(t *testing.T) {
 	t.Logf("answers: %v", counted(s.model.counts))
 
 	p := w.settled(t, settleTime)
-	mappings, err := w.db.MappingsOf(t.Context(), slices.Collect(maps.Keys(s.model.servers)))
-	check(t, err)
+	var mappings map[string]apidb.Mapping
+	check(t, w.read(t.Context(), func(db apidb.Store) (err error) {
+		mappings, err = db.MappingsOf(t.Context(), slices.Collect(maps.Keys(s.model.servers)))
+		return err
+	}))
 	wrong, outcomes := s.model.judge(p, mappings)
 	t.Logf("outcomes: %v", counted(outcomes))
 	told := map[string]bool{}

@@ -5,6 +5,7 @@ package cellstorm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,8 +15,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/apidb/sqlite"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
@@ -27,7 +28,6 @@ type world struct {
 	apis             []*api
 	cells            []*cell // cell0 first
 	hosts            []*host
-	db               apidb.Store // the API database, read beside the API
 	processes        []*process
 }
 
@@ -42,7 +42,7 @@ type cell struct {
 // plan says what a world is made of.
 type plan struct {
 	kinds []kind // of the hosts: that of cell1, of cell2, …
-	apis  int    // processes of the compute API, on one database
+	apis  int    // processes of the compute API
 	// reclaim is how long a deleted server can be restored; 0: it cannot.
 	reclaim time.Duration
 	// downTime is after which silence a host is down.
@@ -71,13 +71,13 @@ func newWorld(t *testing.T, p plan) *world {
 	for i := range p.apis {
 		w.addAPI(t, fmt.Sprintf("api%d", i), p)
 	}
-	w.db, err = sqlite.Open(t.Context(), w.path("compute_api.db"), sqlite.Options{})
-	check(t, err)
-	known, err := w.db.Cells(t.Context())
-	check(t, err)
-	for i, c := range known {
-		w.cells[i].uuid = c.UUID
-	}
+	check(t, w.read(t.Context(), func(db apidb.Store) error {
+		known, err := db.Cells(t.Context())
+		for i, c := range known {
+			w.cells[i].uuid = c.UUID
+		}
+		return err
+	}))
 	for i, kind := range p.kinds {
 		w.addHost(t, fmt.Sprintf("h%d", i+1), w.cells[i+1], kind)
 	}
@@ -159,6 +159,27 @@ connect_timeout = "1s"
 	w.apis = append(w.apis, a)
 }
 
+// read reads a copy of the API database, which the compute API has to itself; it is copied here while that does not run.
+func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error) {
+	dir, err := os.MkdirTemp(w.dir, "copy")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path, file := w.path("compute_api.db"), filepath.Join(dir, "compute_api.db")
+	if err = sqldb.BackUpFile(ctx, path, file); errors.Is(err, sqldb.ErrLocked) {
+		err = sqldb.FetchBackup(ctx, sqldb.HolderOf(path).Socket, file)
+	}
+	if err != nil {
+		return err
+	}
+	db, err := apidb.Open(ctx, file, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(db), db.Close())
+}
+
 // mapped waits until servers can go to all hosts.
 func (w *world) mapped(t *testing.T) {
 	t.Helper()
@@ -166,7 +187,11 @@ func (w *world) mapped(t *testing.T) {
 		h.said(t, "The cell has this host.")
 	}
 	testproc.Eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
-		nodes, err := w.db.Nodes(t.Context())
+		var nodes []apidb.Node
+		err := w.read(t.Context(), func(db apidb.Store) (err error) {
+			nodes, err = db.Nodes(t.Context())
+			return err
+		})
 		if err != nil || len(nodes) < len(w.hosts) {
 			return fmt.Errorf("%d of %d nodes are mapped: %w", len(nodes), len(w.hosts), err)
 		}
@@ -202,9 +227,6 @@ func (w *world) close(t *testing.T) {
 			}
 			cancel()
 		}
-	}
-	if w.db != nil {
-		check(t, w.db.Close())
 	}
 	if t.Failed() {
 		for _, p := range w.processes {

@@ -154,7 +154,7 @@ func TestFleet(t *testing.T) {
 	check(t, err)
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Exclusive: true, Logger: zerolog.Nop()})
+		service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
 		check(t, err)
 		defer func() { check(t, service.Close()) }()
 		runFleet(t, cfg, &hour{service: service, start: time.Now()}, n, 0) // the trees

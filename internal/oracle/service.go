@@ -79,11 +79,10 @@ func (o *Ours) Reset(ctx context.Context) error {
 		return err
 	}
 	o.server, err = placement.New(ctx, placement.Config{
-		StateDir:  o.dir,
-		Exclusive: true,
-		Auth:      placement.Auth{Strategy: placement.NoAuth},
-		Policy:    api.Legacy,
-		Logger:    zerolog.Nop(),
+		StateDir: o.dir,
+		Auth:     placement.Auth{Strategy: placement.NoAuth},
+		Policy:   api.Legacy,
+		Logger:   zerolog.Nop(),
 	})
 	if err != nil {
 		return fmt.Errorf("start the bundled Placement: %w", err)

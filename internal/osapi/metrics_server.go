@@ -23,6 +23,8 @@ type Readiness struct {
 type MetricsServer struct {
 	Metrics http.Handler
 	Ready   func(context.Context) Readiness
+	// More is what else it answers, by pattern of http.ServeMux.
+	More map[string]http.Handler
 	// Connections are those of all servers of the process; nil makes a set of this server's own.
 	Connections *Connections
 	Logger      zerolog.Logger
@@ -40,6 +42,9 @@ func (m *MetricsServer) Handler() http.Handler {
 		}
 		writeLines(w, status, now.Lines...)
 	})
+	for pattern, handler := range m.More {
+		mux.Handle(pattern, handler)
+	}
 	return mux
 }
 

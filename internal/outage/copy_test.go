@@ -13,7 +13,7 @@ import (
 )
 
 // files are those of a database that nobody has open.
-func files(database string) []string { return []string{database, database + "-wal", database + "-shm"} }
+func files(database string) []string { return []string{database, database + "-wal"} }
 
 // TestOlderCopyOfACell: cell1 gets an older copy of its database. The operator is told, nothing is corrected by it, and when the operator has accepted the
 // copy it is believed. The compute API is started anew for each round of its reconciler, so that nobody has to wait for one.

@@ -23,7 +23,7 @@ func TestExtraSpecsThatNoServerHas(t *testing.T) {
 		t.Helper()
 		text, err := json.Marshal(specs)
 		check(t, err)
-		edit(t, w.database(), "UPDATE flavors SET extra_specs = ? WHERE flavorid = '1'", string(text))
+		w.edit(t, "UPDATE flavors SET extra_specs = ? WHERE flavorid = '1'", string(text))
 	}
 	for _, spec := range []string{
 		"os:secure_boot=required", "hw:tpm_version=2.0", "pci_passthrough:alias=a:1", "hw:mem_encryption_model=amd-sev", "hw:watchdog_action=reset",

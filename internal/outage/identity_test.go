@@ -155,6 +155,7 @@ func TestClients(t *testing.T) {
 		t.Errorf("an administrator sees %d services", n)
 	}
 	ask("alice's", "DELETE", "/servers/"+web1).status(t, 204)
+	w.back(t)
 	w.gone(t, "web1")
 }
 

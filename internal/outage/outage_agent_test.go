@@ -126,7 +126,7 @@ func (w *world) discovered(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "hosts are discovered", func() error {
 		w.discover(t)
-		if got := count(t, w.database(), "SELECT COUNT(*) FROM host_mappings"); got != n {
+		if got := count(t, w.backup(t), "SELECT COUNT(*) FROM host_mappings"); got != n {
 			return fmt.Errorf("%d are, not %d", got, n)
 		}
 		return nil

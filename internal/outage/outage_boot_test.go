@@ -145,7 +145,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 		if p.requests("/v1/servers/"+id) == 0 {
 			t.Fatal("cell1 was not asked to take it: the case was not tested")
 		}
-		if n := count(t, w.cellDatabase("cell1"), "SELECT COUNT(*) FROM instances WHERE uuid = ? AND hidden = 1", id); n != 1 {
+		if n := count(t, w.cellBackup(t, "cell1"), "SELECT COUNT(*) FROM instances WHERE uuid = ? AND hidden = 1", id); n != 1 {
 			t.Errorf("cell1 has %d hidden rows", n)
 		}
 	}},
@@ -162,7 +162,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 		id := w.accepted(t, w.api.post(t, of("p2"), "released", nil), "released")
 		w.builtOn(t, id, "released", "c1h1")
 		eventually(t, "the build request is gone", func() error {
-			if n := count(t, w.database(), "SELECT COUNT(*) FROM build_requests WHERE instance_uuid = ?", id); n != 0 {
+			if n := count(t, w.backup(t), "SELECT COUNT(*) FROM build_requests WHERE instance_uuid = ?", id); n != 0 {
 				return errors.New("it is there")
 			}
 			return nil
@@ -251,7 +251,6 @@ func (w *world) withoutPlacement(t *testing.T) {
 		w.unwritten(t, before)
 		w.lists(t, api.get(t, adminOf("p9"), "2.69", "/servers")) // what does not need it goes on
 		api.process.Await(t, 0, `"status":503`, `"cause":`)
-		api.process.Kill()
 	}
 }
 
@@ -267,7 +266,7 @@ func bootWorld(t *testing.T) *world {
 	w.api.ask(t, of("p3"), "2.69", "DELETE", "/servers/"+w.id(t, "dead"), nil).status(t, 204)
 	w.gone(t, "dead")
 	w.free(t, w.id(t, "dead"))
-	edit(t, w.database(), "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, "old"))
+	w.edit(t, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, "old"))
 	w.api.ask(t, admin, "2.69", "PUT", "/os-quota-sets/p8", record{"quota_set": record{"instances": 2}}).status(t, 200)
 	return w
 }

@@ -298,13 +298,17 @@ func (w *world) fill(t *testing.T, project, cell string, n int) []string {
 		w.mu.Lock()
 		w.names[s.UUID] = s.Name
 		w.mu.Unlock()
-		edit(t, w.database(), `INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at, queued_for_delete)
-			SELECT ?, id, ?, ?, ?, 0 FROM cell_mappings WHERE name = ?`, s.UUID, project, s.UserID, s.CreatedAt.UnixMicro(), cell)
 		_, err := client.Insert(t.Context(), s)
 		check(t, err)
 		_, err = client.Release(t.Context(), s.UUID)
 		check(t, err)
 		ids = append(ids, s.UUID)
 	}
+	w.editing(t, func(file string) {
+		for _, id := range ids {
+			edit(t, file, `INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at, queued_for_delete)
+				SELECT ?, id, ?, ?, ?, 0 FROM cell_mappings WHERE name = ?`, id, project, "u-"+project, time.Now().UnixMicro(), cell)
+		}
+	})
 	return ids
 }

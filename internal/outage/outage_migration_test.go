@@ -97,7 +97,7 @@ func migrationWorld(t *testing.T) *world {
 func (w *world) unmigrate(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		edit(t, w.database(), "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, name))
+		w.edit(t, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, name))
 	}
 }
 

@@ -401,10 +401,12 @@ func outageWorld(t *testing.T) *world {
 	for _, s := range w.api.get(t, admin, "2.69", "/os-services?host=c1h1").services(t) {
 		w.notes["service of c1h1"], _ = s["id"].(string)
 	}
-	edit(t, w.database(), "UPDATE request_specs SET spec = json_remove(spec, '$.image_ref') WHERE instance_uuid = ?", w.id(t, "diskonly"))
-	edit(t, w.database(), "UPDATE request_specs SET spec = json_remove(spec, '$.user_id') WHERE instance_uuid = ?", w.id(t, "nouser"))
-	edit(t, w.database(), "DELETE FROM request_specs WHERE instance_uuid = ?", w.id(t, "nospec"))
-	edit(t, w.database(), "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, "unmigrated"))
+	w.editing(t, func(file string) {
+		edit(t, file, "UPDATE request_specs SET spec = json_remove(spec, '$.image_ref') WHERE instance_uuid = ?", w.id(t, "diskonly"))
+		edit(t, file, "UPDATE request_specs SET spec = json_remove(spec, '$.user_id') WHERE instance_uuid = ?", w.id(t, "nouser"))
+		edit(t, file, "DELETE FROM request_specs WHERE instance_uuid = ?", w.id(t, "nospec"))
+		edit(t, file, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", w.id(t, "unmigrated"))
+	})
 	w.down(t, "cell1")
 	return w
 }

@@ -33,7 +33,7 @@ func TestServices(t *testing.T) {
 		w.api.ask(t, admin, "2.69", "PUT", fmt.Sprintf("/os-services/%v", service(host)["id"]), body).status(t, 200).decode(t, &answer)
 		return answer.Service
 	}
-	node := text(t, w.database(), "SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = 'c1h1'")
+	node := text(t, w.backup(t), "SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = 'c1h1'")
 	disabledTrait := func(want bool) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("COMPUTE_STATUS_DISABLED is %v", want), func() error {

@@ -14,14 +14,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/testproc"
 )
 
-// world is a deployment: Placement, an API database with one or more processes of the compute API on it, cells, and hosts.
+// world is a deployment: Placement, the compute API with its database, cells, and hosts.
 type world struct {
 	dir       string
 	placement *testproc.Process
 	// placementAddress is where Placement answers, also when it is started anew.
 	placementAddress string
 	apiDatabase      string
-	api              *api // the first; it schedules
+	api              *api // the one that runs
+	closed           bool
+	usual            *api // the one that runs again at the end of a test; nil if it is api
 	cells            map[string]*site
 	hosts            map[string]*host
 	agents           map[string]*agent
@@ -176,6 +178,7 @@ func (w *world) after(do func()) {
 // close ends all processes, and shows what they said if a test failed.
 func (w *world) close(t *testing.T, failed bool) {
 	t.Helper()
+	w.closed = true
 	for _, h := range w.hosts {
 		h.vanish()
 	}
@@ -260,10 +263,38 @@ func (w *world) serveAPI(t *testing.T, name, config string) *api {
 	return &api{world: w, process: p, config: config, url: "http://" + field(t, line, "address")}
 }
 
-// another serves the compute API by another configuration, on the same API database. It does not schedule.
+// another serves the compute API by another configuration until the end of the test. It is the same API database, which has one process, so that it
+// takes the place of the one that served until now; world.api is that one from now on.
 func (w *world) another(t *testing.T, name string, keys ...string) *api {
 	t.Helper()
-	return w.serveAPI(t, name, w.configureAPI(t, name, keys))
+	select {
+	case <-w.api.process.Done():
+	default:
+		w.api.process.Stop(t)
+	}
+	if w.usual == nil {
+		w.usual = w.api
+		t.Cleanup(func() { w.back(t) })
+	}
+	w.api = w.serveAPI(t, name, w.configureAPI(t, name, keys))
+	return w.api
+}
+
+// back serves by the usual configuration again, if another is served by and the world is not closed.
+func (w *world) back(t *testing.T) {
+	t.Helper()
+	if w.usual != nil && !w.closed {
+		w.api.process.Kill()
+		w.api, w.usual = w.usual, nil
+		w.api.restart(t)
+	}
+}
+
+// restart starts the process again by the same configuration.
+func (a *api) restart(t *testing.T) {
+	t.Helper()
+	a.process = a.world.start(t, "api", "cells", "api", "--config", a.config)
+	a.process.Await(t, 0, "The compute API serves.")
 }
 
 // database is the file of the API database, cellDatabase that of a cell.

@@ -95,7 +95,7 @@ func TestBadFiles(t *testing.T) {
 			check(t, os.Chmod(db, 0o400))
 		}, 1, []string{"it cannot be written", "check the owner and mode"}},
 		"a read-only directory": {func(t *testing.T, dir, db string) {
-			check(t, os.Remove(db+"-shm"))
+			check(t, os.Remove(db+"-lock"))
 			check(t, os.Chmod(dir, 0o500)) //nolint:gosec // a directory
 		}, 1, []string{"owner and mode"}},
 		"somebody else's file": {func(t *testing.T, _, db string) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"testing"
 	"time"
 )
@@ -111,59 +110,5 @@ func TestKilledWhileItStarts(t *testing.T) {
 		check(t, c.plant(t.Context(), 1))
 		again.Stop(t)
 		check(t, os.RemoveAll(dir))
-	}
-}
-
-// TestTwoServers: two processes on one file, each with clients that write the same trees; one is killed in the storm,
-// and the other goes on. A read at one shows what the other acknowledged before.
-func TestTwoServers(t *testing.T) {
-	chance := seed(t)
-	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
-	dir := place(t)
-	servers := []*process{start(t, nil, onStateDir(dir)...), start(t, nil, onStateDir(dir)...)}
-	clients := []*client{servers[0].quietly(t), servers[1].quietly(t)}
-	state := plantAll(t, clients[0], 1, 2, 3)
-	counts := map[string]int{}
-	for n := range rounds(t, 3) {
-		victim := n % 2
-		s := newStorm()
-		s.target.Store(50 + dice.Int64N(150))
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			s.blow(t.Context(), dice.Uint64(), state, 4, 120, clients...)
-		}()
-		select {
-		case <-s.enough:
-		case <-ended:
-		}
-		servers[victim].Kill()
-		gone := s.now()
-		// Those on the other server go on to their last request.
-		<-ended
-		s.settle(gone)
-		servers[victim] = start(t, nil, onStateDir(dir)...)
-		clients[victim] = servers[victim].quietly(t)
-		next := map[int]*forest{}
-		for tree := range state {
-			next[tree] = s.readAll(t, clients[0], tree)
-			if again := s.readAll(t, clients[1], tree); !again.equal(next[tree]) {
-				t.Errorf("the servers disagree about tree %d:\n%+v\n%+v", tree, next[tree], again)
-			}
-			keepsGrowing(t, clients[1], tree, state[tree], next[tree])
-		}
-		s.linearizable(t, state)
-		s.tally(counts)
-		state = next
-	}
-	for _, p := range servers {
-		p.Stop(t)
-		if alarms := p.alarms(); len(alarms) > 0 {
-			t.Errorf("alarming: %q", alarms)
-		}
-	}
-	t.Log(counts)
-	if !slices.ContainsFunc([]kind{putAllocations, postReshape}, func(k kind) bool { return counts[string(k)+" done"] > 0 }) {
-		t.Error("no write succeeded: the storm was none")
 	}
 }

@@ -51,35 +51,26 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 	return from
 }
 
-// TestLinearizable: what clients at the same time are answered is what one after the other could have been answered, by
-// one server and by two servers on one file.
+// TestLinearizable: what clients at the same time are answered is what one after the other could have been answered.
 func TestLinearizable(t *testing.T) {
-	for name, servers := range map[string]int{"one server": 1, "two servers": 2} {
-		t.Run(name, func(t *testing.T) {
-			chance := seed(t)
-			path := filepath.Join(t.TempDir(), "placement.db")
-			var clients []*client
-			for range servers {
-				clients = append(clients, serve(t, path, asItIs))
-			}
-			counts := map[string]int{}
-			for round := range rounds(t, 2) {
-				from := plantAll(t, clients[0], 3*round+1, 3*round+2, 3*round+3)
-				s := newStorm()
-				s.blow(t.Context(), chance, from, 4, 60, clients...)
-				for tree := range from {
-					s.readAll(t, clients[0], tree)
-				}
-				s.linearizable(t, from)
-				s.tally(counts)
-			}
-			t.Log(counts)
-			for _, k := range []kind{putAllocations, postAllocations, deleteAllocations, putInventories, postReshape} {
-				if counts[string(k)+" done"] == 0 {
-					t.Errorf("no %s succeeded: the storm was none", k)
-				}
-			}
-		})
+	chance := seed(t)
+	c := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs)
+	counts := map[string]int{}
+	for round := range rounds(t, 2) {
+		from := plantAll(t, c, 3*round+1, 3*round+2, 3*round+3)
+		s := newStorm()
+		s.blow(t.Context(), chance, from, 4, 60, c)
+		for tree := range from {
+			s.readAll(t, c, tree)
+		}
+		s.linearizable(t, from)
+		s.tally(counts)
+	}
+	t.Log(counts)
+	for _, k := range []kind{putAllocations, postAllocations, deleteAllocations, putInventories, postReshape} {
+		if counts[string(k)+" done"] == 0 {
+			t.Errorf("no %s succeeded: the storm was none", k)
+		}
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/dbfile"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -189,7 +189,7 @@ func (p probe) Handle() error {
 			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").Because(err)
 		}
 		if err := p.api.problem(); err != nil {
-			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be written to: %s. Reading is possible.", dbfile.Reason(err)).Because(err)
+			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be written to: %s. Reading is possible.", sqldb.Reason(err)).Because(err)
 		}
 	}
 	p.W.Header()["Content-Type"] = headerText

@@ -121,7 +121,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 		return r.follow(delta, named)
 	})
 	if err != nil {
-		return nil, s.failed("following", err)
+		return nil, s.failed(ctx, "following", err)
 	}
 	return delta, nil
 }
@@ -130,7 +130,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 func (r reader) namedSince(since int64) (map[int][]any, error) {
 	var count int
 	var oldest sql.NullInt64
-	query := r.dialect.rebind("SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?")
+	query := r.dialect.Query("SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?")
 	if err := r.tx.QueryRowContext(r.ctx, query, shard, since).Scan(&count, &oldest); err != nil {
 		return nil, err
 	}

@@ -21,12 +21,10 @@ const rowsPerInsert = 50
 func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) (err error) {
 	const op = "committing to"
 	defer func() {
-		if err != nil && s.cfg.OnFail != nil {
-			s.cfg.OnFail(err)
-		}
+		s.db.Failed(err)
 	}()
-	if err := s.check(); err != nil {
-		return s.failed(op, err)
+	if err := s.db.Check(); err != nil {
+		return s.failed(ctx, op, err)
 	}
 	tx := s.reserved
 	if tx == nil {
@@ -34,7 +32,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		defer s.committing.Unlock()
 		var err error
 		if tx, err = s.begin(ctx); err != nil {
-			return s.failed(op, err)
+			return s.failed(ctx, op, err)
 		}
 	}
 	session := s.writer
@@ -42,43 +40,34 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 	if err := w.write(base, changes); err != nil {
 		_ = tx.Rollback() // nothing of it counts, whatever this says
 		s.dropLost(err)
-		return s.commitFailed(op, err)
+		return s.commitFailed(ctx, op, err)
 	}
 	if err := tx.Commit(); err != nil {
 		s.dropLost(err)
-		if s.cfg.Dialect.CommitUnknown(err) {
-			return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(op, err))
+		if s.db.Dialect.CommitUnknown(err) {
+			return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 		}
-		return s.commitFailed(op, err)
+		return s.commitFailed(ctx, op, err)
 	}
-	if err := s.check(); err != nil {
-		return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(op, err))
+	if err := s.db.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 	}
-	if s.cfg.OnCommit != nil {
-		s.cfg.OnCommit(base + 1)
-	}
+	s.db.Note(base + 1)
 	return nil
 }
 
-func (s *Store) check() error {
-	if s.cfg.Check == nil {
-		return nil
-	}
-	return s.cfg.Check()
-}
-
-// Probe runs a function in a transaction of the writing session, and commits it: to find out whether that
-// works.
-func (s *Store) Probe(ctx context.Context, do func(context.Context, *sql.Tx) error) error {
+// probe runs a function in a transaction of the writing session, and commits it:
+// to find out whether that works.
+func (s *Store) probe(ctx context.Context, do func(context.Context, *sql.Tx) error) error {
 	const op = "probing"
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if s.closed {
-		return s.failed(op, sql.ErrConnDone)
+		return s.failed(ctx, op, sql.ErrConnDone)
 	}
 	tx, err := s.begin(ctx)
 	if err != nil {
-		return s.failed(op, err)
+		return s.failed(ctx, op, err)
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	err = do(ctx, tx)
@@ -86,7 +75,7 @@ func (s *Store) Probe(ctx context.Context, do func(context.Context, *sql.Tx) err
 		err = tx.Commit()
 	}
 	s.dropLost(err)
-	return s.failed(op, err)
+	return s.failed(ctx, op, err)
 }
 
 // begin begins a transaction in the writing session.
@@ -109,7 +98,7 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 	tx, err := s.begin(ctx)
 	if err != nil {
 		s.committing.Unlock()
-		return nil, s.failed("reserving", err)
+		return nil, s.failed(ctx, "reserving", err)
 	}
 	s.reserved = tx
 	var once sync.Once
@@ -123,13 +112,13 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 }
 
 // commitFailed makes what a conflict of rows is for the ledger of an error:
-// somebody who does not know ledger_version wrote to the database.
-func (s *Store) commitFailed(op string, err error) error {
-	classified, conflict := s.cfg.Dialect.Classify(op, err)
-	if conflict {
-		return fmt.Errorf("%w: %w", ledger.ErrReload, classified)
+// a client that does not know ledger_version wrote to the database.
+func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
+	explained := s.failed(ctx, op, err)
+	if s.db.Dialect.Conflict(err) {
+		return fmt.Errorf("%w: %w", ledger.ErrReload, explained)
 	}
-	return classified
+	return explained
 }
 
 // writer writes one commit.
@@ -140,13 +129,15 @@ type writer struct {
 }
 
 func (w *writer) write(base int64, changes []ledger.Change) error {
-	// Find out early that it is in vain; the last statement is what decides.
-	version, err := w.version()
-	if err != nil {
-		return err
-	}
-	if version != base {
-		return fmt.Errorf("the version is %d, not %d: %w", version, base, ledger.ErrVersionConflict)
+	if !w.store.exclusive {
+		// Find out early that it fails; the last statement is what decides.
+		version, err := w.version()
+		if err != nil {
+			return err
+		}
+		if version != base {
+			return fmt.Errorf("the version is %d, not %d: %w", version, base, ledger.ErrVersionConflict)
+		}
 	}
 	for rest := changes; len(rest) > 0; {
 		n := run(rest)
@@ -155,7 +146,7 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 		}
 		rest = rest[n:]
 	}
-	if !w.store.cfg.Exclusive {
+	if !w.store.exclusive {
 		if err := w.name(base+1, things(changes)); err != nil {
 			return err
 		}
@@ -172,10 +163,6 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 
 // version is that of the database as the transaction found it.
 func (w *writer) version() (version int64, err error) {
-	mark, marked := w.store.mark()
-	if last := w.store.seen.Load(); marked && last != nil && last.mark == mark {
-		return last.version, nil
-	}
 	stmt, err := w.stmt(versionQuery)
 	if err != nil {
 		return 0, err
@@ -212,7 +199,7 @@ func run(changes []ledger.Change) int {
 
 // apply writes changes that are all of one kind.
 func (w *writer) apply(changes []ledger.Change) error {
-	at := w.store.cfg.Dialect.timeArg
+	at := timeArg(w.store.db.Dialect)
 	switch changes[0].(type) {
 	case ledger.InsertAllocation:
 		return w.insert("INSERT INTO allocations (created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used) VALUES ", 6, len(changes),
@@ -259,7 +246,7 @@ func (w *writer) apply(changes []ledger.Change) error {
 
 // one writes one change of a kind that does not come in crowds.
 func (w *writer) one(change ledger.Change) error {
-	at := w.store.cfg.Dialect.timeArg
+	at := timeArg(w.store.db.Dialect)
 	switch c := change.(type) {
 	case ledger.InsertNamed:
 		t := tableOf(c.Table)
@@ -314,7 +301,7 @@ func null(id int64) any {
 
 // stmt returns a prepared statement on the connection of the transaction.
 func (w *writer) stmt(query string) (*sql.Stmt, error) {
-	return w.session.prepared(w.ctx, &w.store.cfg.Dialect, query)
+	return w.session.prepared(w.ctx, w.store.db.Dialect, query)
 }
 
 // exec runs a statement and returns how many rows it touched.

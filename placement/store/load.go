@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -30,19 +31,19 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 		return r.consumers(state, nil)
 	})
 	if err != nil {
-		return nil, s.failed("loading", err)
+		return nil, s.failed(ctx, "loading", err)
 	}
 	return state, nil
 }
 
 // reading runs fn in one read transaction.
 func (s *Store) reading(ctx context.Context, fn func(reader) error) error {
-	tx, err := s.cfg.Reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.db.Reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return fn(reader{ctx, tx, &s.cfg.Dialect})
+	return fn(reader{ctx, tx, s.db.Dialect})
 }
 
 // reader reads rows in one transaction: all of a table, or those with given
@@ -50,11 +51,11 @@ func (s *Store) reading(ctx context.Context, fn func(reader) error) error {
 type reader struct {
 	ctx     context.Context
 	tx      *sql.Tx
-	dialect *Dialect
+	dialect *sqldb.Dialect
 }
 
 func (r reader) version(to *int64) error {
-	return r.tx.QueryRowContext(r.ctx, r.dialect.rebind(versionQuery), shard).Scan(to)
+	return r.tx.QueryRowContext(r.ctx, r.dialect.Query(versionQuery), shard).Scan(to)
 }
 
 // namedTable is a table of numbers and names.
@@ -195,7 +196,7 @@ func (r reader) rows(columns, table, key string, keys []any, each func(*sql.Rows
 }
 
 func (r reader) query(query string, args []any, each func(*sql.Rows) error) error {
-	rows, err := r.tx.QueryContext(r.ctx, r.dialect.rebind(query), args...)
+	rows, err := r.tx.QueryContext(r.ctx, r.dialect.Query(query), args...)
 	if err != nil {
 		return err
 	}

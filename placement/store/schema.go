@@ -4,9 +4,30 @@ package store
 
 import (
 	"context"
-	"database/sql"
+	"embed"
+	"fmt"
 	"io/fs"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
+
+//go:embed sql/*.sql
+var embedded embed.FS
+
+// placementHead is the newest migration of OpenStack Placement's own tables
+// that this program knows: consumer types, the last one since 2021.
+const placementHead = "422ece571366"
+
+// schema is the tables of a ledger. The first step makes Placement's own.
+var schema = &sqldb.Schema{Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt}
+
+func sub(files fs.FS) fs.FS {
+	steps, err := fs.Sub(files, "sql")
+	if err != nil {
+		panic(err) // the embedded directory is part of the program
+	}
+	return steps
+}
 
 // Schema is which tables a database has.
 type Schema struct {
@@ -30,46 +51,90 @@ func (s Schema) CanBeAdopted() bool {
 // IsNewer says that a newer program was here, whose tables this one does not know.
 func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 
-// NewestMigration returns the number of the last migration in files.
-func NewestMigration(files fs.FS) (int, error) {
-	steps, err := migrations(files)
-	return len(steps), err
+// ReadSchema looks at a database file that no process of ours has open, and
+// changes nothing. A file that is not there is fs.ErrNotExist, with what this
+// program would make of it; an empty one has no tables. A database of another
+// program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
+func ReadSchema(ctx context.Context, path string) (Schema, error) {
+	found := Schema{Newest: schema.Newest()}
+	err := sqldb.Inspect(ctx, path, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
+		return readSchema(ctx, d, q, &found)
+	})
+	if err != nil {
+		return Schema{Newest: found.Newest}, err
+	}
+	return found, nil
 }
 
-// ReadSchema looks at a database and changes nothing. Of cfg it needs Reader,
-// Where and, of the Dialect, Migrations, HasTable, AnyTable and Classify. A
-// database of another program is an error (ErrSchema). Errors are *Error.
-func ReadSchema(ctx context.Context, cfg Config) (Schema, error) {
-	const op = "reading the schema of"
-	s := &Store{cfg: cfg}
-	newest, err := NewestMigration(cfg.Dialect.Migrations)
+// Schema is which tables the database has.
+func (s *Store) Schema(ctx context.Context) (Schema, error) {
+	found := Schema{Newest: schema.Newest()}
+	err := readSchema(ctx, s.db.Dialect, s.db.Reader, &found)
+	return found, s.failed(ctx, "reading the schema of", err)
+}
+
+func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Schema) error {
+	has, err := sqldb.HasTable(ctx, d, q, schema.Table)
 	if err != nil {
-		return Schema{}, err
+		return err
 	}
-	schema := Schema{Newest: newest}
-	tx, err := cfg.Reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return Schema{}, s.failed(op, err)
-	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
-	if schema.Migration, err = s.migrated(ctx, tx); err != nil {
-		return Schema{}, s.failed(op, err)
-	}
-	if schema.Migration == 0 {
-		theirs, err := s.hasTable(ctx, tx, "resource_providers")
-		if err == nil && !theirs {
-			err = s.refuseForeign(ctx, tx, op)
+	if has {
+		if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+schema.Table).Scan(&into.Migration); err != nil {
+			return err
 		}
+	}
+	if into.Migration == 0 {
+		theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 		if err != nil {
-			return Schema{}, s.failed(op, err)
+			return err
+		}
+		if !theirs {
+			return refuseForeign(ctx, d, q)
 		}
 	}
-	has, err := s.hasTable(ctx, tx, "alembic_version")
-	if err == nil && has {
-		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_num), '') FROM alembic_version").Scan(&schema.Alembic)
+	into.Alembic, err = alembic(ctx, d, q)
+	return err
+}
+
+// alembic is the version of OpenStack Placement's own migrations, "" when there
+// is none.
+func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head string, err error) {
+	versioned, err := sqldb.HasTable(ctx, d, q, "alembic_version")
+	if err == nil && versioned {
+		err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_num), '') FROM alembic_version").Scan(&head)
 	}
+	return head, err
+}
+
+// adopt says how many steps count as run in a database that none of this
+// program's were run in: the first, in one that OpenStack Placement made. It
+// refuses those of its schemas that are not the one known here.
+func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, err error) {
+	theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 	if err != nil {
-		return Schema{}, s.failed(op, err)
+		return 0, err
 	}
-	return schema, nil
+	if !theirs {
+		return 0, refuseForeign(ctx, d, q)
+	}
+	head, err := alembic(ctx, d, q)
+	if err != nil {
+		return 0, err
+	}
+	if head != placementHead {
+		return 0, &sqldb.Error{Kind: sqldb.ErrSchema,
+			Hint: fmt.Sprintf("its alembic version is %q, not %q; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first", head, placementHead)}
+	}
+	return 1, nil
+}
+
+// refuseForeign is the error for a database without the tables of Placement
+// that has others: it is another program's.
+func refuseForeign(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+	var table string
+	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
+		return err
+	}
+	return &sqldb.Error{Kind: sqldb.ErrSchema,
+		Hint: fmt.Sprintf("it has the table %q and none of Placement's: it belongs to another program; choose another path, nothing was changed", table)}
 }

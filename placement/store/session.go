@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // session is the one connection that commits, with its prepared statements.
@@ -21,7 +23,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	if s.writer != nil {
 		return s.writer, nil
 	}
-	conn, err := s.cfg.Writer.Conn(ctx)
+	conn, err := s.db.Writer.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +41,11 @@ func (s *Store) dropLost(err error) {
 
 // prepared returns the statement for a query; queries are few and written in
 // this package.
-func (s *session) prepared(ctx context.Context, d *Dialect, query string) (*sql.Stmt, error) {
+func (s *session) prepared(ctx context.Context, d *sqldb.Dialect, query string) (*sql.Stmt, error) {
 	if stmt, ok := s.stmts[query]; ok {
 		return stmt, nil
 	}
-	stmt, err := s.conn.PrepareContext(ctx, d.rebind(query))
+	stmt, err := s.conn.PrepareContext(ctx, d.Query(query))
 	if err != nil {
 		return nil, err
 	}

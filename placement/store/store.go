@@ -7,9 +7,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
-	"sync/atomic"
 
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -19,44 +22,20 @@ const shard = 0
 
 const versionQuery = "SELECT version FROM ledger_version WHERE shard = ?"
 
-// Config of a Store.
-type Config struct {
-	// Writer commits; it must be limited to one connection. Reader reads;
-	// both may be the same.
-	Writer, Reader *sql.DB
-	Dialect        Dialect
-	// Where names the database in errors, without secrets.
-	Where string
-	// Exclusive: no other process can commit. ledger_changes is not written.
-	Exclusive bool
-	// OnCommit runs after each commit of this store, with the version that it
-	// made; nil does nothing.
-	OnCommit func(version int64)
-	// Mark reads what every commit, of any server, changes to what it never was
-	// before, no later than when the commit returns. It is not ok when it
-	// cannot be read now; nil says that there is none.
-	Mark func() (mark Mark, ok bool)
-	// Check returns an error if what is committed now would not be in the
-	// database that the store was made for; nil checks nothing. OnFail runs
-	// with the error of each commit that failed.
-	Check  func() error
-	OnFail func(error)
-	// OnClose runs after the connections are closed.
-	OnClose func() error
-}
-
-// Mark is something by which two states of a database can be told apart.
-type Mark [48]byte
-
-// seen is the version that was the newest, or newer, when the mark was read.
-type seen struct {
-	mark    Mark
-	version int64
+// Options say how a file is opened; the zero value is right for a server.
+type Options struct {
+	// MaxPages is how large the database may become, in pages of 4 KiB; writes
+	// beyond that fail with sqldb.ErrFull. 0 is no limit.
+	MaxPages int
+	// Logger gets a line when writes begin to fail and when they work again.
+	Logger zerolog.Logger
 }
 
 // Store is a ledger.Store on an SQL database. It is safe for concurrent use.
 type Store struct {
-	cfg Config
+	db *sqldb.DB
+	// exclusive: no other process can commit. ledger_changes is not written.
+	exclusive bool
 
 	// committing is held by whoever uses the writing session.
 	committing sync.Mutex
@@ -65,8 +44,7 @@ type Store struct {
 	reserved *sql.Tx
 	closed   bool
 
-	version *sql.Stmt // on Reader
-	seen    atomic.Pointer[seen]
+	version *sql.Stmt // on the reading connections
 }
 
 var (
@@ -74,67 +52,90 @@ var (
 	_ ledger.Reserver = (*Store)(nil)
 )
 
-// New makes a Store and brings the schema up to date. It owns the connections
-// from here on, also when it fails.
-func New(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg}
-	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+// Open opens the SQLite file for this process alone, and makes it when it is
+// not there. It brings the schema up to date, or adopts the file when OpenStack
+// Placement made it. Errors are *sqldb.Error.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if s.version, err = cfg.Reader.PrepareContext(ctx, cfg.Dialect.rebind(versionQuery)); err != nil {
-		return nil, errors.Join(s.failed("opening", err), s.Close())
+	s, err := newStore(ctx, db, true)
+	if err != nil {
+		return nil, err
+	}
+	db.ProbeBy(s.probe)
+	version, err := s.Version(ctx)
+	if err == nil {
+		err = db.RefuseLoss(ctx, version)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// New makes a Store on a database that several servers share, with a schema
+// that is up to date. It owns the database from here on, also when it fails.
+func New(ctx context.Context, db *sqldb.DB) (*Store, error) { return newStore(ctx, db, false) }
+
+func newStore(ctx context.Context, db *sqldb.DB, exclusive bool) (*Store, error) {
+	s := &Store{db: db, exclusive: exclusive}
+	var err error
+	if s.version, err = db.Reader.PrepareContext(ctx, db.Dialect.Query(versionQuery)); err != nil {
+		return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
+	}
+	return s, nil
+}
+
+// means is what a failure is to the ledger: what may pass by itself, or with an
+// operator's help, is ledger.ErrUnavailable.
+func means(kind error) error {
+	switch kind { //nolint:errorlint // one of these values, never wrapped
+	case sqldb.ErrFull:
+		return errFull
+	case sqldb.ErrReadOnly, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
+		return ledger.ErrUnavailable
+	}
+	return nil
+}
+
+// errFull is both errors of a full disk.
+var errFull = errors.Join(ledger.ErrFull, ledger.ErrUnavailable)
+
 // Exclusive implements ledger.Store.
-func (s *Store) Exclusive() bool { return s.cfg.Exclusive }
+func (s *Store) Exclusive() bool { return s.exclusive }
+
+// Problem is why commits fail now; nil when nothing is known that keeps them
+// from succeeding.
+func (s *Store) Problem() error { return s.db.Problem() }
+
+// ServeBackup answers a request with a consistent copy of the database.
+func (s *Store) ServeBackup(w http.ResponseWriter, r *http.Request) { s.db.ServeBackup(w, r) }
+
+// AnswersAt notes the admin socket of the process beside the database.
+func (s *Store) AnswersAt(socket string) { s.db.AnswersAt(socket) }
 
 // Version implements ledger.Store. Cost: one query by key, about 20 µs on
-// SQLite; 1 µs when the mark says that nobody has committed since the last.
-func (s *Store) Version(ctx context.Context) (int64, error) {
-	// The mark before the version: whoever commits between the two has
-	// changed the mark by the next call.
-	mark, marked := s.mark()
-	if last := s.seen.Load(); marked && last != nil && last.mark == mark {
-		return last.version, nil
-	}
-	var version int64
-	if err := s.version.QueryRowContext(ctx, shard).Scan(&version); err != nil {
-		return 0, s.failed("reading the version of", err)
-	}
-	if marked {
-		s.seen.Store(&seen{mark, version})
-	}
-	return version, nil
+// SQLite.
+func (s *Store) Version(ctx context.Context) (version int64, err error) {
+	err = s.version.QueryRowContext(ctx, shard).Scan(&version)
+	return version, s.failed(ctx, "reading the version of", err)
 }
 
-func (s *Store) mark() (mark Mark, ok bool) {
-	if s.cfg.Mark == nil {
-		return mark, false
-	}
-	return s.cfg.Mark()
-}
-
-// failed classifies a driver's error.
-func (s *Store) failed(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *Error
-	if errors.As(err, &known) {
+// failed explains a driver's error. The ledger's own errors pass as they are.
+func (s *Store) failed(ctx context.Context, op string, err error) error {
+	if errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) {
 		return err
 	}
-	classified, _ := s.cfg.Dialect.Classify(op, err)
-	return classified
+	return s.db.Explain(ctx, op, err)
 }
 
 // Close implements ledger.Store. Closing again does nothing.
 func (s *Store) Close() error {
 	s.committing.Lock()
-	defer s.committing.Unlock()
 	if s.closed {
+		s.committing.Unlock()
 		return nil
 	}
 	s.closed = true
@@ -145,15 +146,10 @@ func (s *Store) Close() error {
 	if s.version != nil {
 		errs = append(errs, s.version.Close())
 	}
-	errs = append(errs, s.cfg.Writer.Close())
-	if s.cfg.Reader != s.cfg.Writer {
-		errs = append(errs, s.cfg.Reader.Close())
-	}
-	if s.cfg.OnClose != nil {
-		errs = append(errs, s.cfg.OnClose())
-	}
+	s.committing.Unlock() // a probe that waits for it ends before the database is closed
+	errs = append(errs, s.db.Close())
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("closing %s: %w", s.cfg.Where, err)
+		return fmt.Errorf("closing %s: %w", s.db.Path(), err)
 	}
 	return nil
 }

@@ -5,11 +5,19 @@ package store
 import (
 	"fmt"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// TimeText is the form in which SQLAlchemy keeps times in SQLite: UTC, with
-// microseconds.
-const TimeText = "2006-01-02 15:04:05.000000"
+// timeArg is what is written to a time column: NULL for the zero time.
+func timeArg(d *sqldb.Dialect) func(time.Time) any {
+	return func(t time.Time) any {
+		if t.IsZero() {
+			return nil
+		}
+		return d.TimeArg(t)
+	}
+}
 
 // timeScan reads a time column.
 type timeScan struct{ to *time.Time }

@@ -5,6 +5,8 @@ package store
 import (
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func TestTimeColumns(t *testing.T) {
@@ -38,7 +40,7 @@ func FuzzTimeColumns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var got time.Time
 		err := (timeScan{&got}).Scan(text)
-		for _, layout := range []string{TimeText, "2006-01-02 15:04:05"} {
+		for _, layout := range []string{sqldb.TimeText, "2006-01-02 15:04:05"} {
 			want, wantErr := time.Parse(layout, text)
 			if wantErr != nil {
 				continue

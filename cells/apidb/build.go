@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// CreateServers implements [Store]. All servers are of one project. check must not use the store: it runs while nobody else can write,
+// so that what it allows is still allowed when it is written, also against other processes. Mappings and build requests are of the time
+// that the servers were made at, so that an answer from here and one from the cell say the same.
+//
+// Cost: one fsync; with check the count of a project; three rows for each server.
+func (s *DB) CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error {
+	if len(servers) == 0 {
+		return nil
+	}
+	project := servers[0].Server.ProjectID
+	for _, n := range servers {
+		if n.Server.UUID == "" || n.Server.ProjectID != project || project == "" {
+			return fmt.Errorf("server %q of project %q among those of project %q: %w", n.Server.UUID, n.Server.ProjectID, project, ErrInvalid)
+		}
+	}
+	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
+		if check != nil {
+			has, err := countProject(ctx, tx, project, nil)
+			if err != nil {
+				return err
+			}
+			if err := check(has); err != nil {
+				return err
+			}
+		}
+		for _, n := range servers {
+			if err := s.createServer(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *DB) createServer(ctx context.Context, tx *sql.Tx, n NewServer) error {
+	spec, err := text(n.Spec())
+	if err != nil {
+		return fmt.Errorf("the specification of server %s: %w", n.Server.UUID, err)
+	}
+	instance, err := text(n.Server)
+	if err != nil {
+		return fmt.Errorf("server %s: %w", n.Server.UUID, err)
+	}
+	created := s.momentOr(n.Server.CreatedAt)
+	made, err := sqldb.Exec(ctx, tx, `INSERT INTO instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at) VALUES (?, ?, ?, 0, ?)`+
+		s.kit.Dialect.Upsert("instance_uuid"), n.Server.UUID, n.Server.ProjectID, n.Server.UserID, created)
+	if err != nil {
+		return err
+	}
+	if made == 0 {
+		return fmt.Errorf("server %s: %w", n.Server.UUID, ErrExists)
+	}
+	if _, err := sqldb.Exec(ctx, tx, "INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES (?, ?, ?, ?)",
+		n.Server.UUID, n.Server.Flavor.VCPUs, n.Server.Flavor.MemoryMB, spec); err != nil {
+		return err
+	}
+	_, err = sqldb.Exec(ctx, tx, "INSERT INTO build_requests (instance_uuid, project_id, created_at, instance) VALUES (?, ?, ?, ?)",
+		n.Server.UUID, n.Server.ProjectID, created, instance)
+	return err
+}
+
+const buildRequests = `SELECT b.instance_uuid, b.created_at, b.instance, COALESCE(c.uuid, '') FROM build_requests b
+	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id `
+
+func (s *DB) scanBuildRequest(row sqldb.Row) (b BuildRequest, err error) {
+	var uuid, instance string
+	var created int64
+	if err := row.Scan(&uuid, &created, &instance, &b.CellUUID); err != nil {
+		return b, err
+	}
+	if err := json.Unmarshal([]byte(instance), &b.Server); err != nil {
+		return b, s.damaged("the build request of server "+uuid, err)
+	}
+	b.CreatedAt = timeOut(created)
+	return b, nil
+}
+
+// BuildRequests implements [Store], by created_at, newest first, then uuid. Cost: those that are answered, in the order of an index.
+func (s *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error) {
+	where, args := "", []any{}
+	if projectID != "" {
+		where, args = "WHERE b.project_id = ? ", append(args, projectID)
+	}
+	out, err := sqldb.All(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+where+"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
+	return out, s.failed(ctx, "listing the build requests", err)
+}
+
+// PendingBuilds implements [Store], by created_at, then uuid. Cost: three look-ups for each, and no server is read.
+func (s *DB) PendingBuilds(ctx context.Context) ([]PendingBuild, error) {
+	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (b PendingBuild, err error) {
+		err = row.Scan(&b.InstanceUUID, &b.CellUUID)
+		return b, err
+	}, pendingBuilds)
+	return out, s.failed(ctx, "listing what is being built", err)
+}
+
+const pendingBuilds = `SELECT b.instance_uuid, COALESCE(c.uuid, '') FROM build_requests b
+	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id
+	ORDER BY b.created_at, b.instance_uuid`
+
+// BuildRequest implements [Store]. Cost: three look-ups.
+func (s *DB) BuildRequest(ctx context.Context, uuid string) (BuildRequest, error) {
+	b, found, err := sqldb.One(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)
+	if err == nil && !found {
+		err = notFound("the build request of server %s", uuid)
+	}
+	return b, s.failed(ctx, "reading the build request of server "+uuid, err)
+}
+
+// placement is what decides on a server that is being built: where it is (0: nowhere), and whether it is still wanted.
+type placement struct {
+	cell   int64
+	wanted bool
+}
+
+func placementOf(ctx context.Context, tx *sql.Tx, uuid string) (placement, error) {
+	p, _, err := sqldb.One(ctx, tx, func(row sqldb.Row) (p placement, err error) {
+		err = row.Scan(&p.cell, &p.wanted)
+		return p, err
+	}, `SELECT COALESCE(m.cell_id, 0), b.id IS NOT NULL FROM instance_mappings m LEFT JOIN build_requests b ON b.instance_uuid = m.instance_uuid
+		WHERE m.instance_uuid = ?`, uuid)
+	return p, err
+}
+
+// refuse is the error for what can only be done to a server that is placed nowhere, and wanted. Being placed goes first: who is told that
+// a server is gone removes its allocations, and those of one that is placed are its cell's.
+func (p placement) refuse(uuid string) error {
+	switch {
+	case p.cell != 0:
+		return fmt.Errorf("server %s: %w", uuid, ErrPlaced)
+	case !p.wanted:
+		return fmt.Errorf("the build request of server %s: %w", uuid, ErrGone)
+	}
+	return nil
+}
+
+// Claim implements [Store]. A server has one claim: a later one takes the place of the earlier. [ErrPlaced] goes before
+// [ErrGone]. Cost: one fsync.
+func (s *DB) Claim(ctx context.Context, c Claim) error {
+	return s.write(ctx, "claiming for server "+c.InstanceUUID, func(tx *sql.Tx) error {
+		p, err := placementOf(ctx, tx, c.InstanceUUID)
+		if err == nil {
+			err = p.refuse(c.InstanceUUID)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = sqldb.Exec(ctx, tx, `INSERT INTO claims (instance_uuid, node_uuid, cell_uuid, created_at) VALUES (?, ?, ?, ?)`+
+			s.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
+			c.InstanceUUID, c.NodeUUID, c.CellUUID, s.momentOr(c.CreatedAt))
+		return err
+	})
+}
+
+// Claims implements [Store], oldest first. Cost: the table of claims, read: those of servers that are being built, and leftovers.
+func (s *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
+	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (c Claim, err error) {
+		var created int64
+		err = row.Scan(&c.InstanceUUID, &c.NodeUUID, &c.CellUUID, &created)
+		c.CreatedAt = timeOut(created)
+		return c, err
+	}, "SELECT instance_uuid, node_uuid, cell_uuid, created_at FROM claims WHERE created_at < ? ORDER BY created_at, instance_uuid", timeIn(before))
+	return out, s.failed(ctx, "listing the claims", err)
+}
+
+// Unclaim implements [Store].
+func (s *DB) Unclaim(ctx context.Context, uuid string) error {
+	return s.write(ctx, "forgetting the claim of server "+uuid, func(tx *sql.Tx) error {
+		_, err := sqldb.Exec(ctx, tx, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
+		return err
+	})
+}
+
+// Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes before [ErrGone].
+// [ErrNotFound] for a cell that is not there. Cost: one fsync.
+func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
+	return s.write(ctx, "placing server "+uuid, func(tx *sql.Tx) error {
+		cell, err := cellID(ctx, tx, cellUUID)
+		if err != nil {
+			return err
+		}
+		p, err := placementOf(ctx, tx, uuid)
+		switch {
+		case err != nil:
+			return err
+		case p.cell == cell:
+			return nil
+		}
+		if err := p.refuse(uuid); err != nil {
+			return err
+		}
+		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?", cell, timeIn(s.now()), uuid)
+		return err
+	})
+}
+
+// Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed nowhere; where there is no build
+// request any more it does nothing but, for one that is placed, remove the claim. Cost: one fsync.
+func (s *DB) Built(ctx context.Context, uuid string) error {
+	return s.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
+		p, err := placementOf(ctx, tx, uuid)
+		switch {
+		case err != nil:
+			return err
+		case p.cell == 0 && p.wanted:
+			return fmt.Errorf("server %s is placed nowhere: %w", uuid, ErrInvalid)
+		case p.cell == 0:
+			return nil // deleted before it was placed: its claim is still to be seen to
+		}
+		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
+			return err
+		}
+		_, err = sqldb.Exec(ctx, tx, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
+		return err
+	})
+}
+
+// AbandonBuild implements [Store]. [ErrPlaced] goes before [ErrNotFound]: a server whose build has ended meanwhile is in
+// its cell. Cost: one fsync.
+func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
+	return s.write(ctx, "abandoning the build of server "+uuid, func(tx *sql.Tx) error {
+		p, err := placementOf(ctx, tx, uuid)
+		switch {
+		case err != nil:
+			return err
+		case p.cell != 0:
+			return p.refuse(uuid)
+		case !p.wanted:
+			return notFound("the build request of server %s", uuid)
+		}
+		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
+			return err
+		}
+		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET queued_for_delete = 1, updated_at = ? WHERE instance_uuid = ?", timeIn(s.now()), uuid)
+		return err
+	})
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+)
+
+// counts of rows, as told by the file itself.
+func rowCounts(t testing.TB, s *apidb.DB) string {
+	t.Helper()
+	return ask(t, s.Path(), "SELECT (SELECT COUNT(*) FROM instance_mappings), (SELECT COUNT(*) FROM request_specs), (SELECT COUNT(*) FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
+}
+
+func TestCreateServers(t *testing.T) {
+	s := fresh(t)
+	a, b := at(server("a", "p"), start.Add(time.Second)), server("b", "p")
+	must(t, s.CreateServers(ctx, nil, func(apidb.Counts) error { return errors.New("never asked") }))
+	must(t, s.CreateServers(ctx, []apidb.NewServer{a, b}, nil))
+
+	no := false
+	wants[apidb.Mapping](t, "mapping")(s.Mapping(ctx, "a"))(apidb.Mapping{
+		ID: 1, InstanceUUID: "a", ProjectID: "p", UserID: "user", QueuedForDelete: &no, CreatedAt: start.Add(time.Second)})
+	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(a.Spec())
+	wants[map[string]apidb.RequestSpec](t, "specifications")(s.RequestSpecs(ctx, []string{"b", "a", "c"}))(map[string]apidb.RequestSpec{"a": a.Spec(), "b": b.Spec()})
+	buildA := apidb.BuildRequest{Server: a.Server, CreatedAt: start.Add(time.Second)}
+	buildB := apidb.BuildRequest{Server: b.Server, CreatedAt: start} // by the store's clock
+	wants[apidb.BuildRequest](t, "build request")(s.BuildRequest(ctx, "a"))(buildA)
+	wants[[]apidb.BuildRequest](t, "build requests, newest first")(s.BuildRequests(ctx, "p", 0))([]apidb.BuildRequest{buildA, buildB})
+	wants[[]apidb.BuildRequest](t, "build requests of all projects")(s.BuildRequests(ctx, "", 0))([]apidb.BuildRequest{buildA, buildB})
+	wants[[]apidb.BuildRequest](t, "the newest build request")(s.BuildRequests(ctx, "", 1))([]apidb.BuildRequest{buildA})
+	wants[[]apidb.BuildRequest](t, "build requests of another project")(s.BuildRequests(ctx, "q", 0))(nil)
+	wants[[]apidb.PendingBuild](t, "what is being built, oldest first")(s.PendingBuilds(ctx))([]apidb.PendingBuild{{InstanceUUID: "b"}, {InstanceUUID: "a"}})
+	_, err := s.BuildRequest(ctx, "c")
+	wantError(t, "no build request", err, apidb.ErrNotFound)
+	_, err = s.RequestSpec(ctx, "c")
+	wantError(t, "no specification", err, apidb.ErrNotFound)
+	_, err = s.Mapping(ctx, "c")
+	wantError(t, "no mapping", err, apidb.ErrNotFound)
+
+	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.NewServer{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
+	other := server("d", "p")
+	other.Server.UUID = ""
+	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.NewServer{other}, nil), apidb.ErrInvalid)
+	wantError(t, "two projects", s.CreateServers(ctx, []apidb.NewServer{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
+	if got := rowCounts(t, s); got != "2|2|2|0" {
+		t.Errorf("after refusals there are %s rows", got)
+	}
+}
+
+func TestCreateServersCheck(t *testing.T) {
+	s := fresh(t)
+	withCells(t, s, 1)
+	placed(t, s, server("a", "p"), cellUUID(1))
+	placed(t, s, server("z", "q"), cellUUID(1))
+	refusal := errors.New("over quota")
+	var saw apidb.Counts
+	err := s.CreateServers(ctx, []apidb.NewServer{server("b", "p"), server("c", "p")}, func(c apidb.Counts) error { saw = c; return refusal })
+	if err != refusal { //nolint:errorlint // returned as it is
+		t.Errorf("got %v, want the very error of check", err)
+	}
+	if diff := cmp.Diff(apidb.Counts{Instances: 1, Cores: 2, RAM: 512, Known: 1}, saw); diff != "" {
+		t.Error(diff)
+	}
+	if got := rowCounts(t, s); got != "2|2|0|0" {
+		t.Errorf("after the refusal there are %s rows", got)
+	}
+}
+
+// TestQuotaIsExact: of many boots at the same time, as many pass as the quota has room for.
+func TestQuotaIsExact(t *testing.T) {
+	s := fresh(t)
+	const quota, tries = 7, 30
+	over := errors.New("over quota")
+	var wg sync.WaitGroup
+	results := make(chan error, tries)
+	for i := range tries {
+		wg.Go(func() {
+			results <- s.CreateServers(ctx, []apidb.NewServer{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
+				if c.Instances >= quota {
+					return over
+				}
+				return nil
+			})
+		})
+	}
+	wg.Wait()
+	close(results)
+	passed := 0
+	for err := range results {
+		if err == nil {
+			passed++
+		} else if !errors.Is(err, over) {
+			t.Error(err)
+		}
+	}
+	if got := rowCounts(t, s); passed != quota || got != "7|7|7|0" {
+		t.Errorf("%d boots passed, and there are %s rows", passed, got)
+	}
+}
+
+func TestLifeOfABuild(t *testing.T) {
+	s := fresh(t)
+	withCells(t, s, 2)
+	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1)}))
+	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}))
+	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}
+	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Hour)))([]apidb.Claim{claim})
+	wants[[]apidb.Claim](t, "claims of before the claim")(s.Claims(ctx, start.Add(time.Minute)))(nil)
+
+	wantError(t, "Built while it is placed nowhere", s.Built(ctx, "a"), apidb.ErrInvalid)
+	wantError(t, "a cell that is not there", s.Place(ctx, "a", "nowhere"), apidb.ErrNotFound)
+	must(t, s.Place(ctx, "a", cellUUID(2)))
+	must(t, s.Place(ctx, "a", cellUUID(2)))
+	b, err := s.BuildRequest(ctx, "a")
+	if must(t, err); b.CellUUID != cellUUID(2) {
+		t.Errorf("the build request is in cell %q", b.CellUUID)
+	}
+	m, err := s.Mapping(ctx, "a")
+	if must(t, err); m.CellUUID != cellUUID(2) || m.UpdatedAt == nil {
+		t.Errorf("the mapping is %+v", m)
+	}
+	wantError(t, "placing in another cell", s.Place(ctx, "a", cellUUID(1)), apidb.ErrPlaced)
+	wantError(t, "claiming when it is placed", s.Claim(ctx, claim), apidb.ErrPlaced)
+	wantError(t, "abandoning when it is placed", s.AbandonBuild(ctx, "a"), apidb.ErrPlaced)
+
+	must(t, s.Built(ctx, "a"))
+	must(t, s.Built(ctx, "a"))
+	if got := rowCounts(t, s); got != "1|1|0|0" {
+		t.Errorf("there are %s rows", got)
+	}
+	// Whoever is late learns that it is placed, and not that it is gone: the allocations are the cell's.
+	must(t, s.Place(ctx, "a", cellUUID(2)))
+	wantError(t, "placing in another cell, late", s.Place(ctx, "a", cellUUID(1)), apidb.ErrPlaced)
+	wantError(t, "claiming, late", s.Claim(ctx, claim), apidb.ErrPlaced)
+	wantError(t, "abandoning, late", s.AbandonBuild(ctx, "a"), apidb.ErrPlaced)
+}
+
+func TestAbandonBuild(t *testing.T) {
+	s := fresh(t)
+	withCells(t, s, 1)
+	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
+	must(t, s.Claim(ctx, claim))
+	must(t, s.AbandonBuild(ctx, "a"))
+	wantError(t, "abandoning again", s.AbandonBuild(ctx, "a"), apidb.ErrNotFound)
+	wantError(t, "abandoning what never was", s.AbandonBuild(ctx, "b"), apidb.ErrNotFound)
+	wantError(t, "placing", s.Place(ctx, "a", cellUUID(1)), apidb.ErrGone)
+	wantError(t, "claiming", s.Claim(ctx, claim), apidb.ErrGone)
+	m, err := s.Mapping(ctx, "a")
+	if must(t, err); !m.Queued() || m.CellUUID != "" {
+		t.Errorf("the mapping is %+v, want it queued for delete and nowhere", m)
+	}
+	must(t, s.Built(ctx, "a")) // of a scheduler that is late: the claim stays, its allocations are to be seen to
+	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
+	must(t, s.Unclaim(ctx, "a"))
+	must(t, s.Unclaim(ctx, "a"))
+	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))(nil)
+	wantError(t, "placing what never was", s.Place(ctx, "b", cellUUID(1)), apidb.ErrGone)
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+const cellColumns = "id, uuid, name, url, disabled"
+
+func scanCell(row sqldb.Row) (c Cell, err error) {
+	err = row.Scan(&c.ID, &c.UUID, &c.Name, &c.URL, &c.Disabled)
+	return c, err
+}
+
+// Cells implements [Store]. Cost: the table of cells, read.
+func (s *DB) Cells(ctx context.Context) ([]Cell, error) {
+	const op = "listing the cells"
+	out, err := sqldb.All(ctx, s.kit.Reader, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
+	return out, s.failed(ctx, op, err)
+}
+
+// CreateCell implements [Store].
+func (s *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
+	if c.UUID == "" {
+		c.UUID = uuid.NewString()
+	}
+	if err := validCell(c); err != nil {
+		return Cell{}, err
+	}
+	err := s.write(ctx, "creating cell "+c.Name, func(tx *sql.Tx) (err error) {
+		if err := refuseSame(ctx, tx, c, 0); err != nil {
+			return err
+		}
+		c.ID, _, err = sqldb.One(ctx, tx, sqldb.Value[int64], "INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
+			c.UUID, c.Name, c.URL, c.Disabled, timeIn(s.now()))
+		return err
+	})
+	if err != nil {
+		return Cell{}, err
+	}
+	return c, nil
+}
+
+// UpdateCell implements [Store].
+func (s *DB) UpdateCell(ctx context.Context, c Cell) error {
+	if err := validCell(c); err != nil {
+		return err
+	}
+	return s.write(ctx, "updating cell "+c.UUID, func(tx *sql.Tx) error {
+		id, err := cellID(ctx, tx, c.UUID)
+		if err != nil {
+			return err
+		}
+		if err := refuseSame(ctx, tx, c, id); err != nil {
+			return err
+		}
+		_, err = sqldb.Exec(ctx, tx, "UPDATE cell_mappings SET name = ?, url = ?, disabled = ?, updated_at = ? WHERE id = ?", c.Name, c.URL, c.Disabled, timeIn(s.now()), id)
+		return err
+	})
+}
+
+func validCell(c Cell) error {
+	switch {
+	case c.Name == "" || c.URL == "":
+		return fmt.Errorf("a cell needs a name and a URL: %w", ErrInvalid)
+	case c.IsCell0() && c.Disabled:
+		return fmt.Errorf("cell0 cannot be disabled, nothing is ever scheduled to it: %w", ErrInvalid)
+	}
+	return nil
+}
+
+// refuseSame refuses a cell that has something in common with another one than that with the id.
+func refuseSame(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
+	other, found, err := sqldb.One(ctx, tx, scanCell, "SELECT "+cellColumns+" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1", c.UUID, c.Name, c.URL, id)
+	if err != nil || !found {
+		return err
+	}
+	what := "URL " + c.URL
+	switch {
+	case other.UUID == c.UUID && c.IsCell0():
+		return fmt.Errorf("%s, at %s: %w", other.Name, other.URL, ErrExists)
+	case other.UUID == c.UUID:
+		what = "uuid " + c.UUID
+	case other.Name == c.Name:
+		what = "name " + c.Name
+	}
+	return fmt.Errorf("a cell with the %s (%s, %s): %w", what, other.Name, other.UUID, ErrExists)
+}
+
+// cellName is what people call the cell with the id.
+func cellName(ctx context.Context, q sqldb.Querier, id int64) (string, error) {
+	name, _, err := sqldb.One(ctx, q, sqldb.Value[string], "SELECT name FROM cell_mappings WHERE id = ?", id)
+	return name, err
+}
+
+func cellID(ctx context.Context, q sqldb.Querier, uuid string) (int64, error) {
+	id, found, err := sqldb.One(ctx, q, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid = ?", uuid)
+	if err == nil && !found {
+		err = notFound("cell %s", uuid)
+	}
+	return id, err
+}
+
+// DeleteCell implements [Store]. With force it takes mapped hosts and nodes along, and servers that are queued for delete with their
+// specifications; claims stay. Cost: the mappings of the cell, counted.
+func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
+	return s.write(ctx, "deleting cell "+uuid, func(tx *sql.Tx) error {
+		id, err := cellID(ctx, tx, uuid)
+		if err != nil {
+			return err
+		}
+		name, err := cellName(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		var hosts, living, servers int64
+		for _, count := range []struct {
+			into  *int64
+			query string
+		}{
+			{&hosts, "SELECT COUNT(*) FROM host_mappings WHERE cell_id = ?"},
+			{&living, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ? AND queued_for_delete IS NOT 1"},
+			{&servers, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ?"},
+		} {
+			if err := tx.QueryRowContext(ctx, count.query, id).Scan(count.into); err != nil {
+				return err
+			}
+		}
+		switch {
+		case force && living > 0:
+			return fmt.Errorf("cell %s has %d servers that are not deleted: %w", name, living, ErrInUse)
+		case !force && hosts+servers > 0:
+			return fmt.Errorf("cell %s has %d hosts and %d servers, %d of them not deleted: %w", name, hosts, servers, living, ErrInUse)
+		}
+		for _, statement := range []string{
+			"DELETE FROM instance_mappings WHERE cell_id = ?",
+			"DELETE FROM host_mappings WHERE cell_id = ?",
+			"DELETE FROM cell_mappings WHERE id = ?",
+		} {
+			if _, err := sqldb.Exec(ctx, tx, statement, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// MapNodes implements [Store]. Mapping again what is mapped so is no error; a new name of a node is taken. [ErrNotFound] for a
+// cell that is not there. Cost: three look-ups for each node.
+func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
+	for _, n := range nodes {
+		if n.UUID == "" || n.Host == "" || n.CellUUID == "" || n.CellUUID == Cell0UUID {
+			return fmt.Errorf("a node needs a uuid, a host and a cell other than cell0, got %+v: %w", n, ErrInvalid)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	return s.write(ctx, "mapping nodes", func(tx *sql.Tx) error {
+		for _, n := range nodes {
+			if err := s.mapNode(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
+	cell, err := cellID(ctx, tx, n.CellUUID)
+	if err != nil {
+		return err
+	}
+	type idAndCell struct{ id, cell int64 }
+	host, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (h idAndCell, err error) {
+		err = row.Scan(&h.id, &h.cell)
+		return h, err
+	}, "SELECT id, cell_id FROM host_mappings WHERE host = ?", n.Host)
+	switch {
+	case err != nil:
+		return err
+	case found && host.cell != cell:
+		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
+	case !found:
+		host.id, _, err = sqldb.One(ctx, tx, sqldb.Value[int64], "INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?) RETURNING id", n.Host, cell, timeIn(s.now()))
+		if err != nil {
+			return err
+		}
+	}
+	owner, found, err := sqldb.One(ctx, tx, sqldb.Value[int64], "SELECT host_id FROM node_mappings WHERE uuid = ?", n.UUID)
+	if err == nil && found && owner != host.id {
+		return fmt.Errorf("node %s of another host than %s: %w", n.UUID, n.Host, ErrExists)
+	}
+	if err == nil {
+		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+s.kit.Dialect.Upsert("uuid", "name"), n.UUID, n.Name, host.id)
+	}
+	return err
+}
+
+// hostElsewhere says where a host is mapped that was to be mapped to another cell.
+func hostElsewhere(ctx context.Context, q sqldb.Querier, host string, is, wanted int64) error {
+	there, err := cellName(ctx, q, is)
+	if err != nil {
+		return err
+	}
+	here, err := cellName(ctx, q, wanted)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("host %s in cell %s, not %s: %w", host, there, here, ErrExists)
+}
+
+// Nodes implements [Store], by host, name and uuid. Cost: the tables of nodes and hosts, read.
+func (s *DB) Nodes(ctx context.Context) ([]Node, error) {
+	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (n Node, err error) {
+		err = row.Scan(&n.UUID, &n.Name, &n.Host, &n.CellUUID)
+		return n, err
+	}, `SELECT n.uuid, n.name, h.host, c.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id
+		ORDER BY h.host, n.name, n.uuid`)
+	return out, s.failed(ctx, "listing the nodes", err)
+}
+
+// Hosts implements [Store]. Cost: the table of hosts, read.
+func (s *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
+	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (h HostMapping, err error) {
+		err = row.Scan(&h.Host, &h.CellUUID)
+		return h, err
+	}, "SELECT h.host, c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id ORDER BY h.host")
+	return out, s.failed(ctx, "listing the hosts", err)
+}
+
+// DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped.
+func (s *DB) DeleteHost(ctx context.Context, host string) error {
+	return s.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
+		n, err := sqldb.Exec(ctx, tx, "DELETE FROM host_mappings WHERE host = ?", host) // its nodes go with it
+		if err == nil && n == 0 {
+			err = notFound("host %s", host)
+		}
+		return err
+	})
+}

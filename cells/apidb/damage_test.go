@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+)
+
+// openers are all ways to a database.
+var openers = map[string]func(path string) error{
+	"Open":           func(path string) error { return closed(apidb.Open(ctx, path, apidb.Options{})) },
+	"OpenAndUpgrade": func(path string) error { return closed(apidb.OpenAndUpgrade(ctx, path, apidb.Options{})) },
+	"Migrate":        func(path string) error { _, err := apidb.Migrate(ctx, path, 0); return err },
+	"Version":        func(path string) error { _, _, err := apidb.Version(ctx, path); return err },
+}
+
+func closed(s *apidb.DB, err error) error {
+	if err == nil {
+		err = s.Close()
+	}
+	return err
+}
+
+// TestForeignFiles: what is no API database is refused, by whichever way, and not a byte of it or beside it changes.
+func TestForeignFiles(t *testing.T) {
+	for name, content := range map[string]func(t *testing.T, path string){
+		"garbage": func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, []byte(strings.Repeat("letter ", 100)), 0o600))
+		},
+		"a few bytes":   func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0o600)) },
+		"a torn header": func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("SQLite format 3\x00\x10"), 0o600)) },
+		"keystone's":    func(t *testing.T, path string) { execute(t, path, "CREATE TABLE user (id INTEGER)") },
+		"one with a log": func(t *testing.T, path string) {
+			execute(t, path, "PRAGMA journal_mode = WAL", "CREATE TABLE user (id INTEGER)")
+		},
+		"a marked one": func(t *testing.T, path string) { execute(t, path, "PRAGMA application_id = 7", "CREATE TABLE t (i)") },
+		"a marked, empty": func(t *testing.T, path string) {
+			execute(t, path, "PRAGMA application_id = 7", "CREATE TABLE t (i)", "DROP TABLE t")
+		},
+		"of the same name": func(t *testing.T, path string) {
+			execute(t, path, "CREATE TABLE cell_mappings (id INTEGER)", "PRAGMA user_version = 1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "api.db")
+			content(t, path)
+			before, err := os.ReadFile(path)
+			must(t, err)
+			for way, open := range openers {
+				err := open(path)
+				wantError(t, way, err, apidb.ErrSchema)
+				if err != nil && (!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "choose another path")) {
+					t.Errorf("%s: the error does not say where and what to do: %v", way, err)
+				}
+				after, err := os.ReadFile(path)
+				must(t, err)
+				if beside, _ := filepath.Glob(path + "?*"); !bytes.Equal(before, after) || len(beside) > 0 {
+					t.Errorf("%s: the file was changed, or others were made: %v", way, beside)
+				}
+			}
+		})
+	}
+}
+
+// TestUnreachable: directories and files that cannot be written.
+func TestUnreachable(t *testing.T) {
+	_, err := apidb.Open(ctx, t.TempDir(), apidb.Options{})
+	wantError(t, "a directory in the file's place", err, apidb.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "a directory is in its place") {
+		t.Errorf("got %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	_, err = apidb.Open(ctx, filepath.Join(file, "api.db"), apidb.Options{})
+	wantError(t, "a file in the directory's place", err, apidb.ErrUnavailable)
+
+	dir := t.TempDir()
+	path := filepath.Join(dir, "api.db")
+	shut(t, open(t, path, apidb.Options{}))
+	if os.Geteuid() == 0 {
+		// Root may write where the mode forbids it: another user tries.
+		must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the other user looks inside
+		must(t, os.Chmod(path, 0o644))
+		for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
+			must(t, os.Chmod(up, 0o755)) //nolint:gosec // the other user looks inside
+		}
+		output := asNobody(t, path)
+		for _, want := range []string{"it cannot be written", "check the owner and mode"} {
+			if !strings.Contains(output, want) {
+				t.Errorf("another user's error does not say %q: %s", want, output)
+			}
+		}
+		return
+	}
+	must(t, os.Chmod(dir, 0o500)) //nolint:gosec // the point of the test
+	defer func() { must(t, os.Chmod(dir, 0o700)) }()
+	_, err = apidb.Open(ctx, path, apidb.Options{})
+	wantError(t, "a directory that cannot be written", err, apidb.ErrUnavailable)
+	_, err = apidb.Open(ctx, filepath.Join(dir, "new.db"), apidb.Options{})
+	wantError(t, "a new file in it", err, apidb.ErrUnavailable)
+}
+
+// TestFilesArePrivate: nobody else reads who has which servers.
+func TestFilesArePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	s := open(t, filepath.Join(dir, "api.db"), apidb.Options{})
+	defer shut(t, s)
+	withCells(t, s, 1)
+	for _, name := range []string{"api.db", "api.db-wal", "api.db-lock", "."} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		must(t, err)
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", name, info.Mode())
+		}
+	}
+}
+
+// TestFullDisk: a write that has no room is refused whole, reads go on, and so do writes when there is room again.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.db")
+	s := open(t, path, apidb.Options{MaxPages: 60})
+	withCells(t, s, 1)
+	var full error
+	var last int
+	for last = 0; full == nil && last < 2000; last++ {
+		full = s.CreateServers(ctx, []apidb.NewServer{server(fmt.Sprint("s", last), "p")}, nil)
+	}
+	wantError(t, "a full disk", full, apidb.ErrUnavailable)
+	if full == nil || !strings.Contains(full.Error(), "the disk is full") || !strings.Contains(full.Error(), "make space in") {
+		t.Errorf("the error does not say what to do: %v", full)
+	}
+	refused := fmt.Sprint("s", last-1)
+	for what, err := range map[string]error{
+		"mapping": second(s.Mapping(ctx, refused)), "specification": second(s.RequestSpec(ctx, refused)), "build request": second(s.BuildRequest(ctx, refused)),
+	} {
+		wantError(t, "the "+what+" of the refused server", err, apidb.ErrNotFound)
+	}
+	if c, err := s.CountProject(ctx, "p", nil); err != nil || c.Instances != int64(last-1) {
+		t.Errorf("%+v, %v; want %d", c, err, last-1)
+	}
+	shut(t, s)
+	s = open(t, path, apidb.Options{})
+	defer shut(t, s)
+	must(t, s.CreateServers(ctx, []apidb.NewServer{server(refused, "p")}, nil))
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestDamage: pages of noise are found, and the error says what to do.
+func TestDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.db")
+	s := open(t, path, apidb.Options{})
+	withCells(t, s, 1)
+	fill(t, path, 1000, 1)
+	shut(t, s)
+	info, err := os.Stat(path)
+	must(t, err)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = io.Copy(io.NewOffsetWriter(f, 4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
+	must(t, errors.Join(err, f.Close()))
+	s, err = apidb.Open(ctx, path, apidb.Options{})
+	if err == nil {
+		_, err = s.Mappings(ctx, apidb.MappingFilter{})
+		_ = s.Close() // it may say again that the file is damaged
+	}
+	wantError(t, "a damaged file", err, apidb.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "restore a backup") {
+		t.Errorf("the error does not say what to do: %v", err)
+	}
+}
+
+// TestDamagedRow: a row whose JSON is none is named.
+func TestDamagedRow(t *testing.T) {
+	s := fresh(t)
+	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	execute(t, s.Path(), "UPDATE request_specs SET spec = '{'", "UPDATE build_requests SET instance = '['")
+	_, err := s.RequestSpec(ctx, "a")
+	wantError(t, "specification", err, apidb.ErrUnavailable)
+	_, err = s.BuildRequests(ctx, "", 0)
+	wantError(t, "build request", err, apidb.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "server a") {
+		t.Errorf("the error does not name the server: %v", err)
+	}
+}
+
+// TestContext: who gives up learns that, and nothing is written.
+func TestContext(t *testing.T) {
+	s := fresh(t)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := s.Mapping(gone, "a")
+	wantError(t, "reading", err, context.Canceled)
+	wantError(t, "writing", s.SetQuotas(gone, "p", apidb.QuotaSet{"cores": 1}), context.Canceled)
+	_, err = s.Mappings(gone, apidb.MappingFilter{})
+	wantError(t, "listing", err, context.Canceled)
+	// In the middle of a transaction.
+	late, cancel := context.WithCancel(ctx)
+	err = s.CreateServers(late, []apidb.NewServer{server("a", "p")}, func(apidb.Counts) error { cancel(); return nil })
+	wantError(t, "in the middle", err, context.Canceled)
+	_, err = s.Mapping(ctx, "a")
+	wantError(t, "what was given up", err, apidb.ErrNotFound)
+}
+
+// asNobody opens the database in a process of another user, and returns what it says.
+func asNobody(t *testing.T, path string) string {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	binary := filepath.Join(filepath.Dir(path), "child")
+	content, err := os.ReadFile(self) //nolint:gosec // this very binary
+	must(t, err)
+	must(t, os.WriteFile(binary, content, 0o755)) //nolint:gosec // the other user runs it
+	cmd := exec.CommandContext(t.Context(), binary)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), childEnv+"=open|"+path)
+	cmd.SysProcAttr = nobody()
+	output, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("another user opened the database: %s", output)
+	}
+	return string(output)
+}

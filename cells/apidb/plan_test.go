@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// TestPlans: what is asked often reads neither a whole table of servers nor sorts.
+func TestPlans(t *testing.T) {
+	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ofProject, args := mappingsQuery(MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, 1)
+	ofCell, cellArgs := mappingsQuery(MappingFilter{Living: true, Limit: 1000}, 1)
+	for _, c := range []struct {
+		name, query, index string
+		args               []any
+	}{
+		{"living servers of a project in a cell", ofProject, "instance_mappings_living_project (project_id=? AND cell_id=?)", args},
+		{"living servers of a cell", ofCell, "instance_mappings_living_cell (cell_id=?)", cellArgs},
+		{"a page of a cell", mappingsAfter, "instance_mappings_cell (cell_id=? AND rowid>?)", []any{"c", 0, 10}},
+		{"not migrated", unmigrated, "instance_mappings_unmigrated (cell_id=?)", []any{"c", 10}},
+		{"cells that are not migrated", unmigratedCells, "instance_mappings_unmigrated (cell_id=?)", nil},
+		{"cells of a project", projectCells, "instance_mappings_project (project_id=? AND cell_id=?)", []any{"p"}},
+		{"count of a project", countLiving, "instance_mappings_living_project (project_id=?)", []any{"p"}},
+		{"sizes, for the count", countLiving, "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
+		{"count of a project in cells", countLiving + countCells, "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
+		{"mappings of servers", mappings + "WHERE m.instance_uuid IN (SELECT value FROM json_each(?))", "(instance_uuid=?)", []any{"[]"}},
+		{"build requests of a project", buildRequests + "WHERE b.project_id = ? ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", "build_requests_project (project_id=?)", []any{"p", 10}},
+	} {
+		plan, err := sqldb.All(context.Background(), s.kit.Reader, func(row sqldb.Row) (detail string, err error) {
+			var id, parent, unused int
+			err = row.Scan(&id, &parent, &unused, &detail)
+			return detail, err
+		}, "EXPLAIN QUERY PLAN "+c.query, c.args...)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		text := strings.Join(plan, "\n")
+		if !strings.Contains(text, c.index) || strings.Contains(text, "SCAN m") || strings.Contains(text, "SCAN b") || strings.Contains(text, "TEMP B-TREE") {
+			t.Errorf("%s: want %s, without a scan of servers and without sorting:\n%s", c.name, c.index, text)
+		}
+	}
+}
+
+// TestPromises: what is acknowledged is on the disk, references hold, and readers cannot write.
+func TestPromises(t *testing.T) {
+	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct {
+		db            *sql.DB
+		pragma, value string
+	}{
+		{s.kit.Writer, "journal_mode", "wal"}, {s.kit.Writer, "synchronous", "2"}, {s.kit.Writer, "foreign_keys", "1"}, {s.kit.Writer, "busy_timeout", "5000"},
+		{s.kit.Reader, "journal_mode", "wal"}, {s.kit.Reader, "query_only", "1"}, {s.kit.Reader, "busy_timeout", "5000"},
+	} {
+		var got string
+		if err := c.db.QueryRowContext(context.Background(), "PRAGMA "+c.pragma).Scan(&got); err != nil || got != c.value {
+			t.Errorf("%s is %q, %v; want %q", c.pragma, got, err, c.value)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+//go:embed sql/*.sql
+var embedded embed.FS
+
+// applicationID marks files of the API database: "CAap".
+const applicationID = 0x43416170
+
+// schema is the tables of an API database. With older, one that lacks steps is refused.
+func schema(older string) *sqldb.Schema {
+	steps, err := fs.Sub(embedded, "sql")
+	if err != nil {
+		panic(err) // the embedded directory is part of the program
+	}
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, OlderHint: older}
+}
+
+// means is what a failure of the database is to the callers of this package.
+func means(kind error) error {
+	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values, never wrapped
+		return ErrSchema
+	}
+	return ErrUnavailable
+}
+
+// Version says how many steps of the schema the database at a path has had, and how many this program knows. It changes nothing. Without a
+// file the error is fs.ErrNotExist; while another process has it open it is sqldb.ErrLocked.
+func Version(ctx context.Context, path string) (has, knows int, err error) {
+	s := schema("")
+	has, err = sqldb.Version(ctx, path, sqldb.Options{Schema: s, Means: means})
+	return has, s.Newest(), err
+}
+
+// Migrate runs steps of the schema until the database has had as many as are asked for (0: all there are), and says how many it had before. The
+// file is made if it is not there. All steps happen in one transaction: they are all run or none. A database that has had more already is
+// ErrSchema: steps are not undone.
+func Migrate(ctx context.Context, path string, to int) (had int, err error) {
+	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(""), Steps: to, Means: means})
+	if err != nil {
+		return 0, err
+	}
+	had, _ = db.Steps()
+	return had, db.Close()
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// TestCountStates: servers that live count; hidden and deleted ones do not.
+func TestCountStates(t *testing.T) {
+	s := fresh(t)
+	if got, err := s.CountStates(ctx); err != nil || len(got) != 0 {
+		t.Errorf("an empty cell has %v, %v", got, err)
+	}
+	if _, _, err := s.Report(ctx, "h1", wire.HostReport{}, moment); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, s, building(0)) // hidden
+	for n := 1; n <= 5; n++ {
+		release(t, s, building(n))
+	}
+	var reports []wire.Report
+	for n := 2; n <= 5; n++ {
+		reports = append(reports, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
+	}
+	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
+		t.Fatal(err)
+	}
+	for n, kind := range map[int]wire.DeleteKind{3: wire.DeleteSoft, 4: wire.DeleteNormal} {
+		if _, err := s.Delete(ctx, sid(n), kind, moment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	soft, err := s.Server(ctx, sid(3), moment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports = []wire.Report{{UUID: sid(4), Kind: wire.ReportGone}, {UUID: sid(3), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
+	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{wire.VMBuilding: 1, wire.VMActive: 2, wire.VMSoftDeleted: 1}
+	got, err := s.CountStates(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("want -, got +\n%s", d)
+	}
+}
+
+// BenchmarkCountStates is what a look at the metrics costs in a cell of 100,000 servers, when nothing is remembered.
+func BenchmarkCountStates(b *testing.B) {
+	s := crowded(b)
+	for b.Loop() {
+		if got, err := s.CountStates(ctx); err != nil || got[wire.VMActive] != 100_000 {
+			b.Fatal(got, err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+)
+
+// childEnv makes the test binary a cell that writes as fast as it can, and says each write that was acknowledged.
+const childEnv = "CELLDB_TEST_WRITER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		if err := storm(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// storm brings one server after the other to life until it is killed.
+func storm(path string) error {
+	s, err := celldb.Open(ctx, path, "cell1", zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	first, err := s.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if _, _, err := s.Report(ctx, "h1", wire.HostReport{}, moment); err != nil {
+		return err
+	}
+	for n := int(first.Revision) * 1000; ; n++ {
+		if _, err := s.Insert(ctx, building(n), moment); err != nil {
+			return err
+		}
+		fmt.Println(n, wire.VMBuilding, "hidden")
+		if _, err := s.Release(ctx, sid(n), moment); err != nil {
+			return err
+		}
+		fmt.Println(n, wire.VMBuilding, "shown")
+		if refused, err := s.Apply(ctx, "h1", []wire.Report{{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: 1}}, moment); err != nil || refused[0] != "" {
+			return fmt.Errorf("spawned: %v %w", refused, err)
+		}
+		fmt.Println(n, wire.VMActive, "shown")
+	}
+}
+
+// TestKill: a cell is killed while it writes, again and again. Each acknowledged write is there, the next process goes on at once, and
+// the revision never goes back: no two changes ever have the same.
+func TestKill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cell.db")
+	acked := map[int][2]string{}
+	for round := range 4 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+		cmd.Env = append(os.Environ(), childEnv+"="+path)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewScanner(out)
+		for lines := 0; in.Scan(); lines++ {
+			if lines == 20+17*round {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var n, vm, shown string
+			if _, err := fmt.Sscan(in.Text(), &n, &vm, &shown); err != nil {
+				continue // cut short by the kill: never said
+			}
+			number, err := strconv.Atoi(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			acked[number] = [2]string{vm, shown}
+		}
+		_ = cmd.Wait() // it was killed
+
+		s := open(t, path)
+		for n, want := range acked {
+			got, err := s.Server(ctx, sid(n), moment)
+			if err != nil {
+				t.Fatalf("the acknowledged server %d: %v", n, err)
+			}
+			// The last one may be further than was said.
+			if later := want[1] == "hidden" && !got.Hidden || want[0] == wire.VMBuilding && got.VMState == wire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
+				t.Errorf("server %d is %s, hidden %v; acknowledged was %v", n, got.VMState, got.Hidden, want)
+			}
+		}
+		info, err := s.Info(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.Servers(ctx, wire.ServerQuery{Limit: 10000}, moment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int64]bool{}
+		for _, row := range page.Rows {
+			if r := row.Server.Revision; seen[r] || r > info.Revision {
+				t.Errorf("server %s has the revision %d of another, or of the future of %d", row.Server.UUID, r, info.Revision)
+			}
+			seen[row.Server.Revision] = true
+		}
+		closeStore(t, s)
+	}
+	if len(acked) < 20 {
+		t.Errorf("only %d servers were made", len(acked))
+	}
+}

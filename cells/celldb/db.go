@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// embedded are the steps of the schema, in the order of their names. One that was released never changes.
+//
+//go:embed sql/*.sql
+var embedded embed.FS
+
+// applicationID marks the files of a cell's database ("cacl" in ASCII).
+const applicationID = 0x6361636c
+
+// DB is a cell's database in SQL. It implements Store.
+//
+// Each commit is on the disk before it is acknowledged; only the heartbeats of hosts, which come again in seconds, wait for the next commit's
+// fsync. One process has the database: a change wakes the hosts that wait for it in that process.
+type DB struct {
+	kit *sqldb.DB
+	// writing is held by who writes: the kit's writer and heartbeats are two connections to the same file.
+	writing    chan struct{}
+	heartbeats *sql.DB           // one connection, without fsync
+	asked      *sqldb.Statements // of the reader
+	whole      atomic.Int64      // the schema_version of SQLite that Check last found whole
+	info       Info              // without the revision
+}
+
+var _ Store = (*DB)(nil)
+
+// maxStatements is how many are kept prepared on each connection for reading. Lists have few forms, and as many limits as callers come up with.
+const maxStatements = 64
+
+// Open opens the database of the cell with the name for this process alone, and makes it (mode 0600), and its directory (0700), when it is not
+// there. It brings the schema up to date. The file of another program, or of a newer one, is refused and not touched. log gets a line when writes
+// begin to fail and when they work again.
+func Open(ctx context.Context, path, name string, log zerolog.Logger) (*DB, error) {
+	kit, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(name), Means: means, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	s := &DB{kit: kit, writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements)}
+	if err := s.open(ctx, name); err != nil {
+		return nil, errors.Join(kit.Explain(ctx, "opening", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *DB) open(ctx context.Context, name string) (err error) {
+	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT name, epoch FROM cell").Scan(&s.info.Name, &s.info.Epoch); err != nil {
+		return err
+	}
+	if s.info.Name != name {
+		return fmt.Errorf("%w: %s is of the cell %q, not of %q; choose another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
+	}
+	s.heartbeats, err = s.kit.Connect("synchronous(NORMAL)")
+	return err
+}
+
+// schema is the tables of a cell's database; a new one is that of the cell with the name.
+func schema(name string) *sqldb.Schema {
+	steps, err := fs.Sub(embedded, "sql")
+	if err != nil {
+		panic(err) // the embedded directory is part of the program
+	}
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, New: func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO cell (one, name, epoch, revision) VALUES (1, ?, ?, 1)", name, uuid.NewString())
+		return err
+	}}
+}
+
+var (
+	// errDamaged is both errors of a database that cannot be read, errNotOurs all of a file whose tables are not those of a cell.
+	errDamaged = errors.Join(ErrUnavailable, ErrDamaged)
+	errNotOurs = errors.Join(ErrUnavailable, ErrSchema)
+)
+
+// means is what a failure of the database is to the callers of this package.
+func means(kind error) error {
+	switch kind { //nolint:errorlint // one of these values, never wrapped
+	case sqldb.ErrCorrupt:
+		return errDamaged
+	case sqldb.ErrSchema, sqldb.ErrNotDatabase:
+		return errNotOurs
+	}
+	return ErrUnavailable
+}
+
+// Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
+func (s *DB) Problem() error { return s.kit.Problem() }
+
+// ServeBackup answers a request with a consistent copy of the database.
+func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) { s.kit.ServeBackup(w, r) }
+
+// AnswersAt notes the admin socket of the process beside the database.
+func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }
+
+// SchemaVersion is how many schema steps the database has had, and how many this program knows.
+func (s *DB) SchemaVersion(context.Context) (has, knows int, err error) {
+	_, has = s.kit.Steps()
+	return has, schema("").Newest(), nil
+}
+
+// Close closes the database. Nothing may use it any more.
+func (s *DB) Close() error {
+	return errors.Join(s.asked.Close(), s.kit.Close())
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+var (
+	ctx    = context.Background()
+	start  = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	moment = celldb.Moment{Now: start, DownTime: time.Minute}
+)
+
+func open(t testing.TB, path string) *celldb.DB {
+	t.Helper()
+	s, err := celldb.Open(ctx, path, "cell1", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeStore(t testing.TB, s *celldb.DB) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// fresh is a store on a new file.
+func fresh(t testing.TB) *celldb.DB {
+	t.Helper()
+	s := open(t, filepath.Join(t.TempDir(), "cell.db"))
+	t.Cleanup(func() { closeStore(t, s) })
+	return s
+}
+
+func sid(n int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", n) }
+
+func building(n int) wire.Server {
+	return wire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1", VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
+		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
+}
+
+func insert(t testing.TB, s celldb.Store, server wire.Server) {
+	t.Helper()
+	if _, err := s.Insert(ctx, server, moment); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func release(t testing.TB, s celldb.Store, server wire.Server) {
+	t.Helper()
+	insert(t, s, server)
+	if _, err := s.Release(ctx, server.UUID, moment); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// execute runs statements on the file behind the store's back.
+func execute(t testing.TB, path string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, s := range statements {
+		if _, err := db.ExecContext(ctx, s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// computeBinary is the only one that has services in a cell.
+const computeBinary = "nova-compute"
+
+const selectServices = "SELECT s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, " + hostColumns + " FROM services s "
+
+func scanService(row sqldb.Row, m Moment) (service wire.Service, revision int64, err error) {
+	var (
+		host    hostState
+		updated int64
+	)
+	service.Binary = computeBinary
+	err = row.Scan(&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision,
+		&host.lastSeenUp, &host.forcedDown, &host.stopped, &host.disabled)
+	service.Disabled, service.ForcedDown, service.Up = host.disabled.Bool, host.forcedDown.Bool, host.up(m)
+	service.LastSeenUp, service.UpdatedAt = optional(host.lastSeenUp.Int64), optional(updated)
+	return service, revision, err
+}
+
+// Services are those of all hosts.
+func (s *DB) Services(ctx context.Context, m Moment) ([]wire.Service, error) {
+	list, err := services(ctx, s.asked, m)
+	return list, s.kit.Explain(ctx, "reading services from", err)
+}
+
+func services(ctx context.Context, db sqldb.Querier, m Moment) ([]wire.Service, error) {
+	list := []wire.Service{}
+	err := sqldb.Each(ctx, db, selectServices+"ORDER BY s.id", nil, func(row sqldb.Row) error {
+		one, _, err := scanService(row, m)
+		list = append(list, one)
+		return err
+	})
+	return list, err
+}
+
+// ComputeNodes are the nodes that hosts report.
+func (s *DB) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error) {
+	list, err := nodes(ctx, s.asked, unmapped)
+	return list, s.kit.Explain(ctx, "reading compute nodes from", err)
+}
+
+func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]wire.ComputeNode, error) {
+	query := "SELECT uuid, host, hypervisor_hostname, mapped FROM compute_nodes WHERE present = 1 "
+	if unmapped {
+		query += "AND mapped = 0 "
+	}
+	list := []wire.ComputeNode{}
+	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
+		var one wire.ComputeNode
+		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped)
+		list = append(list, one)
+		return err
+	})
+	return list, err
+}
+
+const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
+
+// Survey is what a boot asks. The project's usage comes from an index of just that.
+func (s *DB) Survey(ctx context.Context, projectID string, m Moment) (answer wire.Survey, err error) {
+	err = s.read(ctx, "surveying", func(db sqldb.Querier) error {
+		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
+			return err
+		}
+		if answer.Services, err = services(ctx, db, m); err != nil {
+			return err
+		}
+		answer.Nodes, err = nodes(ctx, db, false)
+		return err
+	})
+	return answer, err
+}
+
+// Usage is what a project has, whatever hosts there are.
+func (s *DB) Usage(ctx context.Context, projectID string) (wire.Usage, error) {
+	u, err := usage(ctx, s.asked, projectID)
+	return u, s.kit.Explain(ctx, "reading a project's usage from", err)
+}
+
+func usage(ctx context.Context, db sqldb.Querier, projectID string) (u wire.Usage, err error) {
+	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
+	return u, err
+}
+
+// Mapped notes that nodes are in the API database.
+func (s *DB) Mapped(ctx context.Context, uuids []string) error {
+	list, err := json.Marshal(uuids)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, "noting mapped nodes in", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN (SELECT value FROM json_each(?))", string(list))
+		return err
+	})
+}
+
+// maxReason bounds the reason for disabling a service, as Nova does.
+const maxReason = 255
+
+// PatchService changes a service. The reason goes when it is enabled.
+func (s *DB) PatchService(ctx context.Context, id string, p wire.ServicePatch, m Moment) (service wire.Service, err error) {
+	err = s.write(ctx, "changing a service in", func(tx *sql.Tx) error {
+		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		if errors.Is(err, sql.ErrNoRows) {
+			return NotFound("service", id)
+		}
+		if err != nil {
+			return err
+		}
+		after := before
+		if p.Disabled != nil {
+			after.Disabled = *p.Disabled
+		}
+		if p.ForcedDown != nil {
+			after.ForcedDown = *p.ForcedDown
+		}
+		if p.DisabledReason != nil {
+			after.DisabledReason = *p.DisabledReason
+		}
+		if !after.Disabled {
+			if p.DisabledReason != nil && *p.DisabledReason != "" {
+				return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
+			}
+			after.DisabledReason = ""
+		}
+		if len(after.DisabledReason) > maxReason {
+			return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("disabled_reason has more than %d bytes", maxReason)}
+		}
+		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason && after.ForcedDown == before.ForcedDown {
+			return nil
+		}
+		revision, err := raise(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if _, err = tx.ExecContext(ctx, "UPDATE services SET disabled = ?, disabled_reason = ?, forced_down = ?, updated_at = ?, revision = ? WHERE uuid = ?",
+			after.Disabled, after.DisabledReason, after.ForcedDown, m.Now.UnixMicro(), revision, id); err != nil {
+			return err
+		}
+		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		return err
+	})
+	return service, err
+}
+
+// livingOf says whether a host has servers that are not deleted, hidden ones among them. The first is read from an index of the host's rows, the other
+// from that of the few hidden ones.
+const livingOf = "SELECT EXISTS (SELECT 1 FROM instances WHERE hidden = 0 AND host <> '' AND (gone < 2 OR cleanup_due = 1) AND host = ?1 AND +gone < 2) OR " +
+	"EXISTS (SELECT 1 FROM instances WHERE hidden = 1 AND inserted_at >= 0 AND +host = ?1)"
+
+// DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it ever comes back.
+func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service wire.Service, err error) {
+	err = s.write(ctx, "deleting a service from", func(tx *sql.Tx) (err error) {
+		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
+			return NotFound("service", id)
+		}
+		if err != nil {
+			return err
+		}
+		var living, stopped bool
+		if err := tx.QueryRowContext(ctx, livingOf, service.Host).Scan(&living); err != nil {
+			return err
+		}
+		if living {
+			return &wire.Error{Status: 409, Code: wire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+		}
+		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?", id).Scan(&stopped); err != nil {
+			return err
+		}
+		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
+			return &wire.Error{Status: 409, Code: wire.CodeConflict, Message: fmt.Sprintf("the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down", service.Host)}
+		}
+		for _, statement := range []string{"DELETE FROM compute_nodes WHERE host = ?", "DELETE FROM services WHERE host = ?"} {
+			if _, err := tx.ExecContext(ctx, statement, service.Host); err != nil {
+				return err
+			}
+		}
+		_, err = raise(ctx, tx)
+		return err
+	})
+	return service, err
+}
+
+// Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
+func (s *DB) Report(ctx context.Context, host string, r wire.HostReport, m Moment) (service wire.Service, refused []string, err error) {
+	if err := errors.Join(CheckHost(host), CheckReport(r)); err != nil {
+		return wire.Service{}, nil, err
+	}
+	known, err := s.knows(ctx, host, r)
+	if err != nil {
+		return wire.Service{}, nil, s.kit.Explain(ctx, "reading a host from", err)
+	}
+	db := s.kit.Writer
+	if known {
+		db = s.heartbeats
+	}
+	err = s.transaction(ctx, db, "noting a host's report in", func(tx *sql.Tx) (err error) {
+		if !known {
+			if refused, err = register(ctx, tx, host, r, m); err != nil {
+				return err
+			}
+		}
+		if _, err = tx.ExecContext(ctx, "UPDATE services SET last_seen_up = ?1, updated_at = ?1, stopped = 0 WHERE host = ?2 AND ?3 = 0", m.Now.UnixMicro(), host, r.Stopping); err != nil {
+			return err
+		}
+		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
+		return err
+	})
+	return service, refused, err
+}
+
+// knows says whether all that a report says, but for the life of the host, is written down.
+func (s *DB) knows(ctx context.Context, host string, r wire.HostReport) (known bool, err error) {
+	err = s.read(ctx, "reading a host from", func(db sqldb.Querier) error {
+		var (
+			version string
+			stopped bool
+		)
+		err := db.QueryRowContext(ctx, "SELECT version, stopped FROM services WHERE host = ?", host).Scan(&version, &stopped)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		present := map[string]string{}
+		if err := sqldb.Each(ctx, db, "SELECT uuid, hypervisor_hostname FROM compute_nodes WHERE host = ? AND present = 1", []any{host}, func(row sqldb.Row) error {
+			var id, name string
+			err := row.Scan(&id, &name)
+			present[id] = name
+			return err
+		}); err != nil {
+			return err
+		}
+		known = version == r.Version && stopped == r.Stopping && len(present) == len(r.Nodes)
+		for _, n := range r.Nodes {
+			known = known && present[n.UUID] == n.Name
+		}
+		return nil
+	})
+	return known, err
+}
+
+// register writes down a service, new or not, and its nodes. Refused are nodes that another host has.
+func register(ctx context.Context, tx *sql.Tx, host string, r wire.HostReport, m Moment) (refused []string, err error) {
+	now := m.Now.UnixMicro()
+	revision, err := raise(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5, ?6)
+		ON CONFLICT (host) DO UPDATE SET version = excluded.version, stopped = excluded.stopped, updated_at = excluded.updated_at`,
+		uuid.NewString(), host, r.Version, r.Stopping, now, revision); err != nil {
+		return nil, err
+	}
+	if r.Stopping { // what it has is as it was
+		return nil, nil
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 0 WHERE host = ?", host); err != nil {
+		return nil, err
+	}
+	for _, n := range r.Nodes {
+		// A node that another host reported and does not report any more is this host's now, and has to be mapped again.
+		done, err := tx.ExecContext(ctx, `INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) VALUES (?, ?, ?, ?)
+			ON CONFLICT (uuid) DO UPDATE SET present = 1, hypervisor_hostname = excluded.hypervisor_hostname, mapped = mapped AND host = excluded.host, host = excluded.host
+			WHERE host = excluded.host OR present = 0`, n.UUID, host, n.Name, now)
+		if err != nil {
+			return nil, err
+		}
+		if taken, err := done.RowsAffected(); err != nil {
+			return nil, err
+		} else if taken == 0 {
+			refused = append(refused, n.UUID)
+		}
+	}
+	return refused, nil
+}
+
+// What of a host's servers is newer than a revision, and all that it may have to do something about. A + keeps SQLite from the other's index.
+const (
+	newsOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+	allOf  = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
+)
+
+// Work is what is new for a host, read from an index of its rows.
+func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work wire.Work, news bool, err error) {
+	err = s.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
+		var changed int64
+		work.Service, changed, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
+		if errors.Is(err, sql.ErrNoRows) {
+			return NotFound("host", host)
+		}
+		if err != nil {
+			return err
+		}
+		work.Epoch = s.info.Epoch
+		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&work.Revision); err != nil {
+			return err
+		}
+		work.Complete = after <= 0 || after > work.Revision || epoch != work.Epoch
+		condition, args := newsOf, []any{host, after}
+		if work.Complete {
+			condition, args = allOf, []any{host}
+		}
+		weight, reader := 0, newRecordReader()
+		err = sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row sqldb.Row) error {
+			r, err := reader.read(row)
+			if err != nil {
+				return err
+			}
+			want := r.Want()
+			if want == "" {
+				return nil
+			}
+			if weight += Weight(r.Server); weight > MaxAnswer && len(work.Items) > 0 {
+				work.More, work.Revision = true, work.Items[len(work.Items)-1].Server.Revision
+				return sqldb.ErrEnough
+			}
+			work.Items = append(work.Items, wire.WorkItem{Want: want, Server: r.server(m)})
+			return nil
+		})
+		news = work.Complete || changed > after || len(work.Items) > 0
+		return err
+	})
+	return work, news, err
+}
+
+// Apply takes what a host reports.
+func (s *DB) Apply(ctx context.Context, host string, reports []wire.Report, m Moment) ([]string, error) {
+	refused := make([]string, len(reports))
+	err := s.write(ctx, "noting reports in", func(tx *sql.Tx) error {
+		for i, report := range reports {
+			r, err := record(ctx, tx, report.UUID)
+			if err != nil {
+				return err
+			}
+			if r == nil || r.Server.Host != host || r.Server.Hidden || host == "" {
+				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
+				continue
+			}
+			if err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
+				changed, refused[i] = r.Apply(report, m.Now)
+				return changed, nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return refused, nil
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// plan is how SQLite answers a query.
+func plan(t *testing.T, s *DB, query string, args []any) string {
+	t.Helper()
+	var steps []string
+	if err := sqldb.Each(context.Background(), s.kit.Reader, "EXPLAIN QUERY PLAN "+query, args, func(row sqldb.Row) error {
+		var id, parent, unused int
+		var step string
+		err := row.Scan(&id, &parent, &unused, &step)
+		steps = append(steps, step)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(steps, "; ")
+}
+
+// TestPlans: the lists that people ask for come from an index in their order, so that a page costs what it has, wherever it begins; and an agent's
+// question and a boot's survey read their own rows only.
+func TestPlans(t *testing.T) {
+	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	newest := []wire.SortKey{{Key: "created_at", Desc: true}}
+	after := wire.Key{time.Now().UnixMicro(), "5e"}
+	for name, c := range map[string]struct {
+		q     wire.ServerQuery
+		index string
+	}{
+		"a project's":                  {wire.ServerQuery{ProjectID: "p"}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's later pages":      {wire.ServerQuery{ProjectID: "p", After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"a project's, brief":           {wire.ServerQuery{ProjectID: "p", Brief: true, After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"everybody's":                  {wire.ServerQuery{}, "instances_living (gone=?)"},
+		"everybody's later pages":      {wire.ServerQuery{After: after}, "instances_living (gone=? AND created_at<?)"},
+		"a project's, deleted or not":  {wire.ServerQuery{ProjectID: "p", Deleted: wire.DeletedAny, After: after}, "instances_project (project_id=? AND created_at<?)"},
+		"a project's, softly deleted":  {wire.ServerQuery{ProjectID: "p", SoftDeleted: true, After: after}, "instances_project (project_id=? AND created_at<?)"},
+		"everybody's, deleted":         {wire.ServerQuery{Deleted: wire.DeletedOnly, After: after}, "instances_created (created_at<?)"},
+		"a project's of some name":     {wire.ServerQuery{ProjectID: "p", NamePattern: "x"}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's with some states": {wire.ServerQuery{ProjectID: "p", VMStates: []string{"active"}}, "instances_project_living (project_id=? AND gone=?)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.q.Limit, c.q.Sort = 100, newest
+			query, args, _, err := compose(c.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := plan(t, s, query, args)
+			if !strings.Contains(got, c.index) || strings.Contains(got, "TEMP B-TREE") {
+				t.Errorf("it is answered by %s\nwant %s, and no sorting", got, c.index)
+			}
+		})
+	}
+	for name, c := range map[string]struct{ query, index string }{
+		"news":       {"SELECT * FROM instances i WHERE " + newsOf, "instances_host (host=? AND revision>?)"},
+		"everything": {"SELECT * FROM instances i WHERE " + allOf, "instances_host_present (host=?)"},
+		"living":     {livingOf, "instances_host_present (host=?)"},
+		"and hidden": {livingOf, "instances_hidden"},
+		"usage":      {usageOf, "COVERING INDEX instances_usage (project_id=? AND gone=?)"},
+		"hidden":     {"SELECT uuid FROM instances WHERE hidden = 1 AND inserted_at <= ? ORDER BY inserted_at LIMIT 9", "instances_hidden"},
+		"unfreed":    {"SELECT uuid FROM instances WHERE unfreed = 1 ORDER BY deleted_at LIMIT 9", "instances_unfreed"},
+		"soft":       {"SELECT uuid FROM instances WHERE gone < 2 AND deleted_at > 0 AND deleted_at <= ? ORDER BY deleted_at LIMIT 9", "instances_softly_deleted"},
+	} {
+		args := make([]any, strings.Count(c.query, "?"))
+		if got := plan(t, s, c.query, args); !strings.Contains(got, c.index) {
+			t.Errorf("%s is answered by %s, want %s", name, got, c.index)
+		}
+	}
+}
+
+// TestSortExpressions: each column that servers can be sorted by is one here, of the type that it has in a key.
+func TestSortExpressions(t *testing.T) {
+	if len(sortExpressions) != len(wire.SortColumns) {
+		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(wire.SortColumns))
+	}
+	for _, column := range wire.SortColumns {
+		if e := sortExpressions[column]; e == "" || e == "''" && wire.Integer(column) {
+			t.Errorf("%s is sorted by %q", column, e)
+		}
+	}
+}

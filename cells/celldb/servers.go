@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/wire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// write runs f in a transaction that is on the disk when it returns nil.
+func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	return s.transaction(ctx, s.kit.Writer, op, f)
+}
+
+func (s *DB) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.kit.WriteOn(ctx, db, op, f)
+}
+
+// read runs f over one state of the database.
+func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) error {
+	return s.kit.Read(ctx, op, func(tx *sql.Tx) error { return f(tx) })
+}
+
+// raise raises the cell's revision.
+func raise(ctx context.Context, tx *sql.Tx) (revision int64, err error) {
+	err = tx.QueryRowContext(ctx, "UPDATE cell SET revision = revision + 1 RETURNING revision").Scan(&revision)
+	return revision, err
+}
+
+// change runs a transition of a row that is there, and writes what it changed with a new revision.
+func change(ctx context.Context, tx *sql.Tx, r *stored, now time.Time, transition func() (bool, error)) error {
+	want := r.Want()
+	changed, err := transition()
+	if err != nil || !changed {
+		return err
+	}
+	if r.Server.Revision, err = raise(ctx, tx); err != nil {
+		return err
+	}
+	if r.Want() != want {
+		r.WantRevision = r.Server.Revision
+	}
+	at := Kept(now)
+	r.Server.UpdatedAt = &at
+	values, err := recordValues(&r.Record)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, updateRecord, append(values, r.Server.ID)...)
+	return err
+}
+
+// changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found) without one.
+func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, transition func(*stored) (bool, error)) (r *stored, err error) {
+	err = s.write(ctx, op+" in", func(tx *sql.Tx) error {
+		if r, err = record(ctx, tx, uuid); err != nil {
+			return err
+		}
+		if r == nil {
+			return NotFound("server", uuid)
+		}
+		return change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
+	})
+	return r, err
+}
+
+// Info is whose database it is.
+func (s *DB) Info(ctx context.Context) (Info, error) {
+	info := s.info
+	err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
+	return info, s.kit.Explain(ctx, "reading", err)
+}
+
+// Server is one server.
+func (s *DB) Server(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+	r, err := record(ctx, s.asked, uuid)
+	if err != nil {
+		return wire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
+	}
+	if r == nil {
+		return wire.Server{}, NotFound("server", uuid)
+	}
+	return r.server(m), nil
+}
+
+// Insert makes a hidden row.
+func (s *DB) Insert(ctx context.Context, server wire.Server, m Moment) (wire.Server, error) {
+	if err := CheckInsert(server); err != nil {
+		return wire.Server{}, err
+	}
+	inserted, err := NewRecord(server, m)
+	if err != nil {
+		return wire.Server{}, err
+	}
+	var answer *stored
+	err = s.write(ctx, "inserting a server in", func(tx *sql.Tx) error {
+		there, err := record(ctx, tx, server.UUID)
+		if err != nil {
+			return err
+		}
+		if answer = there; there != nil {
+			return there.Again(inserted)
+		}
+		if inserted.Server.Revision, err = raise(ctx, tx); err != nil {
+			return err
+		}
+		inserted.WantRevision = inserted.Server.Revision
+		values, err := recordValues(inserted)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, insertRecord, values...); err != nil {
+			return err
+		}
+		answer, err = record(ctx, tx, server.UUID)
+		return err
+	})
+	if err != nil {
+		return wire.Server{}, err
+	}
+	return answer.server(m), nil
+}
+
+// Release shows a hidden row.
+func (s *DB) Release(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+	r, err := s.changeOne(ctx, "releasing a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Release(), nil })
+	if err != nil {
+		return wire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
+// Discard erases a hidden row.
+func (s *DB) Discard(ctx context.Context, uuid string) error {
+	return s.write(ctx, "discarding a server in", func(tx *sql.Tx) error {
+		r, err := record(ctx, tx, uuid)
+		if err != nil || r == nil {
+			return err
+		}
+		if err := r.Discardable(); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "DELETE FROM instances WHERE id = ?", r.Server.ID)
+		return err
+	})
+}
+
+// Delete asks the host to delete, or deletes.
+func (s *DB) Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m Moment) (wire.DeleteAnswer, error) {
+	if kind != wire.DeleteNormal && kind != wire.DeleteSoft && kind != wire.DeleteReclaim {
+		return wire.DeleteAnswer{}, &wire.Error{
+			Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, wire.DeleteNormal, wire.DeleteSoft, wire.DeleteReclaim),
+		}
+	}
+	var local bool
+	r, err := s.changeOne(ctx, "deleting a server", uuid, m.Now, func(r *stored) (changed bool, err error) {
+		if kind == wire.DeleteReclaim {
+			if err := r.Reclaimable(); err != nil {
+				return false, err
+			}
+		}
+		changed, local = r.Delete(kind, r.host.up(m), m.Now)
+		return changed, nil
+	})
+	if err != nil {
+		return wire.DeleteAnswer{}, err
+	}
+	return wire.DeleteAnswer{Server: r.server(m), Local: local}, nil
+}
+
+// Restore takes a soft delete back.
+func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+	r, err := s.changeOne(ctx, "restoring a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Restore() })
+	if err != nil {
+		return wire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
+// Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a change of the server.
+func (s *DB) Freed(ctx context.Context, uuid string) error {
+	return s.write(ctx, "noting removed allocations in", func(tx *sql.Tx) error {
+		r, err := record(ctx, tx, uuid)
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return NotFound("server", uuid)
+		}
+		if changed, err := r.Freed(); err != nil || !changed {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE instances SET unfreed = 0 WHERE id = ?", r.Server.ID)
+		return err
+	})
+}
+
+// States says what became of servers.
+func (s *DB) States(ctx context.Context, uuids []string) ([]wire.ServerState, error) {
+	list, err := json.Marshal(uuids)
+	if err != nil {
+		return nil, err
+	}
+	states := []wire.ServerState{}
+	err = sqldb.Each(ctx, s.asked, "SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid", []any{string(list)}, func(row sqldb.Row) error {
+		var one wire.ServerState
+		if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
+			return err
+		}
+		states = append(states, one)
+		return nil
+	})
+	return states, s.kit.Explain(ctx, "reading states from", err)
+}
+
+// Unfinished has what the compute API has to see to the end. Each of the three has an index of just these rows.
+func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u wire.Unfinished, err error) {
+	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
+		get := func(since, where string, args ...any) (list []wire.UnfinishedServer, err error) {
+			query := fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d", since, where, MaxUnfinished)
+			err = sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
+				var (
+					one   wire.UnfinishedServer
+					since int64
+				)
+				if err := row.Scan(&one.UUID, &one.ProjectID, &since); err != nil {
+					return err
+				}
+				one.Since = fromMicros(since)
+				list = append(list, one)
+				return nil
+			})
+			return list, err
+		}
+		u.Epoch = s.info.Epoch
+		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&u.Revision); err != nil {
+			return err
+		}
+		if u.Hidden, err = get("inserted_at", "hidden = 1 AND inserted_at <= ?", hiddenBefore.UnixMicro()); err != nil {
+			return err
+		}
+		if u.Unfreed, err = get("deleted_at", "unfreed = 1"); err != nil || softBefore.IsZero() {
+			return err
+		}
+		u.Reclaimable, err = get("deleted_at", "gone < 2 AND deleted_at > 0 AND deleted_at <= ? AND task_state <> ?", softBefore.UnixMicro(), wire.TaskDeleting)
+		return err
+	})
+	return u, err
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// CommandPath is where the admin socket of a process runs commands on its database.
+const CommandPath = "/command"
+
+// maxCommand bounds a request, in bytes.
+const maxCommand = 1 << 20
+
+// Command is a command on a database that another process has open: words of a command line, and what came of it.
+type Command struct {
+	Words []string `json:"words,omitempty"`
+	Out   string   `json:"out,omitempty"`
+	Err   string   `json:"err,omitempty"`
+	Code  int      `json:"code"`
+}
+
+// ServeCommand answers requests by running commands. run returns the exit code.
+func ServeCommand(run func(ctx context.Context, words []string, stdout, stderr io.Writer) int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c Command
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&c); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		noDeadline(w) // a migration takes as long as it takes
+		var out, problems bytes.Buffer
+		code := run(r.Context(), c.Words, &out, &problems)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(Command{Out: out.String(), Err: problems.String(), Code: code}) // a client that went away needs nothing
+	})
+}
+
+// RunAt has the process at an admin socket run a command, writes what it says, and returns its exit code.
+func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io.Writer) (code int, err error) {
+	body, err := json.Marshal(Command{Words: words})
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, (&url.URL{Scheme: "http", Host: "process", Path: CommandPath}).String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	resp, err := Client(socket).Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what came of it says enough
+		return 0, fmt.Errorf("ask the process at %s: %s: %s", socket, resp.Status, strings.TrimSpace(string(text)))
+	}
+	var done Command
+	if err := json.NewDecoder(resp.Body).Decode(&done); err != nil {
+		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
+	}
+	_, _ = io.WriteString(stdout, done.Out)
+	_, _ = io.WriteString(stderr, done.Err)
+	return done.Code, nil
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+)
+
+// DB is a database in use. It is safe for concurrent use.
+type DB struct {
+	Dialect *Dialect
+	// Writer is the one connection that writes; its transactions begin with the lock for writing. Reader reads.
+	Writer, Reader *sql.DB
+	path           string // of the file, without symbolic links; or the address
+	means          func(kind error) error
+	lock           *lockFile
+	files          *files
+	connectors     []*connector
+	extra          []*sql.DB
+	had, has       int // steps of the schema
+}
+
+// New makes a DB of connections to a database that several servers share: without a file, and so without locks
+// and protection. Its schema is up to date. where names it in errors.
+func New(d *Dialect, where string, writer, reader *sql.DB) *DB {
+	return &DB{Dialect: d, path: where, Writer: writer, Reader: reader}
+}
+
+var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
+
+// connect makes connections for this process alone. Until the files are protected, that is not checked.
+func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
+	params["_pragma"] = append([]string{busyPragma}, params["_pragma"]...) // first: the others may have to wait
+	params.Set("vfs", exclusive)
+	pool, c, err := connect(db.path, most, params)
+	if err != nil {
+		return nil, err
+	}
+	if db.files != nil {
+		c.files.Store(db.files)
+	}
+	db.connectors = append(db.connectors, c)
+	db.extra = append(db.extra, pool)
+	return pool, nil
+}
+
+// Connect makes one more connection for writing, with pragmas such as synchronous(NORMAL). It is closed with the
+// database. It must be called before the database is used by several goroutines.
+func (db *DB) Connect(pragmas ...string) (*sql.DB, error) {
+	return db.connect(1, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
+}
+
+// Path is where the file is, absolute and without symbolic links.
+func (db *DB) Path() string { return db.path }
+
+// Steps is how many steps of the schema the database had when it was opened, and how many it has.
+func (db *DB) Steps() (had, has int) { return db.had, db.has }
+
+// Explain makes an *Error of an error of the database or of the file system, and of one that ends with the
+// context the context's. What callers decide on passes as it is.
+func (db *DB) Explain(ctx context.Context, op string, err error) error {
+	return explain(ctx, db.Dialect, db.means, op, db.path, err)
+}
+
+func explain(ctx context.Context, d *Dialect, means func(error) error, op, where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{}
+	switch kind, hint := d.Kind(err); {
+	case errors.As(err, &e):
+		if e.Op != "" && e.Database != "" && e.Means != nil { // explained already
+			return err
+		}
+		made := *e
+		e = &made
+		if e.Op == "" {
+			e.Op = op
+		}
+		e.Database = where
+	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
+		return fmt.Errorf("%s %s: %w", op, where, ctx.Err())
+	case errors.Is(err, ErrReplaced):
+		e = &Error{Op: op, Database: where, Kind: ErrReplaced, Err: err}
+	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
+		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Hint: "the connection to it is closed", Err: err}
+	case kind != nil:
+		e = &Error{Op: op, Database: where, Kind: kind, Hint: hint, Err: err}
+		if filepath.IsAbs(where) && errors.Is(kind, ErrFull) {
+			e.Hint += "; make space in " + filepath.Dir(where)
+		}
+	case d.Conflict(err), d.Mismatch(err):
+		e = &Error{Op: op, Database: where, Err: err}
+		if !d.Conflict(err) {
+			e.Kind, e.Hint = ErrSchema, "its tables are not those of this program's schema; restore a backup, or report this"
+		}
+	default:
+		return err
+	}
+	if means != nil && e.Means == nil {
+		e.Means = means(e.Kind)
+	}
+	return e
+}
+
+// Check returns an error that matches ErrReplaced unless what is written now would be in the files that the path
+// names. Cost: three stats, about 4 µs.
+func (db *DB) Check() error {
+	if db.files == nil {
+		return nil
+	}
+	return db.files.check()
+}
+
+// Failed takes note of the error of a write that was not made by Write.
+func (db *DB) Failed(err error) {
+	if db.files != nil {
+		db.files.writeFailed(err)
+	}
+}
+
+// ProbeBy sets what runs the transaction by which it is found out whether writes work again, for an owner that
+// keeps the one connection of Writer to itself.
+func (db *DB) ProbeBy(run func(ctx context.Context, do func(context.Context, *sql.Tx) error) error) {
+	db.files.probeBy(func(ctx context.Context) error { return run(ctx, touch) })
+}
+
+// Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
+func (db *DB) Problem() error {
+	if db.files == nil {
+		return nil
+	}
+	return db.files.problem()
+}
+
+// Write runs f in a transaction that has no other writer beside it, and commits it. It returns nil only if what
+// was committed is in the files that the path names; otherwise the outcome of the commit is not known. An error
+// of f undoes all, and passes as it is unless it is of the database.
+func (db *DB) Write(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	return db.WriteOn(ctx, db.Writer, op, f)
+}
+
+// WriteOn is Write on a connection that Connect made.
+func (db *DB) WriteOn(ctx context.Context, on *sql.DB, op string, f func(*sql.Tx) error) error {
+	err := db.transaction(ctx, on, f)
+	db.Failed(err)
+	return db.Explain(ctx, op, err)
+}
+
+func (db *DB) transaction(ctx context.Context, on *sql.DB, f func(*sql.Tx) error) error {
+	if err := db.Check(); err != nil {
+		return err
+	}
+	tx, err := on.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if err := f(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	return db.Check()
+}
+
+// Read runs f on one snapshot.
+func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	tx, err := db.Reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return db.Explain(ctx, op, err)
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	return db.Explain(ctx, op, f(tx))
+}
+
+// Note writes down beside the database the version that was acknowledged last, where versions are counted.
+func (db *DB) Note(version int64) {
+	if db.lock != nil {
+		db.lock.note(version)
+	}
+}
+
+// AnswersAt writes down beside the database where this process answers administrators, so that commands that find
+// the database in use can ask there; see [HolderOf].
+func (db *DB) AnswersAt(socket string) {
+	if db.lock != nil {
+		db.lock.sign(socket)
+	}
+}
+
+// RefuseLoss is an error that matches ErrLost if the database is at a lower version than was noted. Otherwise the
+// version is noted: after a restore, or the first time, it is known from now on what there was.
+func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
+	if db.lock == nil {
+		return nil
+	}
+	if err := db.lock.refuseLoss(version); err != nil {
+		return db.Explain(ctx, "opening", err)
+	}
+	if version > db.lock.noted() {
+		db.lock.note(version)
+	}
+	return nil
+}
+
+// Close closes the database. Closing again does nothing.
+func (db *DB) Close() error {
+	db.files.close()
+	var errs []error
+	// The writer, which was opened first, last: it brings the write-ahead log into the file and removes it.
+	for i := len(db.extra) - 1; i >= 0; i-- {
+		errs = append(errs, db.extra[i].Close())
+	}
+	if db.extra == nil && db.lock == nil && db.Writer != nil { // made by New
+		errs = append(errs, db.Writer.Close())
+		if db.Reader != db.Writer {
+			errs = append(errs, db.Reader.Close())
+		}
+	}
+	db.files, db.extra = nil, nil
+	if db.lock != nil {
+		errs = append(errs, db.lock.close()) // last: from now on another process may come
+		db.lock = nil
+	}
+	return db.Explain(context.Background(), "closing", errors.Join(errs...))
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+// What can be wrong with a database. Match them with errors.Is.
+var (
+	// ErrFull: no space is left. Nothing was written; writing works again as soon as there is space.
+	ErrFull = errors.New("the disk is full")
+	// ErrReadOnly: the file, its directory or its file system cannot be written.
+	ErrReadOnly = errors.New("it cannot be written")
+	// ErrCorrupt: the database's own structure is damaged.
+	ErrCorrupt = errors.New("the database is damaged")
+	// ErrNotDatabase: the file is something else.
+	ErrNotDatabase = errors.New("it is not a database")
+	// ErrLocked: another process has it.
+	ErrLocked = errors.New("it is locked by another process")
+	// ErrUnreachable: it cannot be opened or does not answer.
+	ErrUnreachable = errors.New("it cannot be opened")
+	// ErrIO: reading or writing failed although there is space and permission.
+	ErrIO = errors.New("reading or writing it failed")
+	// ErrLost: the database is missing, or older than what was acknowledged from it.
+	ErrLost = errors.New("acknowledged changes are missing")
+	// ErrReplaced: its file was deleted, renamed or replaced while it is in use.
+	ErrReplaced = errors.New("the database file was deleted, renamed or replaced while it is in use")
+	// ErrSchema: the tables are not those that this program knows.
+	ErrSchema = errors.New("its schema cannot be used")
+)
+
+// Error is a failure of a database.
+type Error struct {
+	// Op is what was being done, Database the file or the address, never with a password.
+	Op, Database string
+	// Kind is one of the errors above, or nil.
+	Kind error
+	// Hint says what to do about it.
+	Hint string
+	Err  error
+	// Means is what the failure is to the callers of the package whose database it is; nil is nothing more.
+	Means error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s %s", e.Op, e.Database)
+	if e.Kind != nil {
+		s += ": " + e.Kind.Error()
+	}
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives errors.Is and errors.As the kind, what it means, and the cause.
+func (e *Error) Unwrap() []error {
+	var out []error
+	for _, err := range []error{e.Kind, e.Means, e.Err} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// fileError is the error of an operation of the file system.
+func fileError(op, path string, err error) *Error {
+	e := &Error{Op: op, Database: path, Kind: ErrUnreachable, Err: err}
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		e.Kind, e.Hint = ErrReadOnly, "check the owner and mode of the file and of its directory"
+	case errors.Is(err, syscall.EISDIR):
+		e.Hint = "a directory is in its place; move it away, or choose another path"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		e.Kind, e.Hint = ErrFull, "make space in "+filepath.Dir(path)
+	}
+	return e
+}
+
+// Reason is what keeps writes from succeeding in a few words, without paths: for answers to clients.
+func Reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	kind := kindOf(err)
+	switch {
+	case errors.Is(kind, ErrReplaced):
+		return "its file was deleted, renamed or replaced"
+	case errors.Is(kind, ErrFull):
+		return "no space is left on its disk"
+	case errors.Is(kind, ErrReadOnly), errors.Is(kind, ErrUnreachable):
+		return "its files are read-only"
+	case errors.Is(kind, ErrCorrupt), errors.Is(kind, ErrNotDatabase):
+		return "it is damaged"
+	case errors.Is(kind, ErrLocked):
+		return "another process has it locked"
+	}
+	return "its disk fails"
+}
+
+// storageFailed reports whether the database, or the file system below it, could not do what it was asked to.
+func storageFailed(err error) bool {
+	kind := kindOf(err)
+	return kind != nil && !errors.Is(kind, ErrReplaced)
+}
+
+// kindOf is the kind of an error of this package or of the driver, nil if it is none.
+func kindOf(err error) error {
+	if e := new(Error); errors.As(err, &e) {
+		return e.Kind
+	}
+	if errors.Is(err, ErrReplaced) {
+		return ErrReplaced
+	}
+	kind, _ := SQLite.Kind(err)
+	return kind
+}

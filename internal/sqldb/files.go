@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// interval is the time between two looks at the files.
+	interval = time.Second
+	// probeTime bounds one probe.
+	probeTime = 10 * time.Second
+	// minSpace is how much space a directory must have for a full disk to be over, in bytes.
+	minSpace = 1 << 20
+)
+
+// beside are the files of a database beside the one at its path: SQLite's write-ahead log, in which alone a
+// commit is until a checkpoint, and the lock file.
+var beside = []string{"-wal", "-lock"}
+
+// identity is which file a path names.
+type identity struct{ device, inode uint64 }
+
+// files are those of a database in use. They are safe for concurrent use.
+type files struct {
+	path string // as it was given: links are followed
+	real string // without symbolic links
+	log  zerolog.Logger
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex
+	probe  func(context.Context) error
+	opened map[string]identity // by path
+	failed error               // of the last write that failed, until a probe succeeds
+	logged bool                // that writes fail
+}
+
+// protect begins to protect the files of the database at path, which SQLite has open in WAL mode, and creates
+// its marker, until close. probe commits a transaction that writes and changes nothing. The log gets a line
+// when writes begin to fail and when they work again. The protection outlives the context.
+func protect(ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error) (*files, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &files{path: path, real: real, probe: probe, log: log, done: make(chan struct{}), opened: map[string]identity{}}
+	id, err := identify(path)
+	if err != nil {
+		return nil, err
+	}
+	f.opened[path] = id
+	if err := f.check(); err != nil { // takes note of the files beside it
+		return nil, err
+	}
+	if err := mark(real, time.Now()); err != nil {
+		return nil, fmt.Errorf("create the marker %s: %w", Marker(real), err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	f.stop = stop
+	go f.run(ctx)
+	return f, nil
+}
+
+// close ends the protection.
+func (f *files) close() {
+	if f != nil {
+		f.stop()
+		<-f.done
+	}
+}
+
+func (f *files) run(ctx context.Context) {
+	defer close(f.done)
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f.look(ctx)
+		}
+	}
+}
+
+// look probes a database to which the last write failed, and logs what has changed.
+func (f *files) look(ctx context.Context) {
+	if f.lastFailure() != nil && f.check() == nil {
+		ctx, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		if err := f.tryWrite(ctx); err == nil {
+			f.mu.Lock()
+			f.failed = nil
+			f.mu.Unlock()
+		}
+	}
+	problem := f.problem()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case problem != nil && !f.logged:
+		f.log.Error().Err(problem).Str("database", f.real).Msg("The database cannot be written to. Requests that change something are refused until it can.")
+	case problem == nil && f.logged:
+		f.log.Info().Str("database", f.real).Msg("The database can be written to again.")
+	}
+	f.logged = problem != nil
+}
+
+// tryWrite finds out whether writes work: whether there is space for one that is not tiny, and whether the
+// database takes one.
+func (f *files) tryWrite(ctx context.Context) error {
+	file, err := os.CreateTemp(filepath.Dir(f.real), ".probe-*")
+	if err != nil {
+		return err
+	}
+	err = os.Remove(file.Name())
+	if err == nil {
+		_, err = file.Write(make([]byte, minSpace))
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	probe := f.probe
+	f.mu.Unlock()
+	return probe(ctx)
+}
+
+func (f *files) probeBy(probe func(context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.probe = probe
+}
+
+// check returns an error that matches ErrReplaced unless the path names the files that were opened.
+//
+// Cost: three stats, about 4 µs.
+func (f *files) check() error {
+	err := f.checkOne(f.path)
+	for i := 0; err == nil && i < len(beside); i++ {
+		err = f.checkOne(f.real + beside[i])
+	}
+	return err
+}
+
+func (f *files) checkOne(path string) error {
+	id, err := identify(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	f.mu.Lock()
+	before, known := f.opened[path]
+	if !known && err == nil {
+		f.opened[path] = id // it was created meanwhile
+	}
+	f.mu.Unlock()
+	switch {
+	case !known && (err == nil || missing):
+		return nil
+	case missing:
+		return fmt.Errorf("%w: there is no %s; put the same file back, or stop the service and restore a backup", ErrReplaced, path)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrReplaced, err)
+	case id != before:
+		return fmt.Errorf("%w: %s is another file than the one that is open; put that one back, or restart the service to use the new one", ErrReplaced, path)
+	}
+	return nil
+}
+
+func identify(path string) (identity, error) {
+	var st syscall.Stat_t
+	for {
+		err := syscall.Stat(path, &st)
+		if err == nil {
+			return identity{st.Dev, st.Ino}, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return identity{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+		}
+	}
+}
+
+// writeFailed takes note of the error of a write. An error that is not about the storage, such as a
+// constraint that was violated, says nothing about it.
+func (f *files) writeFailed(err error) {
+	if err == nil || !storageFailed(err) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = err
+}
+
+func (f *files) lastFailure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
+func (f *files) problem() error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	return f.lastFailure()
+}

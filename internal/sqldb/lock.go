@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it when
+// the process ends, in whatever way.
+//
+// Its first line is the newest version that was acknowledged, where there is one. It is written after a commit
+// and never synced, so it may lag behind the database, and is never ahead of it: a database with a lower version
+// lost its write-ahead log, or is an older copy. The next lines are the number of the process, and where it answers
+// administrators.
+type lockFile struct {
+	path string // of the database
+	f    *os.File
+}
+
+// lock takes the lock: exclusively, or shared with others that only look. Without create, a database that has
+// no lock file is not locked by any process of ours; the lock is nil then.
+func lock(path string, exclusively, create bool) (*lockFile, error) {
+	const op = "locking"
+	flags, how := os.O_RDWR, syscall.LOCK_SH
+	if create {
+		flags |= os.O_CREATE
+	}
+	if exclusively {
+		how = syscall.LOCK_EX
+	} else {
+		flags = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path+"-lock", flags, 0o600)
+	if !create && errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fileError(op, path, err)
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	l := &lockFile{path, f}
+	if err != nil {
+		who := "another process"
+		if h := holderIn(f); h.PID != 0 {
+			who = fmt.Sprintf("another process (pid %d)", h.PID)
+		}
+		_ = f.Close() // the error above is the one that matters
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &Error{Op: op, Database: path, Kind: ErrLocked, Hint: who + " has it open, and a database file belongs to one process; stop that one first"}
+		}
+		return nil, fileError(op, path, err)
+	}
+	if exclusively {
+		giveToOwner(f, path)
+		l.sign("")
+	}
+	return l, nil
+}
+
+// giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own files: otherwise
+// a command that root runs once would keep the service, which runs as another user, from starting.
+func giveToOwner(f *os.File, path string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(owner.Uid), int(owner.Gid)) // not possible everywhere, and not needed where the owner is root
+	}
+}
+
+const (
+	// versionDigits is the length of the version, always the same, so that it is replaced by one write.
+	versionDigits = 20
+	holderAt      = versionDigits + 1
+)
+
+// Holder is the process of ours that has a database open.
+type Holder struct {
+	PID int // 0 if it is not known
+	// Socket is where the process answers administrators, "" if it does not.
+	Socket string
+}
+
+// HolderOf is the process that had the database at a path open last, as it wrote down beside it.
+func HolderOf(path string) Holder {
+	f, err := os.Open(realName(path) + "-lock")
+	if err != nil {
+		return Holder{}
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return holderIn(f)
+}
+
+func holderIn(f *os.File) (h Holder) {
+	text, _ := io.ReadAll(io.NewSectionReader(f, holderAt, 4096)) // what cannot be read is not known
+	lines := strings.Split(string(text), "\n")
+	if pid, found := strings.CutPrefix(lines[0], "pid "); found {
+		h.PID, _ = strconv.Atoi(pid)
+	}
+	if len(lines) > 1 {
+		h.Socket, _ = strings.CutPrefix(lines[1], "socket ")
+	}
+	return h
+}
+
+// sign writes down which process has the database, and where it answers. Failing to does no harm: messages then
+// say less.
+func (l *lockFile) sign(socket string) {
+	text := fmt.Sprintf("pid %d\n", os.Getpid())
+	if socket != "" {
+		text += "socket " + socket + "\n"
+	}
+	if l.f.Truncate(holderAt) == nil {
+		_, _ = l.f.WriteAt([]byte(text), holderAt)
+	}
+}
+
+// note writes down what was acknowledged. Failing to does no harm: the file then says less.
+func (l *lockFile) note(version int64) {
+	_, _ = l.f.WriteAt(fmt.Appendf(nil, "%0*d\n", versionDigits, version), 0)
+}
+
+// noted is the version written down, 0 when there is none.
+func (l *lockFile) noted() int64 {
+	text, err := io.ReadAll(io.NewSectionReader(l.f, 0, versionDigits))
+	if err != nil || len(text) != versionDigits {
+		return 0
+	}
+	version, err := strconv.ParseInt(strings.TrimLeft(string(text), "0"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
+}
+
+// refuseLoss is the error for a database that is at a version when a higher one was noted.
+func (l *lockFile) refuseLoss(version int64) error {
+	noted := l.noted()
+	if version >= noted {
+		return nil
+	}
+	name := filepath.Base(l.path)
+	return &Error{Op: "opening", Database: l.path, Kind: ErrLost, Hint: fmt.Sprintf(
+		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
+		version, noted, name, name)}
+}
+
+func (l *lockFile) close() error {
+	if l == nil {
+		return nil
+	}
+	return l.f.Close()
+}

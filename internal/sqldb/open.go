@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Options say how a database is opened. Schema is needed.
+type Options struct {
+	Schema *Schema
+	// Steps is how many steps of the schema the database has to have; 0 is all of them.
+	Steps int
+	// Readers is how many queries are answered at the same time; 0 is 4.
+	Readers int
+	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail with ErrFull.
+	// 0 is no limit.
+	MaxPages int
+	// Means is what a kind of failure is to the callers of the package whose database it is; see [Error].
+	Means func(kind error) error
+	// Logger gets a line when writes begin to fail and when they work again.
+	Logger zerolog.Logger
+}
+
+const (
+	// readers is how many queries are answered at the same time if nothing else is set.
+	readers = 4
+	// busyTimeout is how long a lock of another program is waited for, which should not be there.
+	busyTimeout = 5 * time.Second
+)
+
+// opening is held from the look at a file until SQLite has it open or it is closed again; see the package's
+// documentation about locks.
+var opening sync.Mutex
+
+// Open opens the database file for this process alone, and makes it (mode 0600) and its directory (0700) when
+// it is not there. A file that another process has open, that was lost, or that is another program's, is refused
+// and not touched. Errors are *[Error].
+func Open(ctx context.Context, path string, o Options) (*DB, error) {
+	given, err := filepath.Abs(path)
+	if err != nil {
+		return nil, explain(ctx, SQLite, o.Means, "opening", path, err)
+	}
+	db := &DB{Dialect: SQLite, path: realName(given), means: o.Means}
+	if err := db.open(ctx, given, o); err != nil {
+		return nil, errors.Join(db.Explain(ctx, "opening", err), db.Close())
+	}
+	return db, nil
+}
+
+func (db *DB) open(ctx context.Context, given string, o Options) error {
+	if err := db.take(ctx, o); err != nil {
+		return err
+	}
+	want := o.Steps
+	if newest := o.Schema.Newest(); want == 0 {
+		want = newest
+	} else if want < 0 || want > newest {
+		return &Error{Kind: ErrSchema, Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", want, newest)}
+	}
+	had, err := o.Schema.migrate(ctx, db.Dialect, db.Writer, want)
+	db.had, db.has = had, want
+	if err != nil {
+		return err
+	}
+	if o.Readers == 0 {
+		o.Readers = readers
+	}
+	if db.Reader, err = db.connect(o.Readers, url.Values{"_pragma": {"query_only(1)"}}); err != nil {
+		return err
+	}
+	db.files, err = protect(ctx, given, o.Logger, func(ctx context.Context) error {
+		return db.Write(ctx, "probing", func(tx *sql.Tx) error { return touch(ctx, tx) })
+	})
+	if err != nil {
+		return fileError("", db.path, err)
+	}
+	for _, c := range db.connectors {
+		c.files.Store(db.files)
+	}
+	return nil
+}
+
+// take locks the file, and opens the connection that writes.
+func (db *DB) take(ctx context.Context, o Options) error {
+	opening.Lock()
+	defer opening.Unlock()
+	if err := os.MkdirAll(filepath.Dir(db.path), 0o700); err != nil {
+		return fileError("", db.path, err)
+	}
+	if _, err := os.Lstat(db.path + "-lock"); errors.Is(err, fs.ErrNotExist) {
+		// No process of ours has it open. A file of another program is refused before anything is put beside it.
+		if _, err := db.look(ctx, o.Schema, true); err != nil {
+			return err
+		}
+		if err := db.checkNew(); err != nil {
+			return err
+		}
+	}
+	var err error
+	if db.lock, err = lock(db.path, true, true); err != nil {
+		return err
+	}
+	if err := db.checkNew(); err != nil {
+		return err
+	}
+	empty, err := db.look(ctx, o.Schema, o.Schema.ApplicationID != 0)
+	switch {
+	case err != nil:
+		return err
+	case empty && db.lock.noted() > 0:
+		return &Error{Kind: ErrLost, Err: lost(db.path)}
+	}
+	f, err := os.OpenFile(db.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return fileError("", db.path, err)
+	}
+	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}
+	if o.MaxPages > 0 {
+		pragmas = append(pragmas, "max_page_count("+strconv.Itoa(o.MaxPages)+")")
+	}
+	if db.Writer, err = db.Connect(pragmas...); err != nil {
+		return err
+	}
+	return db.Writer.PingContext(ctx) // it turns the write-ahead log on
+}
+
+// checkNew refuses to make a database where there was one.
+func (db *DB) checkNew() error {
+	if err := checkNew(db.path); err != nil {
+		return &Error{Kind: ErrLost, Err: err}
+	}
+	_, err := os.Lstat(db.path)
+	if log, logErr := os.Stat(db.path + "-wal"); errors.Is(err, fs.ErrNotExist) && logErr == nil && log.Size() > 0 {
+		return &Error{Kind: ErrLost, Hint: "it is not there, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database"}
+	}
+	return nil
+}
+
+// header starts every SQLite file (SQLite's "Database File Format", section 1.3).
+var header = []byte("SQLite format 3\x00")
+
+const (
+	headerSize    = 100
+	atApplication = 68
+)
+
+// look looks into the file without SQLite's help, which may write to what it opens. It says whether there is
+// nothing yet. A file that does not have the schema's mark may be another program's; with probe, its tables say
+// so.
+func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err error) {
+	if info, err := os.Stat(db.path); err == nil && info.IsDir() {
+		return false, fileError("", db.path, &fs.PathError{Op: "open", Path: db.path, Err: syscall.EISDIR})
+	}
+	f, err := os.Open(db.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case err != nil:
+		return false, fileError("", db.path, err)
+	}
+	head := make([]byte, headerSize)
+	n, err := io.ReadFull(f, head)
+	_ = f.Close() // it was only read
+	switch {
+	case errors.Is(err, io.EOF):
+		return true, nil
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return false, fileError("", db.path, err)
+	case n < headerSize || !bytes.HasPrefix(head, header):
+		return false, &Error{Kind: ErrNotDatabase, Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
+	}
+	marked := s.ApplicationID != 0 && binary.BigEndian.Uint32(head[atApplication:]) == uint32(s.ApplicationID)
+	if marked || !probe {
+		return false, nil
+	}
+	return false, db.readOnly(ctx, func(q Querier) error {
+		_, err := s.version(ctx, db.Dialect, q)
+		return err
+	})
+}
+
+// readOnly runs f on a connection of its own that writes nothing.
+func (db *DB) readOnly(ctx context.Context, f func(Querier) error) (err error) {
+	params := url.Values{"mode": {"ro"}, "_pragma": {busyPragma, "query_only(1)"}}
+	if info, err := os.Stat(db.path + "-wal"); err != nil || info.Size() == 0 {
+		// All of it is in the file. Without this, SQLite would put its files beside one that says it uses a
+		// write-ahead log.
+		params.Set("immutable", "1")
+	}
+	pool, _, err := connect(db.path, 1, params)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pool.Close()) }()
+	return f(pool)
+}
+
+// Inspect runs f on a database that no process of ours has open, and changes nothing. A file that is not there is
+// fs.ErrNotExist; an empty one has no tables. Errors are *[Error].
+func Inspect(ctx context.Context, path string, o Options, f func(context.Context, *Dialect, Querier) error) (err error) {
+	const op = "reading the schema of"
+	path, err = filepath.Abs(path)
+	db := &DB{Dialect: SQLite, path: realName(path), means: o.Means}
+	if err == nil {
+		err = db.inspect(ctx, o.Schema, f)
+	}
+	return db.Explain(ctx, op, err)
+}
+
+func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *Dialect, Querier) error) (err error) {
+	opening.Lock()
+	defer opening.Unlock()
+	switch info, err := os.Stat(db.path); {
+	case err != nil:
+		return fileError("", db.path, err)
+	case !info.Mode().IsRegular():
+		return &Error{Kind: ErrNotDatabase, Hint: "it is no file"}
+	}
+	held, err := lock(db.path, false, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.close()) }()
+	if _, err := db.look(ctx, s, false); err != nil {
+		return err
+	}
+	return db.readOnly(ctx, func(q Querier) error { return f(ctx, db.Dialect, q) })
+}
+
+// Version is how many steps of the schema the database at a path has had; see [Inspect].
+func Version(ctx context.Context, path string, o Options) (has int, err error) {
+	err = Inspect(ctx, path, o, func(ctx context.Context, d *Dialect, q Querier) (err error) {
+		has, err = o.Schema.version(ctx, d, q)
+		return err
+	})
+	return has, err
+}
+
+// realName is the path without symbolic links, also of a file that is not there yet. A database that two
+// processes know by two names is one: its lock is beside the file itself.
+func realName(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
+
+// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of sqlite:////PATH, as others write
+// it, too.
+func PathOf(dsn string) (string, error) {
+	rest, ok := strings.CutPrefix(dsn, "sqlite://")
+	if !ok || !strings.HasPrefix(rest, "/") {
+		return "", fmt.Errorf("%q is not the address of an SQLite database: write sqlite:///PATH", dsn)
+	}
+	if path, _, ok := strings.Cut(rest, "?"); ok {
+		return "", fmt.Errorf("%q with a question mark is not the address of an SQLite database: it takes no options, and a question mark in a name is %%3F", "sqlite://"+path)
+	}
+	path, err := url.PathUnescape(rest)
+	if path = filepath.Clean(path); err != nil || strings.ContainsRune(path, 0) || path == "/" {
+		return "", fmt.Errorf("%q is not the address of an SQLite database: its path cannot be read", dsn)
+	}
+	return path, nil
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Schema is the tables of a database, as numbered steps. All steps that are missing are run in one transaction.
+type Schema struct {
+	// Steps holds the SQL of the steps, in files that begin with their numbers: 0001.sql, 0002_name.sql. One that
+	// was released never changes. Statements end with a semicolon at the end of a line.
+	Steps fs.FS
+	// ApplicationID marks the files of the schema (application_id), which then have the number of the steps that
+	// were run as their user_version.
+	ApplicationID int32
+	// Table has a row for each step that was run, where the tables are another program's as well, and
+	// ApplicationID is 0.
+	Table string
+	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one that another
+	// program made and that can be used, an *Error for one that cannot. Nil refuses all that have tables.
+	Adopt func(ctx context.Context, d *Dialect, q Querier) (steps int, err error)
+	// New runs in the transaction that makes the tables of a new database; nil does nothing.
+	New func(ctx context.Context, tx *sql.Tx) error
+	// OlderHint has a database that lacks some steps refused, with what to do about it; "" has it upgraded.
+	OlderHint string
+}
+
+// Querier is a database handle, a connection, a transaction, or [Statements].
+type Querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// steps are the texts of the steps; step n is steps()[n-1].
+func (s *Schema) steps() ([]string, error) {
+	names, err := fs.Glob(s.Steps, "*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(names))
+	for i, name := range names {
+		if want := fmt.Sprintf("%04d", i+1); !strings.HasPrefix(path.Base(name), want) {
+			return nil, fmt.Errorf("step %s of the schema is out of order: it should be number %s", name, want)
+		}
+		text, err := fs.ReadFile(s.Steps, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(text))
+	}
+	return out, nil
+}
+
+// Newest is the number of steps that this program knows.
+func (s *Schema) Newest() int {
+	steps, err := s.steps()
+	if err != nil {
+		panic(err) // the embedded files are part of the program
+	}
+	return len(steps)
+}
+
+// statements cuts a step at the semicolons that end its lines.
+func statements(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ";\n") {
+		if strings.TrimSpace(part) != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+const notTouched = "it belongs to another program; choose another path, nothing was changed"
+
+// version is how many steps of the schema a database has had. One without any table is as good as new, one of
+// another program is an *Error.
+func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error) {
+	if s.ApplicationID != 0 {
+		return s.headerVersion(ctx, d, q)
+	}
+	has, err := HasTable(ctx, d, q, s.Table)
+	if err != nil {
+		return 0, err
+	}
+	if has {
+		var done int
+		err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table).Scan(&done)
+		return done, err
+	}
+	var table string
+	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
+		return 0, err
+	}
+	if s.Adopt != nil {
+		if _, err := s.Adopt(ctx, d, q); err != nil {
+			return 0, err
+		}
+		return 0, nil
+	}
+	return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not %q: %s", table, s.Table, notTouched)}
+}
+
+func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
+	var id, version int64
+	var table string
+	if err := q.QueryRowContext(ctx, "SELECT a.application_id, v.user_version, ("+d.AnyTable+") FROM pragma_application_id a, pragma_user_version v").Scan(&id, &version, &table); err != nil {
+		return 0, err
+	}
+	switch ours := id == int64(s.ApplicationID); {
+	case table == "" && (id == 0 || ours):
+		return 0, nil
+	case !ours && table != "":
+		return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not our mark: %s", table, notTouched)}
+	case !ours:
+		return 0, &Error{Kind: ErrSchema, Hint: "it is marked as another program's: " + notTouched}
+	case version < 1:
+		return 0, &Error{Kind: ErrSchema, Hint: "it has tables, and says that it has had no step of the schema; restore a backup"}
+	}
+	return int(version), nil
+}
+
+// HasTable reports whether there is a table with a name.
+func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, error) {
+	var n int
+	err := q.QueryRowContext(ctx, d.Query(d.HasTable), name).Scan(&n)
+	return n > 0, err
+}
+
+// Apply runs all steps in a new database, such as one in memory.
+func (s *Schema) Apply(ctx context.Context, d *Dialect, db *sql.DB) error {
+	_, err := s.migrate(ctx, d, db, s.Newest())
+	return err
+}
+
+// migrate runs the steps until as many were run as are asked for, and says how many there were before.
+func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (had int, err error) {
+	steps, err := s.steps()
+	if err != nil {
+		return 0, err
+	}
+	if had, err := s.version(ctx, d, db); err == nil && had == to {
+		return had, nil // without taking the lock for writing
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	had, err = s.version(ctx, d, tx)
+	switch {
+	case err != nil:
+		return 0, err
+	case had > to:
+		return had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to)}
+	case had > 0 && had < to && s.OlderHint != "":
+		return had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
+	}
+	if err := s.run(ctx, d, tx, had, steps[:to]); err != nil {
+		return had, err
+	}
+	return had, tx.Commit()
+}
+
+func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps []string) (err error) {
+	done := had
+	if s.Table != "" && had == 0 {
+		if s.Adopt != nil {
+			if done, err = s.Adopt(ctx, d, tx); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, "CREATE TABLE "+s.Table+" (number INTEGER NOT NULL PRIMARY KEY)"); err != nil {
+			return err
+		}
+		for n := range done {
+			if err := s.done(ctx, d, tx, n+1); err != nil {
+				return err
+			}
+		}
+	}
+	for n := done + 1; n <= len(steps); n++ {
+		for _, statement := range statements(steps[n-1]) {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("step %d of the schema: %w", n, err)
+			}
+		}
+		if err := s.done(ctx, d, tx, n); err != nil {
+			return err
+		}
+	}
+	if had == 0 && s.New != nil {
+		return s.New(ctx, tx)
+	}
+	return nil
+}
+
+// done writes down that a step was run.
+func (s *Schema) done(ctx context.Context, d *Dialect, tx *sql.Tx, n int) error {
+	if s.Table != "" {
+		_, err := tx.ExecContext(ctx, d.Query("INSERT INTO "+s.Table+" (number) VALUES (?)"), n)
+		return err
+	}
+	// Pragmas take no parameters. Both are in the first page, and so in the transaction.
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", s.ApplicationID, n))
+	return err
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/store"
+)
+
+// filled makes a database with providers and claims, and closes it in good order.
+func filled(t *testing.T, path string) {
+	t.Helper()
+	prepareShared(t, path)
+	l := open(t, path)
+	for n := range 40 {
+		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprint("consumer", n), Project: "p", User: "u",
+				Resources: map[string]map[string]int64{"shared": {"VCPU": 1}}}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeLedger(t, l)
+}
+
+func copyFile(t *testing.T, to, from string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryPage damages one page after the other. Either the damage is seen when the state is loaded, and the error names
+// the file and what to do; or the page holds nothing that is loaded, and what is shown is true.
+func TestEveryPage(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "placement.db")
+	filled(t, whole)
+	l := open(t, whole)
+	want, err := ledgertest.PictureOf(l.Current())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLedger(t, l)
+	info, err := os.Stat(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = 4096
+	noise := make([]byte, page)
+	for i := range noise {
+		noise[i] = byte(i*31 + 0xA7)
+	}
+	seen := 0
+	for at := int64(page); at < info.Size(); at += page {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		copyFile(t, path, whole)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteAt(noise, at)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(ctx, path, store.Options{})
+		var l *ledger.Ledger
+		if err == nil {
+			l, err = ledger.Open(ctx, s, ledger.Options{})
+		}
+		if err != nil {
+			seen++
+			if !errors.Is(err, sqldb.ErrCorrupt) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("page %d: %v", at/page+1, err)
+			}
+			continue
+		}
+		got, err := ledgertest.PictureOf(l.Current())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Consumers) != len(want.Consumers) || got.Providers["shared"].Used["VCPU"] != 40 {
+			t.Errorf("page %d: the damage was not seen, and %d consumers hold %v", at/page+1, len(got.Consumers), got.Providers["shared"].Used)
+		}
+		closeLedger(t, l)
+	}
+	if seen == 0 {
+		t.Error("no damage was seen")
+	}
+}
+
+// TestLost: a database that is older than what was acknowledged from it is refused, until the operator says that this is
+// meant; one that is only newer, or that nobody kept count of, is not.
+func TestLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	filled(t, path)
+	lock := path + "-lock"
+	older := path + ".old"
+	copyFile(t, older, path)
+	early, err := os.ReadFile(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, path)
+	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_LATE"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	closeLedger(t, l)
+	newer := path + ".new"
+	copyFile(t, newer, path)
+
+	copyFile(t, path, older)
+	_, err = store.Open(ctx, path, store.Options{})
+	if !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove placement.db-lock") {
+		t.Errorf("an older copy: got %v, want ErrLost", err)
+	}
+	for name, content := range map[string][]byte{"written by an earlier server": early, "empty": nil, "nonsense": []byte(strings.Repeat("x", 30)), "cut": early[:7]} {
+		if err := os.WriteFile(lock, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		copyFile(t, path, newer)
+		l := open(t, path)
+		if _, found := l.Current().Trait("CUSTOM_LATE"); !found {
+			t.Errorf("%s: what was written last is missing", name)
+		}
+		closeLedger(t, l)
+	}
+	copyFile(t, path, older)
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, path)
+	if _, found := l.Current().Trait("CUSTOM_LATE"); found {
+		t.Error("the older copy is not older")
+	}
+	closeLedger(t, l)
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	// What a new lock found is known from then on, also when nothing was written since.
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
+		t.Errorf("a database cut to nothing after a restore: got %v, want ErrLost", err)
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), "run: rm -f "+sqldb.Marker(path)) {
+		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant", err)
+	}
+	if err := os.Remove(sqldb.Marker(path)); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, path)
+	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	closeLedger(t, l)
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
+		t.Errorf("an emptied file: got %v, want ErrLost", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
+		t.Errorf("the refused file was written to: %v, %v", info, err)
+	}
+}
+
+// TestDamageFoundLater: a page that is not needed for loading is damaged while the server runs. The write that meets it
+// fails, is not acknowledged, and reads go on.
+func TestDamageFoundLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	filled(t, path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	l := open(t, path)
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All pages but those that say what tables there are.
+	if _, err := io.Copy(io.NewOffsetWriter(f, 8*4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-8*4096)/2))); err != nil {
+		t.Fatal(err)
+	}
+	before := l.Current()
+	_, err = l.Update(ctx, func(tx *ledger.Tx) error {
+		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "late", Project: "p", User: "u", Resources: map[string]map[string]int64{"shared": {"VCPU": 1}}}})
+	})
+	if !errors.Is(err, sqldb.ErrCorrupt) {
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+	if l.Current() != before {
+		t.Error("a refused write was published")
+	}
+	if err := l.Close(); err != nil {
+		t.Log(err) // it may say again that the file is damaged
+	}
+}
+
+// TestFileRemovedWhileOpen: no write is acknowledged into files that are gone, reading goes on, writes work again when the
+// files are back, and the next start without them does not begin with an empty database.
+func TestFileRemovedWhileOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	path := filepath.Join(dir, "placement.db")
+	s, err := store.Open(ctx, path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string) error {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait(name); return err })
+		return err
+	}
+	if err := errors.Join(add("CUSTOM_A"), s.Problem()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := add("CUSTOM_B"); !errors.Is(err, sqldb.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) || !errors.Is(s.Problem(), sqldb.ErrReplaced) {
+		t.Errorf("got %v, want ErrReplaced, which is an ErrUnavailable; the store says %v", err, s.Problem())
+	}
+	if now, err := l.Snapshot(ctx); err != nil {
+		t.Errorf("reading: %v", err)
+	} else if _, found := now.Trait("CUSTOM_B"); found {
+		t.Error("a refused write is shown")
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add("CUSTOM_C"), s.Problem()); err != nil {
+		t.Errorf("with the files back: %v", err)
+	}
+	closeLedger(t, l)
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
+			t.Errorf("a start without the files: got %v, want ErrLost", err)
+		}
+	}
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/store"
+)
+
+var ctx = context.Background()
+
+// fatal is what *testing.T and *rapid.T share.
+type fatal interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// open opens a file for this process alone.
+func open(t fatal, path string) *ledger.Ledger {
+	t.Helper()
+	s, err := store.Open(ctx, path, store.Options{})
+	return opened(t, s, err)
+}
+
+// shared opens a database as one of several servers; opening it alone once
+// before makes its tables.
+func shared(t fatal, path string) *ledger.Ledger {
+	t.Helper()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		closeLedger(t, open(t, path))
+	}
+	s, err := store.Shared(ctx, path)
+	return opened(t, s, err)
+}
+
+func opened(t fatal, s *store.Store, err error) *ledger.Ledger {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeLedger(t fatal, l *ledger.Ledger) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same compares all that two snapshots show, numbers and times included.
+func same(t fatal, what string, a, b *ledger.Snapshot) {
+	t.Helper()
+	pa, err := ledgertest.PictureOf(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb, err := ledgertest.PictureOf(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(pa, pb, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("%s:\n%s", what, diff)
+	}
+	if diff := cmp.Diff(ledgertest.Rows(a), ledgertest.Rows(b)); diff != "" {
+		t.Fatalf("%s:\n%s", what, diff)
+	}
+	if a.Version() != b.Version() {
+		t.Fatalf("%s: versions %d and %d", what, a.Version(), b.Version())
+	}
+}
+
+// TestRoundTrip: after random writes through two servers of one database, taking
+// turns as chance wants, what each shows, what a third loads and what the
+// model says are the same.
+func TestRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	files := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		files++
+		path := filepath.Join(dir, fmt.Sprint(files), "placement.db")
+		servers := []*ledger.Ledger{shared(rt, path), shared(rt, path)}
+		model := ledgertest.NewModel()
+		do := func(op ledgertest.Op, server int) {
+			want := model.Apply(op)
+			_, err := servers[server].Update(ctx, op.Run)
+			if err != nil && ledger.KindOf(err) == 0 || !ledgertest.SameRefusal(want, ledger.KindOf(err)) {
+				rt.Fatalf("%+v: server %d says %v, the model %q", op, server, err, want)
+			}
+		}
+		for _, op := range ledgertest.Start() {
+			do(op, 0)
+		}
+		for range rapid.IntRange(5, 40).Draw(rt, "writes") {
+			do(ledgertest.Draw(rt, model), rapid.IntRange(0, 1).Draw(rt, "server"))
+		}
+		first, err := servers[0].Snapshot(ctx)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		second, err := servers[1].Snapshot(ctx)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		third := shared(rt, path)
+		same(rt, "server 0 -, server 1 +", first, second)
+		same(rt, "server 0 -, loaded +", first, third.Current())
+		got, err := ledgertest.PictureOf(first)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(model.Picture(), got, cmpopts.EquateEmpty()); diff != "" {
+			rt.Fatalf("model -, servers +:\n%s", diff)
+		}
+		for _, l := range append(servers, third) {
+			closeLedger(rt, l)
+		}
+	})
+}
+
+// TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new numbers, are there.
+func TestDeletedAndMadeAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	one, other := shared(t, path), shared(t, path)
+	defer closeLedger(t, one)
+	defer closeLedger(t, other)
+	update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
+		t.Helper()
+		if _, err := l.Update(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeBoth := func(tx *ledger.Tx) error {
+		_, _, err := tx.CreateTrait("CUSTOM_T")
+		_, _, err2 := tx.CreateClass("CUSTOM_C")
+		return errors.Join(err, err2)
+	}
+	update(one, makeBoth)
+	if _, err := other.Snapshot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
+	update(one, makeBoth)
+	first, err := one.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found := second.Trait("CUSTOM_T"); !found {
+		t.Error("the trait is missing at the other server")
+	}
+	if _, found := second.Class("CUSTOM_C"); !found {
+		t.Error("the class is missing at the other server")
+	}
+	same(t, "one -, other +", first, second)
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "placement.db")
+	defer closeLedger(t, open(t, path))
+	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %o, want %o", name, info.Mode().Perm(), want)
+		}
+	}
+}
+
+// TestOwner: what root does to the database of a service leaves no file behind that the service's user cannot open.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	path := filepath.Join(t.TempDir(), "placement.db")
+	const nobody = 65534
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, path)
+	for _, suffix := range []string{"", "-wal", "-lock"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != nobody || owner.Gid != nobody {
+			t.Errorf("%s belongs to %d:%d", info.Name(), owner.Uid, owner.Gid)
+		}
+	}
+	closeLedger(t, l)
+}
+
+func TestStandardNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	l := open(t, path)
+	defer closeLedger(t, l)
+	for id, name := range ledger.StandardClasses() {
+		if c, ok := l.Current().Class(name); !ok || c.ID != int64(id) || !c.Standard() {
+			t.Errorf("standard class %s is %+v, want number %d", name, c, id)
+		}
+	}
+	if got, want := len(l.Current().Traits()), len(ledger.StandardTraits()); got != want {
+		t.Errorf("%d traits, want %d", got, want)
+	}
+	version := l.Current().Version()
+	closeLedger(t, l)
+	l = open(t, path)
+	if l.Current().Version() != version {
+		t.Errorf("opening again wrote something: version %d, was %d", l.Current().Version(), version)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	t.Run("not a database", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		text := []byte("# this is somebody's letter, not a database\n")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrNotDatabase) {
+			t.Errorf("got %v, want ErrNotDatabase", err)
+		}
+		if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, text) {
+			t.Errorf("the file was changed: %q, %v", after, err)
+		}
+	})
+	t.Run("damaged", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		closeLedger(t, open(t, path))
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// All but the first page is noise.
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := make([]byte, info.Size()-4096)
+		for i := range noise {
+			noise[i] = byte(i*7 + 3)
+		}
+		if _, err := f.WriteAt(noise, 4096); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(ctx, path, store.Options{})
+		if err == nil {
+			_, err = ledger.Open(ctx, s, ledger.Options{})
+		}
+		if !errors.Is(err, sqldb.ErrCorrupt) {
+			t.Errorf("got %v, want ErrCorrupt", err)
+		}
+	})
+	t.Run("directory in the way", func(t *testing.T) {
+		if _, err := store.Open(ctx, t.TempDir(), store.Options{}); !errors.Is(err, sqldb.ErrUnreachable) {
+			t.Errorf("got %v, want ErrUnreachable", err)
+		}
+	})
+	t.Run("no right to write", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			// Root may write where the mode forbids it; /proc refuses root too.
+			if _, err := store.Open(ctx, "/proc/self/placement.db", store.Options{}); err == nil {
+				t.Error("opened a database in /proc")
+			}
+			return
+		}
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // the point of the test
+			t.Fatal(err)
+		}
+		if _, err := store.Open(ctx, filepath.Join(dir, "placement.db"), store.Options{}); !errors.Is(err, sqldb.ErrReadOnly) {
+			t.Errorf("got %v, want ErrReadOnly", err)
+		}
+	})
+	t.Run("newer schema", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		closeLedger(t, open(t, path))
+		execute(t, path, "INSERT INTO ledger_migrations (number) VALUES (999)")
+		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
+			t.Errorf("got %v, want ErrSchema", err)
+		}
+	})
+	t.Run("the database of another program", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "keystone.db")
+		execute(t, path, "CREATE TABLE alembic_version (version_num VARCHAR(32))", "CREATE TABLE user (id INTEGER)")
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // The first try left nothing that makes the second succeed.
+			_, err := store.ReadSchema(ctx, path)
+			_, opening := store.Open(ctx, path, store.Options{})
+			for _, err := range []error{err, opening} {
+				if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), `the table "alembic_version" and none of Placement's`) {
+					t.Errorf("got %v, want ErrSchema and the name of a table", err)
+				}
+			}
+		}
+		after, err := os.ReadFile(path)
+		left, _ := filepath.Glob(path + "?*")
+		if err != nil || !bytes.Equal(before, after) || len(left) > 0 {
+			t.Errorf("the file was changed (%v), or others were made: %v", err, left)
+		}
+	})
+	t.Run("unknown Placement schema", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "placement.db")
+		execute(t, path, "CREATE TABLE resource_providers (id INTEGER)", "CREATE TABLE alembic_version (version_num VARCHAR(32))", "INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+		if schema, err := store.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
+			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
+		}
+		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
+			t.Errorf("got %v, want ErrSchema", err)
+		}
+	})
+}
+
+// TestFullDisk: a database that cannot grow refuses the write, keeps the old
+// state, and goes on when there is space again.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	s, err := store.Open(ctx, path, store.Options{MaxPages: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(ctx, s, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var full error
+	for i := range 100 {
+		before := l.Current()
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			for k := range 100 {
+				name := fmt.Sprintf("provider-%d-%d", i, k)
+				if _, err := tx.CreateProvider(ledger.NewProvider{UUID: name, Name: name}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			full = err
+			if l.Current() != before {
+				t.Error("a refused write was published")
+			}
+			break
+		}
+	}
+	if !errors.Is(full, sqldb.ErrFull) || !errors.Is(full, ledger.ErrUnavailable) {
+		t.Fatalf("got %v, want ErrFull, which is an ErrUnavailable", full)
+	}
+	closeLedger(t, l)
+	other := open(t, path)
+	defer closeLedger(t, other)
+	same(t, "the full server -, loaded +", l.Current(), other.Current())
+	if _, err := other.Update(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "late", Name: "late"})
+		return err
+	}); err != nil {
+		t.Fatalf("with space, writing does not go on: %v", err)
+	}
+}
+
+// TestForeignWriter: somebody who knows nothing of ledger_version, such as
+// OpenStack Placement, changed a row. The write that builds on it notices,
+// loads everything again and is decided anew.
+func TestForeignWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	l := open(t, path)
+	defer closeLedger(t, l)
+	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "UPDATE resource_providers SET generation = 7")
+	runs := 0
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		runs++
+		_, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"})
+		return err
+	})
+	if ledger.KindOf(err) != ledger.GenerationConflict || runs != 2 {
+		t.Errorf("after %d runs: %v, want a generation conflict after 2", runs, err)
+	}
+}
+
+// TestFollowFromLongAgo: a server that was idle for so long that the changes
+// are not kept any more loads everything, and shows the same.
+func TestFollowFromLongAgo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "placement.db")
+	active, idle := shared(t, path), shared(t, path)
+	defer closeLedger(t, active)
+	defer closeLedger(t, idle)
+	for _, op := range ledgertest.Start() {
+		if _, err := active.Update(ctx, op.Run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, path, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
+	s, err := idle.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the active server -, the idle one +", active.Current(), s)
+}
