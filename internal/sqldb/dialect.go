@@ -20,8 +20,6 @@ type Dialect struct {
 	// Upsert is the end of an INSERT that, where there is a row of the key, sets its columns to the new values
 	// instead; without columns the row stays as it is.
 	Upsert func(key string, columns ...string) string
-	// AnyOf is the list of the values of one parameter, which is a JSON array: x IN AnyOf.
-	AnyOf string
 	// TimeColumn is the expression that reads a time column of Placement's schema as text in the form
 	// 2006-01-02 15:04:05[.000000], TimeArg what is written to one.
 	TimeColumn func(column string) string
@@ -63,7 +61,6 @@ var SQLite = &Dialect{
 		}
 		return " ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
 	},
-	AnyOf:      "(SELECT value FROM json_each(?))",
 	TimeColumn: func(column string) string { return "CAST(" + column + " AS TEXT)" },
 	TimeArg:    func(t time.Time) any { return t.UTC().Format(TimeText) },
 	MaxParams:  900,

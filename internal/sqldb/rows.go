@@ -70,7 +70,7 @@ func Exec(ctx context.Context, tx *sql.Tx, query string, args ...any) (int64, er
 	return result.RowsAffected()
 }
 
-// List is one parameter for any number of values: IN [Dialect.AnyOf].
+// List is one parameter for any number of values, as JSON: IN (SELECT value FROM json_each(?)).
 func List[T any](values []T) string {
 	if values == nil {
 		values = []T{}
