@@ -162,18 +162,19 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 			continue
 		}
 		inv, found := g.desired.Inventory(provider, class)
-		i := inv.Normalize()
+		i := inv.Limits()
+		broken := i.Units(n)
 		switch {
 		case !g.desired.Exists(provider):
 			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, and the provider (%s) would be gone", n, g.name(provider))
 		case !found:
 			g.object(fixPlaces, consumer, provider, class, "it would hold %d, and %s would have no inventory of it", n, g.name(provider))
 		case !changed:
-		case n < i.MinUnit:
+		case broken == providertree.RuleMinUnit:
 			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
-		case n > i.MaxUnit:
+		case broken == providertree.RuleMaxUnit:
 			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s", n, i.MaxUnit, g.name(provider))
-		case n%i.StepSize != 0:
+		case broken == providertree.RuleStepSize:
 			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s", n, i.StepSize, g.name(provider))
 		}
 	}
@@ -221,10 +222,8 @@ func (g *reshapeGuard) checkCapacity() {
 			if !found {
 				continue // said of each consumer
 			}
-			i, used := inv.Normalize(), is[provider][class]
-			capacity := float64(i.Total-i.Reserved) * i.AllocationRatio
-			if float64(used) > capacity && used > was[provider][class] {
-				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, and its capacity is %.0f", used, g.name(provider), math.Floor(capacity))
+			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
+				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, and its capacity is %d", used, g.name(provider), capacity)
 			}
 		}
 	}

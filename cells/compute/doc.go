@@ -3,7 +3,7 @@
 // Package compute is the compute API in front of the cells: HTTP as Nova speaks it, microversions 2.1 to 2.69. It keeps answering when a
 // cell is down.
 //
-//	request ─▶ id, log, panic guard, limits ─▶ who (authn) ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
+//	request ─▶ id, log, panic guard, limits ─▶ who ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
 //	                                                                       handler ─▶ policy ─▶ apidb, and the cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, delete, the actions restore and forceDelete); services; flavors;

@@ -56,8 +56,7 @@ func (u *Unauthenticated) Error() string { return u.Reason }
 func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenticated }
 
 // NoAuth believes what a request says of itself, as the noauth2 strategies of Placement and Nova do. It is for tests and for machines
-// that are their own only client: whoever assembles a server binds it to the loopback interface (see
-// internal/loopback).
+// that are their own only client: whoever assembles a server binds it to the loopback interface.
 //
 // The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left out, and an X-Project-Id
 // header goes before it. X-Roles gives the roles, separated by commas; without it the user "admin" has the role admin and

@@ -12,7 +12,7 @@
 // [Routes] finds what an API has for a path with net/http's patterns. [Server] serves clients on a
 // network, with bounds for what they may take; [Until] serves sockets of this machine's administrators,
 // and [MetricsServer] Prometheus and probes. [Authenticator] finds out who sends a request: [NoAuth]
-// believes it (for one machine), [TokenFile] knows tokens, and internal/keystone asks Keystone. A server
+// believes it (for one machine), [TokenAuth] knows tokens, and internal/keystone asks Keystone. A server
 // that believes everybody listens where [IsLoopback] says that only this machine can reach it. What a
 // policy allows is below, in oslopolicy.
 package osapi

@@ -178,8 +178,8 @@ func crowded(tree *providertree.Tree, allocations providertree.Allocations) []st
 			for _, class := range allocations[id].Resources[provider].Classes() {
 				n := allocations[id].Resources[provider][class]
 				inv, ok := tree.Inventory(provider, class)
-				if inv = inv.Normalize(); ok && (n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0) {
-					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d", id, n, class, provider, inv.MinUnit, inv.MaxUnit, inv.StepSize))
+				if l := inv.Limits(); ok && l.Units(n) != providertree.RuleNone {
+					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d", id, n, class, provider, l.MinUnit, l.MaxUnit, l.StepSize))
 				}
 			}
 		}

@@ -102,14 +102,13 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []destination
 	for i := range min(n, most) {
 		for _, at := range leaving(r, base.root) {
 			inv, _ := r.before.Inventory(at.Provider, at.Class)
-			was := inv.Normalize()
+			was := inv.Limits()
 			key := at.Provider + " " + at.Class
 			if _, seen := free[key]; !seen {
-				free[key] = was.Capacity()
+				free[key] = was.Capacity
 			}
 			amount := size(i)
-			allowed := amount >= was.MinUnit && amount <= was.MaxUnit && amount%was.StepSize == 0
-			if r.renames.Present(at.Class) != class || amount > free[key] || !allowed {
+			if r.renames.Present(at.Class) != class || amount > free[key] || was.Units(amount) != providertree.RuleNone {
 				continue
 			}
 			free[key] -= amount

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // computing places processors and memory.
@@ -167,8 +168,8 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 // refuses says why Placement would not let a consumer have a portion more of a place.
 func (g ground) refuses(consumer string, portion plugins.Portion) string {
 	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
-	i, all := inv.Normalize(), portion.Amount+g.held[stake{consumer, portion.Place}]
-	if all < i.MinUnit || all > i.MaxUnit || all%i.StepSize != 0 {
+	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
+	if i.Units(all) != providertree.RuleNone {
 		provider, _ := g.Tree.Provider(portion.Place.Provider)
 		return fmt.Sprintf("it would hold %d of %s of resource provider %s, where one consumer can have %d to %d in steps of %d",
 			all, portion.Place.Class, provider.Name, i.MinUnit, i.MaxUnit, i.StepSize)
