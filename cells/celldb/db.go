@@ -91,7 +91,8 @@ var (
 
 // means is what a failure of the database is to the callers of this package.
 func means(kind error) error {
-	switch kind { //nolint:errorlint // one of these values, never wrapped
+	//nolint:errorlint // one of these values, never wrapped
+	switch kind {
 	case sqldb.ErrCorrupt:
 		return errDamaged
 	case sqldb.ErrSchema, sqldb.ErrNotDatabase:

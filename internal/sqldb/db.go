@@ -65,10 +65,11 @@ func (db *DB) Steps() (had, has int) { return db.had, db.has }
 // Explain makes an *Error of an error of the database or of the file system, and of one that ends with the
 // context the context's. What callers decide on passes as it is.
 func (db *DB) Explain(ctx context.Context, op string, err error) error {
-	return explain(ctx, db.Dialect, db.means, op, db.path, err)
+	return explain(ctx.Err(), db.Dialect, db.means, op, db.path, err)
 }
 
-func explain(ctx context.Context, d *Dialect, means func(error) error, op, where string, err error) error {
+// explain is Explain; ended is the error of the context.
+func explain(ended error, d *Dialect, means func(error) error, op, where string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -84,8 +85,8 @@ func explain(ctx context.Context, d *Dialect, means func(error) error, op, where
 			e.Op = op
 		}
 		e.Database = where
-	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
-		return fmt.Errorf("%s %s: %w", op, where, ctx.Err())
+	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
+		return fmt.Errorf("%s %s: %w", op, where, ended)
 	case errors.Is(err, ErrReplaced):
 		e = &Error{Op: op, Database: where, Kind: ErrReplaced, Err: err}
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
@@ -230,5 +231,5 @@ func (db *DB) Close() error {
 		errs = append(errs, db.lock.close()) // last: from now on another process may come
 		db.lock = nil
 	}
-	return db.Explain(context.Background(), "closing", errors.Join(errs...))
+	return explain(nil, db.Dialect, db.means, "closing", db.path, errors.Join(errs...))
 }

@@ -89,6 +89,7 @@ func sqliteCode(err error) int {
 	return 0
 }
 
+//nolint:revive,staticcheck // the kind is a result, not a failure
 func sqliteKind(err error) (kind error, hint string) {
 	code := sqliteCode(err)
 	switch code & 0xff {

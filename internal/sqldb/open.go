@@ -56,7 +56,7 @@ var opening sync.Mutex
 func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	given, err := filepath.Abs(path)
 	if err != nil {
-		return nil, explain(ctx, SQLite, o.Means, "opening", path, err)
+		return nil, explain(ctx.Err(), SQLite, o.Means, "opening", path, err)
 	}
 	db := &DB{Dialect: SQLite, path: realName(given), means: o.Means}
 	if err := db.open(ctx, given, o); err != nil {
@@ -194,14 +194,14 @@ func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err 
 	if marked || !probe {
 		return false, nil
 	}
-	return false, db.readOnly(ctx, func(q Querier) error {
+	return false, db.readOnly(func(q Querier) error {
 		_, err := s.version(ctx, db.Dialect, q)
 		return err
 	})
 }
 
 // readOnly runs f on a connection of its own that writes nothing.
-func (db *DB) readOnly(ctx context.Context, f func(Querier) error) (err error) {
+func (db *DB) readOnly(f func(Querier) error) (err error) {
 	params := url.Values{"mode": {"ro"}, "_pragma": {busyPragma, "query_only(1)"}}
 	if info, err := os.Stat(db.path + "-wal"); err != nil || info.Size() == 0 {
 		// All of it is in the file. Without this, SQLite would put its files beside one that says it uses a
@@ -245,7 +245,7 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 	if _, err := db.look(ctx, s, false); err != nil {
 		return err
 	}
-	return db.readOnly(ctx, func(q Querier) error { return f(ctx, db.Dialect, q) })
+	return db.readOnly(func(q Querier) error { return f(ctx, db.Dialect, q) })
 }
 
 // Version is how many steps of the schema the database at a path has had; see [Inspect].

@@ -12,7 +12,7 @@ import (
 // Row is a row that is read.
 type Row interface{ Scan(into ...any) error }
 
-// ErrEnough, returned by the function of Each, ends it without an error.
+// ErrEnough ends Each without an error, when its function returns it.
 var ErrEnough = errors.New("that is enough")
 
 // Each calls f for each row of a query, until f has enough.

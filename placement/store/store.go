@@ -91,7 +91,8 @@ func newStore(ctx context.Context, db *sqldb.DB, exclusive bool) (*Store, error)
 // means is what a failure is to the ledger: what may pass by itself, or with an
 // operator's help, is ledger.ErrUnavailable.
 func means(kind error) error {
-	switch kind { //nolint:errorlint // one of these values, never wrapped
+	//nolint:errorlint // one of these values, never wrapped
+	switch kind {
 	case sqldb.ErrFull:
 		return errFull
 	case sqldb.ErrReadOnly, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
