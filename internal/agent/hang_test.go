@@ -137,7 +137,7 @@ func TestChangedExecutable(t *testing.T) {
 	check(t, os.WriteFile(path+".new", content, 0o755))
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Reload: no setting changed", "replaced where the executable changed")
+	h.await(mark, "Reload: no setting changed", "restarted where the executable changed")
 	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable was changed"`)
 	mark2 := h.mark()
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))

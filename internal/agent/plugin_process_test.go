@@ -105,7 +105,7 @@ func TestRefusedByTheNewProcess(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.node("fake", "cn1", uuidA, `env = {A = "b"}`) + "nonsense = 1\n")
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"condition":"driver-configuration-refused"`, "nonsense", "mend [drivers.fake.config], then")
+	h.await(mark, `"condition":"driver-configuration-refused"`, "nonsense", "fix [drivers.fake.config], then")
 }
 
 // TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that something is wrong.
@@ -118,7 +118,7 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.chaos(keys, `update = "panic"`))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 ends with a defect of the driver", "a defect of the driver")
+	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 ends with a fault of the driver", "a defect of the driver")
 	h.await(mark, `"times":8`)
 	h.mu.Lock()
 	stacks := strings.Count(h.log.String()[mark:], `"stack":`)

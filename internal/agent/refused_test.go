@@ -25,11 +25,11 @@ func TestRefusal(t *testing.T) {
 		"the driver refuses":        {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is none"}}, health.DriverRefused, ""},
 		"a new process refuses":     {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
 		"a key that cannot be":      {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
-		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps it from answering"},
+		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
 		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Remedy: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
-		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "made for this agent"},
+		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
 		"it exits":                  {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
-		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "put the former executable back"},
+		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
 		"no room for its directory": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
 		got := refusal("fake", c.err)
