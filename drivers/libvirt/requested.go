@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
@@ -77,7 +78,9 @@ func (r requests) place(d domain.Domain, amounts map[string]int64) (resources pr
 		return resources, ""
 	}
 	fixed := r.host.Facts(d).Guest(computing).Fixed
-	for class, amount := range computing {
+	classes := slices.Sorted(maps.Keys(computing))
+	for _, class := range slices.Backward(classes) { // CPUs before memory, so that the reason stays the same
+		amount := computing[class]
 		for cell, part := range fixed[class] {
 			v, found := r.tree.ProviderByName(fmt.Sprintf("%s_numa_%d", r.node, cell))
 			if !found {
