@@ -333,7 +333,7 @@ func checkInventory(t *testing.T, s *scheduler, shape string) {
 }
 
 // shaped is where the inventory is in each shape.
-var shaped = map[string]map[string]map[string]int64{
+var shaped = map[string]providertree.ProviderResources{
 	"flat":          {"cn1": {"VCPU": 8, "VGPU": 8, "DISK_GB": 10}},
 	"vgpu-children": {"cn1": {"VCPU": 8, "DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4}},
 	"numa": {"cn1": {"DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4},
