@@ -105,7 +105,10 @@ func (s *relocation) plan() Plan {
 		reshape.Rule = Split
 	}
 	plan := reshape.Plan()
-	for round := 1; round < rounds && s.Unplaced == Guess && s.loosen(plan); round++ {
+	for round := 1; round < rounds && s.Unplaced == Guess && len(plan.Offenders) > 0; round++ {
+		if !s.loosen(plan) && reshape.Guess {
+			break // the first guess is made even if nobody is loose: it can settle a conflict of renames
+		}
 		reshape.Guess, reshape.Domains = true, s.loosened()
 		plan = reshape.Plan()
 	}
@@ -170,8 +173,8 @@ func (s *relocation) conflicting(plan Plan, o plugins.Offender) bool {
 		return true
 	}
 	d := s.domains[o.Consumer]
-	if d == nil || s.computing(o.Class) {
-		return false
+	if d == nil || s.computing(o.Class) || o.Class == "MEM_ENCRYPTION_CONTEXT" {
+		return false // what it offends with is no mediated device
 	}
 	for parent := range s.host.Facts(*d).Mdevs {
 		if uuid, known := s.makers[parent]; known && cannot(uuid) {
