@@ -179,7 +179,7 @@ var _ = broken(map[string]brokenPlugin{
 		kept = append(kept, bytes.Repeat([]byte{1}, 256<<10))
 		return next()
 	})},
-	"leaves a helper in a session of its own": {check: "shutdown/strays", breakage: starts(&exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "30"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}})},
+	"leaves a helper in a session of its own": {check: "shutdown/strays", breakage: starts((*exec.Cmd).Start, &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "30"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}})},
 	"leaks processes": {check: "load/processes", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		if err := exec.Command("sleep", "600").Start(); err != nil {
 			return nil, err
@@ -194,10 +194,11 @@ var (
 )
 
 // starts has the plugin run a command when it is configured.
-func starts(cmd *exec.Cmd) breakage {
+// starts starts a command, by (*exec.Cmd).Start or Run, when the driver is configured.
+func starts(run func(*exec.Cmd) error, cmd *exec.Cmd) breakage {
 	return around("Configure", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		mine := &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, SysProcAttr: cmd.SysProcAttr}
-		if err := mine.Start(); err != nil {
+		if err := run(mine); err != nil {
 			return nil, err
 		}
 		return next()

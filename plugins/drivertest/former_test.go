@@ -177,8 +177,9 @@ func neverOnTheRoot(classes ...string) breakage {
 // alone are plugins that have a test of their own.
 var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
-	"starts a daemon with an environment of its own": {breakage: starts(&exec.Cmd{
-		Path: "/bin/sh", Args: []string{"sh", "-c", "setsid sleep 30 </dev/null >/dev/null 2>&1 &"}, Env: []string{"PATH=/usr/bin:/bin"},
+	"starts a daemon with an environment of its own": {breakage: starts((*exec.Cmd).Run, &exec.Cmd{
+		// The substitution ends once the daemon has a session of its own: before that it would be killed with the group.
+		Path: "/bin/sh", Args: []string{"sh", "-c", ": $(setsid sh -c 'sleep 30 </dev/null >/dev/null 2>&1 &')"}, Env: []string{"PATH=/usr/bin:/bin"},
 	})},
 }
 
