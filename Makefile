@@ -64,7 +64,7 @@ run: packages-run build ## Report this machine to a bundled Placement: installs 
 
 .PHONY: demo
 demo: packages-run build ## Show a made-up GPU host change its provider tree while guests run, and change it back; STEP=1 waits for Enter.
-	@install -d .run && CGO_ENABLED=0 go build -trimpath -o .run/demo ./internal/demo
+	@install -d .run && CGO_ENABLED=0 go build -trimpath -o .run/demo ./test/demo
 	@set -- .run/demo -bin bin $(if $(STEP),-step); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "The demonstration makes namespaces of its own, which only root may, and there is no sudo: run it as root."; exit 1; }; \
@@ -80,8 +80,8 @@ race: packages-test modules build ## Run the tests of the pure Go packages under
 
 .PHONY: test-systemd
 test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
-	@install -d .run && CGO_ENABLED=0 go test -c -o .run/unitstest.test ./internal/unitstest
-	@cd internal/unitstest && set -- ../../.run/unitstest.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),.)'; \
+	@install -d .run && CGO_ENABLED=0 go test -c -o .run/unitstest.test ./test/unitstest
+	@cd test/unitstest && set -- ../../.run/unitstest.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),.)'; \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"
@@ -110,23 +110,23 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 
 .PHONY: soak
 soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
-	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./internal/soak
+	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./test/soak
 
 .PHONY: storm-cells
 storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go.
-	go test ./internal/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
+	go test ./test/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
 
 .PHONY: faults races fleet
 faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
-	go test ./internal/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all
+	go test ./test/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all
 races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
-	go test ./internal/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
+	go test ./test/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
 fleet: ## Have AGENTS (default 1000) agents report to one Placement for a simulated hour.
-	go test ./internal/e2e -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet=$(or $(AGENTS),1000)
+	go test ./test/e2e -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet=$(or $(AGENTS),1000)
 
 .PHONY: load-cells
 load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) of a cell, SLACK (100ms).
-	go test ./internal/cellsload -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
+	go test ./test/cellsload -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
 	  -load.servers=$(or $(SERVERS),100000) -load.clients=$(or $(CLIENTS),50) -load.each=$(or $(EACH),6) -load.timeout=$(or $(TIMEOUT),10s) \
 	  -load.slack=$(or $(SLACK),100ms)
 
@@ -137,18 +137,18 @@ bench: ## Run the benchmarks.
 .PHONY: oracle
 oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR.
 	@install -d '$(ORACLE_DIR)'
-	go test ./internal/oracle -count=1 -v -timeout 0 -run '^TestOracle$$' -args -oracle.time=$(or $(TIME),10m) -oracle.seed=$(or $(SEED),0) \
+	go test ./test/oracle -count=1 -v -timeout 0 -run '^TestOracle$$' -args -oracle.time=$(or $(TIME),10m) -oracle.seed=$(or $(SEED),0) \
 	  -oracle.steps=$(or $(STEPS),0) -oracle.parallel=$(or $(PARALLEL),1) -oracle.profile=$(PROFILE) -oracle.dir='$(abspath $(ORACLE_DIR))'
 
 TREES ?= 1000
 HOSTS ?= 1000,5000,10000
 .PHONY: bench-upstream bench-scale bench-claims
 bench-upstream: packages-bench build ## Measure our Placement beside OpenStack's on MariaDB, with TREES (default 1000) trees of 7 and flat hosts.
-	@go run ./internal/perf compare -trees $(TREES)
+	@go run ./test/perf compare -trees $(TREES)
 bench-claims: packages-bench build ## Count the claims of 1, 4 and 16 clients that are refused, with limits of 1, 10 and 100, beside OpenStack's Placement.
-	@go run ./internal/perf contend -upstream -hosts 100
+	@go run ./test/perf contend -upstream -hosts 100
 bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,10000), their children and consumers grow.
-	@go run ./internal/perf grow -hosts $(HOSTS)
+	@go run ./test/perf grow -hosts $(HOSTS)
 
 .PHONY: conformance
 conformance: build ## Run Placement's own API cases against the bundled server (needs CONFORMANCE=DIR with the runner).

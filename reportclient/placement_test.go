@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // counter is a transport that notes every request.

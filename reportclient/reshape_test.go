@@ -16,10 +16,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // service is who a reshape is allowed to; everything else the tests do is, too.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/realservice"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // needsPolicy is the refusal of [grouped] where group_policy is required.

@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/quota"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/realservice"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked for, and gives them first.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // TestWithOpenStacksPlacement: what is true of our Placement is true of OpenStack's.

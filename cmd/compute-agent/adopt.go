@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/compute-agent/compute-agent/internal/adopt"
-	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent/adopt"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 

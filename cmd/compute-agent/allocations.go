@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )

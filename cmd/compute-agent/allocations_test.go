@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // onBothSites runs a test against the bundled Placement and against OpenStack's own.

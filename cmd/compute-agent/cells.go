@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"

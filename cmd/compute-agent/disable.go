@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/disabled"
-	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/internal/testproc"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // service is a server in a process of its own.

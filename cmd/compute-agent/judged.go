@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 )
 
 // configurationTimeout bounds how long a running agent is asked for its configuration.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"

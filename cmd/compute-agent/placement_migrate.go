@@ -8,9 +8,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
 func newPlacementMigrate() *cobra.Command {

@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/plugins/host"

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/compute-agent/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/scaffold"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 

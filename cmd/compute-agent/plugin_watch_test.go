@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/scaffold"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
 )
 
 // development is a command that an author has running.

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 )

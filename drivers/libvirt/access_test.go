@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // TestDirectoriesThatAreClosedToQEMU: a pass warns of the directories of guests that QEMU's user cannot enter, before the first guest is made.

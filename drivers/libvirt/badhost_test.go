@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // everything is a configuration that looks at all there is.

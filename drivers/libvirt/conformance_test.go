@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a process with the real library in it. It does so

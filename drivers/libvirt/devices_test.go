@@ -16,8 +16,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 var updateDevices = flag.Bool("update", false, "write the golden files again")

@@ -20,9 +20,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 func inv(total, reserved int64, ratio float64) providertree.Inventory {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // cpuTraits are those of a host's CPU features, shortened.

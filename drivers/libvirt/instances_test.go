@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // Without the table there is no such ability, and no connection with write access.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // simulated is a driver on a simulated host, with the real library between.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 func TestMain(m *testing.M) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // wish is a configuration, drawn for a host, in a form from which both the driver's configuration and what should come of it follow.

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 // hundredGiB takes the disk of this machine out of the tree.

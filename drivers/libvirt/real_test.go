@@ -23,9 +23,9 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // These tests have the real library below them: with its test driver, and with a real daemon of their own.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // change is a host whose tree is of one configuration, with guests, and the agent's start with another configuration.

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // watched is a driver that is watched: its changes come through the channel.

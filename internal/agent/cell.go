@@ -12,9 +12,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/worker"
-	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/disabled"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"

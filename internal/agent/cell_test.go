@@ -23,7 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
-	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 )

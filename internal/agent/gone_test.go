@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
-	"github.com/compute-agent/compute-agent/internal/disabled"
 )
 
 const disabledTrait = "COMPUTE_STATUS_DISABLED"

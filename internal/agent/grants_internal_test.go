@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )

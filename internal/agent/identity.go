@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/internal/statedir"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"

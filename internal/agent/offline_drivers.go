@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/disabled"
-	"github.com/compute-agent/compute-agent/internal/statedir"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
 )

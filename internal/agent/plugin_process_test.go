@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/control"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/internal/version"

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/statedir"
 )
 
 // answer is how an agent behaved at its control socket.

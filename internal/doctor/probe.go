@@ -17,7 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/access"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )

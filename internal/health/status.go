@@ -5,7 +5,7 @@ package health
 import (
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )

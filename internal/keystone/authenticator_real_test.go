@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/realservice"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // usersCloud is a real Keystone, with the project "service" and in it the users "placement" and "nova" with the role service

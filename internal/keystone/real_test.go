@@ -24,11 +24,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 // cloud is a real Keystone with the project "service", the users "placement" and "agent" with the roles service and admin in it

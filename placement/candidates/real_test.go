@@ -17,9 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/realservice"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
 var (

@@ -18,8 +18,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 func TestMain(m *testing.M) {

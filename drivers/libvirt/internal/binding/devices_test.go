@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 const (

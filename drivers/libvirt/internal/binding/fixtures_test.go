@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // nodeFile is a URI of libvirt's test driver for a host with domains.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // real is shortened from libvirt 9.0 on a machine with one CPU offline.

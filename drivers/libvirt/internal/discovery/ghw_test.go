@@ -18,7 +18,7 @@ import (
 	"github.com/jaypipes/ghw/pkg/snapshot"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // The machines that ghw was taught with: real trees, though without the files that ghw does not read. asIs is what the reader misses in

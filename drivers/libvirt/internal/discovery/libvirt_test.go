@@ -19,10 +19,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 // machineTruth is what a made-up host is as a machine.

@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // pmemTruth is what is to be read of a made-up host.

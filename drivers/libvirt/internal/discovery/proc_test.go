@@ -16,7 +16,7 @@ import (
 	"github.com/jaypipes/ghw/pkg/snapshot"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // scratchRoot is a directory for a made-up host.

@@ -20,9 +20,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"libvirt.org/go/libvirt"
 
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 const (

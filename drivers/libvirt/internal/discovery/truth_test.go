@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // truth is what the reader should say of a made-up host.

@@ -23,11 +23,11 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim"
-	"github.com/compute-agent/compute-agent/internal/testhost/sim/simtest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // These tests have a real daemon on a made-up host, and QEMU's own emulation of processors.

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/testhost"
-	"github.com/compute-agent/compute-agent/internal/testhost/hostgen"
+	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 type fatal interface {

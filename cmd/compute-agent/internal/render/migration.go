@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"io"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+)
+
+// Migration prints what was, or would be, moved while all services are down.
+func Migration(w io.Writer, m control.Migration) error {
+	p := &printer{w: w}
+	for _, n := range m.Nodes {
+		id := n.Node
+		if n.UUID != "" {
+			id += " (" + n.UUID + ")"
+		}
+		switch n.Outcome {
+		case control.MigrationNotNeeded:
+			p.line("%s: nothing needs to move, nothing is written", id)
+		case control.MigrationNeeded:
+			p.line("%s: would be moved, with %s:", id, count(int64(len(n.Operations)), "write"))
+			for i, op := range n.Operations {
+				p.line("%4d. %s", i+1, op)
+			}
+			if n.Reshape != nil {
+				p.preview(n.Reshape)
+			}
+			if n.Unfinished {
+				p.line("  a reshape that was begun before and not finished is looked into first")
+			}
+		case control.MigrationDone:
+			p.line("%s: moved, with %s:", id, count(int64(len(n.Changes)), "write"))
+			for i, change := range n.Changes {
+				p.line("%4d. %s", i+1, change)
+			}
+		case control.MigrationRefused:
+			p.line("%s: nothing has moved", id)
+			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
+		default:
+			p.line("%s: failed: %s", id, n.Error)
+		}
+	}
+	return p.err
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+)
+
+// Nodes prints the nodes that are, or were, reported.
+func Nodes(w io.Writer, nodes control.Nodes) error {
+	p := &printer{w: w}
+	if len(nodes.Nodes) == 0 {
+		p.line("No compute node: none was reported yet.")
+		return p.err
+	}
+	rows := [][]string{{"name", "uuid", "driver", "state", "reported since"}}
+	for _, n := range nodes.Nodes {
+		state, since := n.State, "never"
+		if state == "" {
+			state = "unknown"
+		}
+		if !n.Since.IsZero() {
+			since = n.Since.UTC().Format(time.DateOnly)
+		}
+		driver := n.Driver
+		if driver == "" {
+			driver = nothing
+		}
+		rows = append(rows, []string{n.Name, n.UUID, driver, state, since})
+	}
+	for _, row := range table(rows) {
+		p.line("%s", row)
+	}
+	for _, n := range nodes.Nodes {
+		if n.Error != "" {
+			p.line("%s: %s", n.Name, n.Error)
+		}
+	}
+	return p.err
+}
+
+// Removal prints what became of the removal of a node.
+func Removal(w io.Writer, r control.Removal) error {
+	p := &printer{w: w}
+	node := fmt.Sprintf("node %s (%s)", r.Name, r.UUID)
+	switch {
+	case len(r.Objections) > 0:
+		p.line("%s is not removed, nothing was written:", node)
+		for _, o := range r.Objections {
+			p.line("  - %s", o)
+		}
+		return p.err
+	case r.Removed:
+		p.line("%s is removed, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+	case len(r.Providers) == 0:
+		p.line("%s is not in Placement any more. Nothing stands against forgetting it.", node)
+	default:
+		p.line("%s: nothing stands against removing it, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+	}
+	for i, rp := range r.Providers {
+		p.line("%4d. delete resource provider %s (%s)", i+1, rp.Name, rp.UUID)
+	}
+	return p.err
+}
+
+// Gift prints what became of giving a node to a driver.
+func Gift(w io.Writer, g control.Gift) error {
+	p := &printer{w: w}
+	node := fmt.Sprintf("node %s (%s)", g.Name, g.UUID)
+	from := "no driver"
+	if g.From != "" {
+		from = "driver " + g.From
+	}
+	switch {
+	case len(g.Objections) > 0:
+		p.line("%s is not given to driver %s, nothing was changed:", node, g.To)
+		for _, o := range g.Objections {
+			p.line("  - %s", o)
+		}
+		return p.err
+	case g.Given && g.Offline:
+		p.line("%s belongs to driver %s from the next start of the agent on; until now it belonged to %s.", node, g.To, from)
+	case g.Given:
+		p.line("%s belongs to driver %s now; until now it belonged to %s.", node, g.To, from)
+	default:
+		p.line("%s belongs to %s and can be given to driver %s.", node, from, g.To)
+	}
+	if g.From != "" {
+		p.line("What only driver %s reported is removed from Placement; what is allocated of it stays, closed for new guests, until it is free.", g.From)
+	}
+	return p.err
+}
+
+// Adoption prints what Placement has, and what is done about it.
+func Adoption(w io.Writer, a control.Adoption) error {
+	p := &printer{w: w}
+	if len(a.Providers) > 0 {
+		p.line("Placement has:")
+		rows := [][]string{{"resource provider", "uuid", "inventories", "consumers"}}
+		depth := map[string]int{}
+		for _, rp := range a.Providers {
+			depth[rp.UUID] = depth[rp.Parent] + 1
+			name := strings.Repeat("  ", depth[rp.UUID]-1) + rp.Name
+			if rp.NewName != "" {
+				name += " → " + rp.NewName
+			}
+			stocks := make([]string, 0, len(rp.Inventories))
+			for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
+				stocks = append(stocks, fmt.Sprintf("%s %d", class, rp.Inventories[class]))
+			}
+			if len(stocks) == 0 {
+				stocks = []string{nothing}
+			}
+			rows = append(rows, []string{name, rp.UUID, strings.Join(stocks, ", "), fmt.Sprint(rp.Consumers)})
+		}
+		for _, row := range table(rows) {
+			p.line("  %s", row)
+		}
+	}
+	if len(a.Steps) == 0 {
+		p.line("Nothing is left to do: node %s is as it should be.", a.Node)
+		return p.err
+	}
+	did := "To be done:"
+	if a.Done {
+		did = "Done:"
+	}
+	p.line("%s", did)
+	for i, s := range a.Steps {
+		p.line("%4d. %s", i+1, s)
+	}
+	if len(a.Unknown) > 0 {
+		p.line("An earlier version of the agent adopted this node and kept no snapshot. It is not known whether these were there before; they stay:")
+		for _, s := range a.Unknown {
+			p.line("  - %s", s)
+		}
+	}
+	return p.err
+}
+
+// Disabling prints how far disabling or enabling has come.
+func Disabling(w io.Writer, d control.Disabling, enable bool) error {
+	p := &printer{w: w}
+	word := "disabled"
+	if enable {
+		word = "enabled"
+	}
+	if d.Offline {
+		p.line("Noted: %s. No agent runs; its next start tells Placement.", word)
+	}
+	for _, n := range d.Nodes {
+		state := "disabled: " + n.Reason
+		if !n.Disabled {
+			state = "enabled"
+		}
+		switch {
+		case n.InPlacement != nil && *n.InPlacement == n.Disabled:
+			p.line("node %s (%s): %s; Placement has it.", n.Node, n.UUID, state)
+		case n.Error != "":
+			p.line("node %s (%s): %s; Placement does not have it yet: %s", n.Node, n.UUID, state, n.Error)
+		default:
+			p.line("node %s (%s): %s; Placement does not have it yet, the agent goes on trying.", n.Node, n.UUID, state)
+		}
+	}
+	if len(d.Nodes) == 0 && !d.Offline {
+		p.line("Noted. No driver has named a node yet; when one does, Placement is told.")
+	}
+	p.reasons("still disabled by ", d.Left)
+	return p.err
+}
+
+// reasons prints why nothing new is scheduled to nodes.
+func (p *printer) reasons(lead string, reasons []disabled.Reason) {
+	for _, r := range reasons {
+		where, by := "every node", ""
+		if r.Node != "" {
+			where = "node " + r.Node
+		}
+		if r.By != "" {
+			by = ", by " + r.By
+		}
+		p.line("%s%s (%s, since %s%s): %s", lead, r.Source, where, r.Since.UTC().Format("2006-01-02 15:04:05Z"), by, r.Reason)
+	}
+}
+
+// table lines up the cells of each column at their beginnings.
+func table(rows [][]string) []string {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	out := make([]string, 0, len(rows))
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
+		}
+		out = append(out, strings.TrimRight(b.String(), " "))
+	}
+	return out
+}

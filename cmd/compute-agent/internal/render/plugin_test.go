@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// tested prints a report that is complete.
+func tested(w io.Writer, r drivertest.Report, width int, warnings ...string) error {
+	var checks []drivertest.Check
+	for _, res := range r.Results {
+		checks = append(checks, res.Check)
+	}
+	t := render.NewPluginTest(w, checks, width)
+	t.Begin(r)
+	for _, res := range r.Results {
+		t.Result(res)
+	}
+	return t.End(r, warnings)
+}
+
+func TestPluginTest(t *testing.T) {
+	check := func(id, title string) drivertest.Check {
+		return drivertest.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
+	}
+	report := drivertest.Report{
+		Description: host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
+		Results: []drivertest.Result{
+			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
+			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
+				Came: "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1", Output: []string{"info: reshaped"}},
+			{Check: check("reshape/settled", "is done"), Outcome: drivertest.DoesNotApply, Why: "the driver makes no reshape\nsee reshape/done"},
+		},
+	}
+	var b bytes.Buffer
+	if err := tested(&b, report, 0); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test.txt", b.Bytes())
+
+	b.Reset()
+	if err := tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test-silent.txt", b.Bytes())
+}
+
+// TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is shown and not obeyed, and what does not apply
+// for one reason is told once.
+func TestPluginTestOnATerminal(t *testing.T) {
+	check := func(id string) drivertest.Check {
+		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
+	}
+	na := func(id, why string) drivertest.Result {
+		return drivertest.Result{Check: check(id), Outcome: drivertest.DoesNotApply, Why: why}
+	}
+	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
+	report := drivertest.Report{
+		Description: host.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
+		Results: []drivertest.Result{
+			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: drivertest.Passed},
+			{Check: check("load/large"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
+				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken somewhere, at a blank", Output: []string{"info: \tindented"}},
+			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
+			na("shapes/present", "not numbered"), na("shapes/empty", "not numbered"), na("shapes/steps", "another reason"),
+			{Check: check("shapes/version"), Outcome: drivertest.Failed, Came: "3"},
+		},
+	}
+	var b bytes.Buffer
+	for _, width := range []int{80, 30} {
+		if err := tested(&b, report, width); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-test-terminal.txt", b.Bytes())
+}
+
+// TestPluginTestThatEndsBeforeItsEnd: what did not run is said, and why.
+func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
+	var b bytes.Buffer
+	report := drivertest.Report{
+		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
+		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
+	}
+	if err := tested(&b, report, 0, "the trait X is not known\x1b"); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-test-ended.txt", b.Bytes())
+}
+
+func TestPluginChecks(t *testing.T) {
+	var b bytes.Buffer
+	if err := render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a/b       does\na/longer  does too (if it announces \"watch\")\n"; b.String() != want {
+		t.Errorf("got %q", b.String())
+	}
+}
+
+func TestPluginInfo(t *testing.T) {
+	report := host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
+	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
+	var b bytes.Buffer
+	for _, s := range []string{schema, "", "[1]"} {
+		if err := render.PluginInfo(&b, report, "00ff", []byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-info.txt", b.Bytes())
+}
+
+func TestPluginPass(t *testing.T) {
+	tree := &providertree.Tree{}
+	const root, child = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "32ca3b36-8f56-5fed-8b69-a90012786f2a"
+	if err := tree.AddRoot(root, "cn1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.AddChild(root, child, "cn1_gpu_0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4}); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for i, pass := range []host.Pass{
+		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 added"}}}},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
+		{Nodes: []host.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
+	} {
+		if err := render.PluginPass(&b, pass, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-run.txt", b.Bytes())
+}
+
+// A driver's log is for its author: the stack of a panic line by line, what was merely printed as such, nothing that a terminal obeys.
+func TestPluginLog(t *testing.T) {
+	var b bytes.Buffer
+	for _, line := range []string{
+		`{"level":"info","driver":"examined","pid":7,"call":"Configure","nodes":2,"time":"2026-01-01T00:00:00Z","message":"configured"}`,
+		`{"level":"debug","pid":7,"message":"not for an author who did not ask"}`,
+		`{"level":"warn","message":"of the host, not of the driver"}`,
+		`{"level":"warn","pid":7,"output":"raw","message":"hello \u001b[31mred"}`,
+		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1\n","message":"the driver\npanicked"}`,
+		`no JSON`,
+	} {
+		if err := render.PluginLog(&b, []byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "plugin-log.txt", b.Bytes())
+}
+
+func TestPluginList(t *testing.T) {
+	var b bytes.Buffer
+	if err := render.PluginList(&b, []string{"/p"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	entries := []render.PluginEntry{
+		{Name: "fake", Path: "/p/compute-driver-fake", State: "not configured"},
+		{Name: "libvirt", Path: "/p/compute-driver-libvirt", State: "enabled", Problem: "it is not installed"},
+	}
+	if err := render.PluginList(&b, []string{"/p"}, entries); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plugin-list.txt", b.Bytes())
+}

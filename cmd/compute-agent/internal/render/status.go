@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Status prints how the agent is doing: in one line, then what is not as usual and what to do about it, then drivers and nodes.
+// now is the time to which ages refer.
+func Status(w io.Writer, s health.Status, now time.Time) error {
+	p := &printer{w: w}
+	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
+	p.line("  process     %d, started %s", s.PID, ago(s.Started, now))
+	if len(s.ConfigFiles) == 0 {
+		p.line("  config      built-in defaults")
+	} else {
+		p.line("  config      %s", strings.Join(s.ConfigFiles, ", "))
+	}
+	if !s.Reloaded.IsZero() {
+		p.line("  reloaded    %s", ago(s.Reloaded, now))
+	}
+	where := s.Placement.URL
+	if s.Placement.Bundled {
+		where += " (bundled, in this process)"
+	}
+	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
+	p.cell(s.Cell, now)
+	p.reasons("  disabled    ", s.Disabled)
+	p.conditions(s.Conditions, now)
+	explained := health.Worst(s.Conditions).Worse(health.Info)
+	for _, d := range s.Drivers {
+		p.driver(d, explained, now)
+	}
+	return p.err
+}
+
+// cell prints how the agent stands to its cell. Guests and servers that somebody has to look at are among the conditions.
+func (p *printer) cell(c *health.Cell, now time.Time) {
+	if c == nil {
+		return
+	}
+	how := "not asked yet"
+	switch {
+	case c.Up:
+		how = "up, takes this agent's reports (" + span(c.Since, now) + ")"
+	case c.Denied:
+		how = "refuses this agent (" + span(c.Since, now) + ")"
+	case !c.Since.IsZero():
+		how = "down, as far as this agent can tell (" + span(c.Since, now) + ")"
+	}
+	p.line("  cell        %s: %s; %s, %d in work, %s waiting", c.URL, how, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
+	if !c.Up && c.Error != "" {
+		p.line("              because %s", c.Error)
+	}
+	p.line("              %d of %s made a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
+		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
+	if c.Up && len(c.Nodes) == 0 {
+		p.line("              it is told of no node: no driver of this host manages instances, so no server comes here")
+	}
+}
+
+// span is how long something has been so.
+func span(since, now time.Time) string { return strings.TrimSuffix(ago(since, now), " ago") }
+
+// conditions explains each, the worst first.
+func (p *printer) conditions(all []health.Condition, now time.Time) {
+	for _, c := range all {
+		p.line("")
+		subject := ""
+		if c.Subject != health.Agent {
+			subject = string(c.Subject) + ": "
+		}
+		p.line("%s: %s%s", c.Severity, subject, c.Title)
+		p.line("  since       %s (%s)", ago(c.Since, now), c.Code)
+		if c.Text != "" {
+			p.line("  what        %s", c.Text)
+		}
+		for _, d := range c.Details {
+			p.line("              - %s", d)
+		}
+		p.line("  means       %s", c.Meaning)
+		p.line("  what to do  %s", c.Remedy)
+	}
+}
+
+// driver prints a driver and its nodes. explained: remedies stand above already.
+func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
+	p.line("")
+	version := ""
+	if d.Plugin.Version != "" {
+		version = " " + d.Plugin.Version
+	}
+	p.line("driver %s%s: %s since %s", d.Name, version, d.Plugin.State, ago(d.Plugin.Since, now))
+	process := d.Plugin.Path
+	if d.Plugin.PID != 0 {
+		process += fmt.Sprintf(", process %d", d.Plugin.PID)
+	}
+	if d.Plugin.Restarts > 0 {
+		process += ", restarted " + count(int64(d.Plugin.Restarts), "time")
+	}
+	if d.Plugin.Replacements > 0 {
+		process += ", replaced " + count(int64(d.Plugin.Replacements), "time") + " by reloads"
+	}
+	p.line("  plugin      %s", process)
+	if u := d.Plugin.Usage; u != nil {
+		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), count(int64(u.Processes), "process"), count(int64(u.Threads), "thread"),
+			count(int64(u.OpenFiles), "open file"))
+	}
+	if d.Plugin.SHA256 != "" {
+		p.line("  sha256      %s", d.Plugin.SHA256)
+	}
+	switch {
+	case d.Plugin.Error != "":
+		p.line("  problem     %s", d.Plugin.Error)
+	case d.Plugin.LastError != "":
+		p.line("  last error  %s: %s", ago(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
+	}
+	if !d.Plugin.NextAttempt.IsZero() {
+		p.line("  next try    %s", ahead(d.Plugin.NextAttempt, now))
+	}
+	if !d.MissingSince.IsZero() {
+		p.line("  missing     since %s; %s", ago(d.MissingSince, now), consequence(d, now))
+	}
+	p.warnings(d.Warnings, now)
+	if d.Report.Error != "" {
+		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
+	}
+	for _, c := range d.Report.Contested {
+		why := "another driver names it too, and it has no owner"
+		if c.Owner != "" {
+			why = "it belongs to driver " + c.Owner
+		}
+		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
+		if !explained {
+			p.line("              remedy: %s", c.Remedy)
+		}
+	}
+	for _, n := range d.Report.Nodes {
+		held := ""
+		if n.Held {
+			held = ", held: nothing is written for it until somebody asks"
+		}
+		if n.DisabledReason != "" {
+			held += ", disabled"
+		}
+		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
+		if w := n.Writing; w != nil {
+			p.line("              writing to Placement for %s: %d of %d operations done", span(w.Since, now), w.Done, w.Operations)
+		}
+		switch {
+		case n.State == resourcetracker.Orphaned: // no pass is made over it
+		case n.LastSuccess.IsZero():
+			p.line("              no pass has succeeded yet")
+		default:
+			p.line("              in step with Placement %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
+		}
+		if !n.LastChange.IsZero() {
+			p.line("              last written %s: %s", ago(n.LastChange, now), changes(n.Changes))
+		}
+		if n.Error != "" {
+			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
+		}
+	}
+}
+
+// warnings prints what a driver warns of.
+func (p *printer) warnings(all []host.Warning, now time.Time) {
+	for i, w := range all {
+		label := ""
+		if i == 0 {
+			label = "warnings"
+		}
+		p.line("  %-10s  %s (%s): %s", label, w.Name, ago(w.Since, now), w.Text)
+	}
+}
+
+// consequence is what becomes of the nodes of a driver that is missing.
+func consequence(d health.Driver, now time.Time) string {
+	switch {
+	case d.DisablesAt.IsZero():
+		return "its nodes stay enabled, as its unavailable_grace says"
+	case d.DisablesAt.After(now):
+		return "unless it is back, its nodes are disabled " + ahead(d.DisablesAt, now)
+	}
+	return "its nodes are disabled until it is back"
+}
+
+// maxChanges is how many of the last writes are shown at most, and maxChangesWidth how many characters of them; the log has all.
+const maxChanges, maxChangesWidth = 3, 120
+
+// changes are the last writes in one line.
+func changes(all []string) string {
+	shown := all
+	if len(all) > maxChanges+1 { // "and 1 more" would tell less than what it is
+		shown = all[:maxChanges]
+	}
+	var out string
+	for i, change := range shown {
+		if i == 0 {
+			out = shortened(change, maxChangesWidth)
+			continue
+		}
+		if utf8.RuneCountInString(out+"; "+change) > maxChangesWidth {
+			shown = shown[:i]
+			break
+		}
+		out += "; " + change
+	}
+	if more := len(all) - len(shown); more > 0 {
+		out += fmt.Sprintf("; and %d more, which are in the log", more)
+	}
+	return out
+}
+
+// shortened is the beginning of an enumeration, in whole parts, and how many parts are left out.
+func shortened(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	head := string([]rune(text)[:width])
+	end := max(strings.LastIndex(head, "; "), strings.LastIndex(head, ", "))
+	if end < 0 {
+		return head + "…"
+	}
+	more := strings.Count(text[end:], "; ") + strings.Count(text[end:], ", ")
+	return fmt.Sprintf("%s (and %d more)", text[:end], more)
+}
+
+func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {
+	p.line("  %-10s  problem: %s", label, problem)
+	if explained {
+		return
+	}
+	for _, o := range offenders {
+		p.line("                - %s", o)
+	}
+	if remedy != "" {
+		p.line("              remedy: %s", remedy)
+	}
+}
+
+// Plan prints what the next pass would write.
+func Plan(w io.Writer, plan control.PlanView) error {
+	p := &printer{w: w}
+	for _, n := range plan.Nodes {
+		switch {
+		case n.Refused:
+			p.line("%s (%s): nothing would be written", n.Node, n.UUID)
+			if n.Reshape != nil {
+				p.preview(n.Reshape)
+			}
+			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
+		case n.Error != "":
+			p.line("%s (%s): cannot tell: %s", n.Node, n.UUID, n.Error)
+		case len(n.Operations) == 0:
+			p.line("%s (%s): nothing to write, Placement says what the driver says.", n.Node, n.UUID)
+		default:
+			when := "pass"
+			if n.Reshape != nil {
+				when = "start"
+			}
+			p.line("%s (%s): the next %s would make %s:", n.Node, n.UUID, when, count(int64(len(n.Operations)), "write"))
+			for i, op := range n.Operations {
+				p.line("%4d. %s", i+1, op.Text)
+			}
+			p.notes("  ", n.Warnings)
+			if n.Reshape != nil {
+				p.preview(n.Reshape)
+			}
+		}
+	}
+	if len(plan.Nodes) == 0 {
+		p.line("No compute node yet: no driver has named one.")
+	}
+	return p.err
+}
+
+// notes prints warnings, a line each.
+func (p *printer) notes(indent string, warnings []string) {
+	for _, w := range warnings {
+		p.line("%swarning: %s", indent, oneLine(w))
+	}
+}
+
+// ago says how long something is past, as people do.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := now.Sub(t)
+	switch {
+	case d < time.Second:
+		return "just now"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min ago", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+// ahead says how far something lies in the future.
+func ahead(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("in %d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("in %d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("in %d h %d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
+
+func count(n int64, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "s"):
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

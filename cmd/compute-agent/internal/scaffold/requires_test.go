@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scaffold
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write requires.txt and sums.txt anew")
+
+// repository is the checkout that the tests run in.
+const repository = "../../../.."
+
+// TestRequirements: what a new module requires is what the packages for drivers need, at the versions of this module, with
+// the sums that this module trusts. `go mod tidy` would say the same, but asks the network for the tests of others.
+func TestRequirements(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "driver")
+	files, err := Render(Params{Name: "acme", Replace: repository})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir, files); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile(filepath.Join(repository, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go.sum"), all, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mod := bare(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), mod, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "go", "list", "-mod=mod", "-deps", "-test", "./...")
+
+	wantRequires, required := requirements(t, dir)
+	wantSums := needed(string(all), required, run(t, dir, "go", "mod", "graph"))
+	if *update {
+		for name, content := range map[string]string{"requires.txt": wantRequires, "sums.txt": wantSums} {
+			if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	const remedy = "the requirements of compute-agent have changed; run: go test ./cmd/compute-agent/internal/scaffold -run TestRequirements -update"
+	if diff := cmp.Diff(strings.Split(wantRequires, "\n"), strings.Split(requires, "\n")); diff != "" {
+		t.Errorf("%s\nrequires.txt (-needed +there):\n%s", remedy, diff)
+	}
+	if diff := cmp.Diff(strings.Split(wantSums, "\n"), strings.Split(sums, "\n")); diff != "" {
+		t.Errorf("%s\nsums.txt (-needed +there):\n%s", remedy, diff)
+	}
+}
+
+// bare is the go.mod of a new module without what requires.txt says.
+func bare(t *testing.T, dir string) []byte {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(strings.Join(slices.DeleteFunc(strings.SplitAfter(string(mod), "\n"), func(line string) bool {
+		return strings.Contains(line, "// indirect")
+	}), ""))
+}
+
+// requirements are those of a module beside compute-agent itself: as lines, and as a set.
+func requirements(t *testing.T, dir string) (string, map[string]bool) {
+	t.Helper()
+	var mod struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal([]byte(run(t, dir, "go", "mod", "edit", "-json")), &mod); err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	set := map[string]bool{}
+	for _, r := range mod.Require {
+		if r.Path != agentModule {
+			lines.WriteString(r.Path + " " + r.Version + "\n")
+			set[r.Path+" "+r.Version] = true
+		}
+	}
+	return lines.String(), set
+}
+
+// needed are the lines of a go.sum with the content of the required modules and the go.mod of all in the graph.
+func needed(all string, required map[string]bool, graph string) string {
+	var out strings.Builder
+	for line := range strings.Lines(all) {
+		module, version, _ := strings.Cut(line[:strings.LastIndex(line, " ")], " ")
+		version, isMod := strings.CutSuffix(version, "/go.mod")
+		if required[module+" "+version] || (isMod && strings.Contains(graph, " "+module+"@"+version+"\n")) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// run runs a program as somebody without a network does, and returns what it printed.
+func run(t *testing.T, dir, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, out, &stderr)
+	}
+	return string(out)
+}

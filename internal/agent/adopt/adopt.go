@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adopt makes a host's identity and its resource providers in Placement agree where no agent runs, and gives adopted
+// providers back.
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// Options say what a person says about this host's identity.
+type Options struct {
+	// Node is the name of the compute node; "": that of the host.
+	Node string
+	// UUID is that of the resource provider to take over; "": the host's own.
+	UUID string
+	// Rename gives the provider, and those below it that are named after it, the name of the node.
+	Rename bool
+	// AsNew lets nodes be made anew in a Placement that does not know them.
+	AsNew bool
+	// GiveBack makes the tree what it was before this agent adopted it.
+	GiveBack bool
+	// Confirm is shown what is there and what would be done, and says whether it shall be; nil: it shall not.
+	Confirm func(control.Adoption) (bool, error)
+}
+
+// Run makes this host's identity and what Placement has agree, where no agent runs. It looks first, and does nothing if
+// there is doubt: an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be repeated, also after a crash.
+func Run(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Options) (control.Adoption, error) {
+	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	if err != nil {
+		return control.Adoption{}, err
+	}
+	defer unlock()
+	state := statedir.New(cfg.Agent.StateDir)
+	client, err := agent.NewPlacementClient(cfg, state.Journal, nil, log)
+	if err != nil {
+		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	defer client.CloseIdle()
+	ad := &adopter{cfg: cfg, placement: client, records: state.Records, machine: statedir.Machine(log), opts: opts, every: opts.Node == "", beside: filepath.Dir(cfg.File())}
+	if ad.every {
+		ad.opts.Node = cfg.Agent.Host
+	}
+	out, err := ad.run(ctx)
+	var refused *identity.Error
+	if errors.As(err, &refused) {
+		err = &resourcetracker.FatalError{Node: ad.opts.Node, Err: err, Protects: true}
+	}
+	return out, err
+}
+
+// adopter is one adoption.
+type adopter struct {
+	cfg       *config.Config
+	placement *reportclient.Client
+	records   *ownership.Store
+	machine   string // the hash of the machine's id, or ""
+	opts      Options
+	every     bool   // no node was named
+	beside    string // the directory of the configuration
+
+	state   *identity.State
+	own     string // the host's identity as it is, "" if it has none or it cannot be read
+	tree    *providertree.Tree
+	root    string
+	renames []rename // top first
+	from    string   // the former name, for a renaming
+	names   []string // of nodes that may be made anew
+	plan    control.Adoption
+	giving  *giveBack // for a node that is given back
+}
+
+// rename is one provider that gets another name.
+type rename struct {
+	provider providertree.Provider
+	name     string
+}
+
+func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
+	if err := ad.look(ctx); err != nil {
+		return ad.plan, err
+	}
+	if len(ad.plan.Steps) == 0 {
+		ad.plan.Done = true
+		return ad.plan, nil
+	}
+	if ad.opts.Confirm == nil {
+		return ad.plan, nil
+	}
+	if ok, err := ad.opts.Confirm(ad.plan); err != nil || !ok {
+		return ad.plan, err
+	}
+	if err := ad.do(ctx); err != nil {
+		return ad.plan, err
+	}
+	ad.plan.Done = true
+	return ad.plan, nil
+}
+
+// look finds out what is there and what is to be done. It writes nothing.
+func (ad *adopter) look(ctx context.Context) (err error) {
+	if ad.opts.GiveBack {
+		return ad.lookGiveBack(ctx)
+	}
+	dir := ad.cfg.Agent.StateDir
+	ad.plan = control.Adoption{Node: ad.opts.Node, Providers: []control.AdoptedProvider{}, Steps: []string{}}
+	if ad.state, err = identity.Open(dir); err != nil {
+		return err
+	}
+	ad.own, err = resourcetracker.FindIdentity(dir, ad.beside)
+	if err != nil && ad.opts.UUID == "" {
+		return &identity.Error{Problem: err.Error(), Remedy: "say which uuid is right: --uuid UUID"}
+	}
+	ad.plan.Before = ad.own
+	if ad.opts.AsNew {
+		return ad.lookAsNew(ctx)
+	}
+	ad.root = ad.opts.UUID
+	if ad.root == "" {
+		ad.root = ad.own
+	}
+	if ad.root == "" {
+		return &identity.Error{
+			Problem: "this host has no identity yet: there is no compute_id in " + dir,
+			Remedy:  "say which resource provider is this host's: --uuid UUID",
+		}
+	}
+	ad.plan.UUID = ad.root
+	ad.tree, err = ad.placement.TreeOf(ctx, ad.root)
+	if errors.Is(err, reportclient.ErrNotFound) {
+		return ad.lookMissing(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err := ad.checkRoot(ctx); err != nil {
+		return err
+	}
+	if err := ad.planRenames(ctx); err != nil {
+		return err
+	}
+	if err := ad.show(ctx); err != nil {
+		return err
+	}
+	ad.planSteps()
+	return nil
+}
+
+// lookMissing: Placement does not have the provider. That is as it should be if this host has never reported anything and
+// only gets its identity back; else a person is told what there is instead.
+func (ad *adopter) lookMissing(ctx context.Context) error {
+	other, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
+	if err != nil {
+		return err
+	}
+	if found {
+		return &identity.Error{
+			Problem: fmt.Sprintf("Placement has no resource provider %s; the one named %q is %s", ad.root, ad.opts.Node, other),
+			Remedy:  fmt.Sprintf("if that is this host's: `compute-agent adopt --node %s --uuid %s`", ad.opts.Node, other),
+		}
+	}
+	if r, ok := ad.state.Record(); ok && r.UUID == ad.root && len(r.Nodes) == 0 && !ad.opts.Rename {
+		ad.planSteps()
+		return nil
+	}
+	return &identity.Error{
+		Problem: fmt.Sprintf("Placement has neither a resource provider %s nor one named %q", ad.root, ad.opts.Node),
+		Remedy: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
+			"another name, say --uuid UUID --rename",
+	}
+}
+
+// checkRoot makes sure that the provider can be this host's compute node, and that no other can.
+func (ad *adopter) checkRoot(ctx context.Context) error {
+	root, _ := ad.tree.Provider(ad.root)
+	what := fmt.Sprintf("resource provider %s (%s)", root.Name, root.UUID)
+	const another = "look for the root provider of this host: openstack resource provider list --in-tree "
+	switch {
+	case root.ParentUUID != "":
+		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", and a compute node is a root", Remedy: another + root.UUID}
+	case root.HasTrait(providertree.TraitSharesViaAggregate):
+		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), and no compute node", Remedy: another + "UUID"}
+	case !plausible(root):
+		return &identity.Error{
+			Problem: what + " has neither the trait COMPUTE_NODE nor the inventory of a compute node (VCPU, PCPU, MEMORY_MB or a custom class)",
+			Remedy:  another + "UUID; if it is right all the same, give it the trait COMPUTE_NODE first",
+		}
+	}
+	named, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
+	if err != nil {
+		return err
+	}
+	if found && named != ad.root {
+		return &identity.Error{
+			Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and one named %q with uuid %s", what, ad.opts.Node, named),
+			Remedy: fmt.Sprintf("keep the one that has the guests' allocations and delete the other (openstack resource provider show --allocations UUID; "+
+				"openstack resource provider delete UUID); or adopt the other: --uuid %s", named),
+		}
+	}
+	if root.Name != ad.opts.Node && !ad.opts.Rename {
+		return &identity.Error{
+			Problem: fmt.Sprintf("%s has another name than this node, %q", what, ad.opts.Node),
+			Remedy:  fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, say --node %s", root.Name, root.Name),
+		}
+	}
+	return ad.checkFormer(ctx)
+}
+
+// checkFormer: the provider that is this host's by its present identity must not be left behind.
+func (ad *adopter) checkFormer(ctx context.Context) error {
+	if ad.own == "" || ad.own == ad.root || ad.foreignNode() {
+		return nil
+	}
+	former, err := ad.placement.TreeOf(ctx, ad.own)
+	if errors.Is(err, reportclient.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p, _ := former.Provider(ad.own)
+	return &identity.Error{
+		Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and %s (%s), which is its present identity", ad.root, p.Name, p.UUID),
+		Remedy: fmt.Sprintf("keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and run this again, or, to keep it, "+
+			"`compute-agent adopt --rename --uuid %s` after deleting the other", p.Name, p.UUID, p.UUID),
+	}
+}
+
+// foreignNode reports whether the provider is a node whose uuid its driver gives, beside the host's own: compute_id is not about
+// it.
+func (ad *adopter) foreignNode() bool {
+	r, _ := ad.state.Record()
+	_, reported := r.Nodes[ad.root]
+	return reported && ad.own != "" && ad.root != ad.own && r.UUID == ad.own
+}
+
+func plausible(root providertree.Provider) bool {
+	if root.HasTrait(resourcetracker.TraitComputeNode) || len(root.Inventories) == 0 {
+		return true
+	}
+	for class := range root.Inventories {
+		if slices.Contains([]string{"VCPU", "PCPU", "MEMORY_MB"}, class) || providertree.IsCustom(class) {
+			return true
+		}
+	}
+	return false
+}
+
+// planRenames lists the providers that get another name: the root, and those below it that are named after it.
+func (ad *adopter) planRenames(ctx context.Context) error {
+	if !ad.opts.Rename {
+		return nil
+	}
+	root, _ := ad.tree.Provider(ad.root)
+	ad.from = root.Name
+	if r, _ := ad.state.Record(); r.Renaming != nil {
+		if r.Renaming.Root != ad.root || r.Renaming.To != ad.opts.Node {
+			return &identity.Error{
+				Problem: fmt.Sprintf("another renaming, of %s to %s, has not come to its end", r.Renaming.From, r.Renaming.To),
+				Remedy:  fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`", r.Renaming.To, r.Renaming.Root),
+			}
+		}
+		ad.from = r.Renaming.From
+	}
+	if strings.HasPrefix(ad.opts.Node, ad.from+"_") {
+		// After a crash it could not be told which of the providers have their new name already.
+		return &identity.Error{
+			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", ad.opts.Node, ad.from),
+			Remedy:  "give the host another name",
+		}
+	}
+	for _, uuid := range ad.tree.Subtree(ad.root) {
+		p, _ := ad.tree.Provider(uuid)
+		name := p.Name
+		switch rest, after := strings.CutPrefix(p.Name, ad.from+"_"); {
+		case uuid == ad.root:
+			name = ad.opts.Node
+		case after:
+			name = ad.opts.Node + "_" + rest
+		}
+		if name == p.Name {
+			continue
+		}
+		if err := providertree.ValidateProviderName(name); err != nil {
+			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Remedy: "give the host a shorter name"}
+		}
+		// Names are unique in all of Placement, not only in a tree.
+		other, taken, err := ad.placement.FindByName(ctx, name)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return &identity.Error{
+				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
+				Remedy:  "rename or delete that one first (openstack resource provider set --name NAME UUID)",
+			}
+		}
+		ad.renames = append(ad.renames, rename{p, name})
+	}
+	return nil
+}
+
+// show puts into the plan what Placement has.
+func (ad *adopter) show(ctx context.Context) error {
+	for _, uuid := range ad.tree.Subtree(ad.root) {
+		p, _ := ad.tree.Provider(uuid)
+		consumers, err := ad.placement.ConsumersOf(ctx, uuid)
+		if err != nil {
+			return err
+		}
+		view := control.AdoptedProvider{UUID: uuid, Name: p.Name, Parent: p.ParentUUID, Inventories: map[string]int64{}, Traits: p.Traits, Consumers: len(consumers)}
+		for class, inv := range p.Inventories {
+			view.Inventories[class] = inv.Total
+		}
+		for _, r := range ad.renames {
+			if r.provider.UUID == uuid {
+				view.NewName = r.name
+			}
+		}
+		ad.plan.Providers = append(ad.plan.Providers, view)
+	}
+	return nil
+}
+
+// planSteps says what is to be done, in order.
+func (ad *adopter) planSteps() {
+	step := func(format string, args ...any) { ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf(format, args...)) }
+	if !ad.foreignNode() && ad.own != ad.root {
+		before := "it holds none that can be read"
+		if ad.own != "" {
+			before = "it was " + ad.own
+		}
+		step("make %s this host's identity (compute_id; %s, and a file that is replaced is kept beside it)", ad.root, before)
+	}
+	for _, r := range ad.renames {
+		step("rename resource provider %s (%s) to %s", r.provider.Name, r.provider.UUID, r.name)
+	}
+	if len(ad.plan.Steps) > 0 || ad.selfDiffers() {
+		step("note in %s that this host, %s, is the one that reports it", filepath.Join(ad.cfg.Agent.StateDir, identity.FileName), ad.cfg.Agent.Host)
+	}
+}
+
+// selfDiffers reports whether the state file says something else of this host than what is found.
+func (ad *adopter) selfDiffers() bool {
+	r, ok := ad.state.Record()
+	self := ad.self()
+	return ok && (r.UUID != self.UUID || r.Host != self.Host || r.Renaming != nil || (self.Machine != "" && r.Machine != self.Machine))
+}
+
+// self is what this host is afterwards.
+func (ad *adopter) self() identity.Self {
+	id := ad.root
+	if ad.foreignNode() {
+		id = ad.own
+	}
+	return identity.Self{UUID: id, Host: ad.cfg.Agent.Host, Machine: ad.machine}
+}
+
+// do carries the plan out. Each step is whole or not done, and after a crash the same command goes on.
+func (ad *adopter) do(ctx context.Context) error {
+	switch {
+	case ad.opts.GiveBack:
+		return ad.doGiveBack(ctx)
+	case ad.opts.AsNew:
+		return ad.allowAsNew()
+	}
+	self := ad.self()
+	if len(ad.renames) > 0 {
+		if err := ad.state.BeginRename(ad.root, ad.from, ad.opts.Node); err != nil {
+			return err
+		}
+	}
+	if !ad.foreignNode() {
+		if err := resourcetracker.ReplaceIdentity(ad.root, time.Now(), ad.cfg.Agent.StateDir, ad.beside); err != nil {
+			return err
+		}
+	}
+	for _, r := range ad.renames {
+		if err := ad.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
+			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped", r.provider.Name, r.provider.UUID, r.name, err)
+		}
+	}
+	if ad.opts.Rename {
+		if err := renameRecord(ad.records, ad.root, ad.from, ad.opts.Node); err != nil {
+			return err
+		}
+		return ad.state.EndRename(self)
+	}
+	return ad.state.Assume(self)
+}
+
+// renameRecord has the record of what is this agent's follow the names.
+func renameRecord(records *ownership.Store, root, from, to string) error {
+	record, err := records.Load(root)
+	if err != nil || record == nil {
+		return err
+	}
+	record.Node = to
+	for uuid, p := range record.Providers {
+		if rest, after := strings.CutPrefix(p.Name, from+"_"); after {
+			p.Name = to + "_" + rest
+		}
+		if uuid == root {
+			p.Name = to
+		}
+		record.Providers[uuid] = p
+	}
+	adopted, err := records.LoadAdopted(root)
+	if err == nil && adopted != nil {
+		adopted.Rename(from, to)
+		err = records.SaveAdopted(adopted)
+	}
+	if err != nil {
+		return err
+	}
+	return records.Save(record)
+}
+
+// lookAsNew finds the nodes that Placement should know and does not.
+func (ad *adopter) lookAsNew(ctx context.Context) error {
+	r, ok := ad.state.Record()
+	if !ok {
+		return &identity.Error{
+			Problem: "this agent has never been started on " + ad.cfg.Agent.StateDir,
+			Remedy:  "start it: a first start reports its node as new, unless that would do harm, and then says so",
+		}
+	}
+	nodes := map[string]string{} // name to uuid
+	for id, n := range r.Nodes {
+		if ad.every || n.Name == ad.opts.Node {
+			nodes[n.Name] = id
+		}
+	}
+	if len(nodes) == 0 {
+		nodes[ad.opts.Node] = ad.own
+	}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		id, found, err := ad.placement.FindByName(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case found && id != nodes[name]:
+			return &identity.Error{
+				Problem: fmt.Sprintf("Placement has a resource provider named %q, with uuid %s: the node is not new to it", name, id),
+				Remedy:  fmt.Sprintf("`compute-agent adopt --node %s --uuid %s` takes it over", name, id),
+			}
+		case found || slices.Contains(r.AsNew, name):
+			continue
+		}
+		ad.names = append(ad.names, name)
+		ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf("let node %s be created again at the next start: it does not exist in Placement. Allocations of guests that run on it are not created; "+
+			"`compute-agent allocations heal` does that", name))
+	}
+	return nil
+}
+
+// allowAsNew grants it. What the former nodes had in Placement is nobody's any more, so the records of it go first.
+func (ad *adopter) allowAsNew() error {
+	r, _ := ad.state.Record()
+	for id, n := range r.Nodes {
+		if !slices.Contains(ad.names, n.Name) {
+			continue
+		}
+		if err := ad.records.Remove(id); err != nil {
+			return err
+		}
+	}
+	return ad.state.AllowAsNew(ad.names...)
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// fakeAgent answers what these tests ask; the rest nobody asks of it.
+type fakeAgent struct {
+	control.Agent
+	err       error
+	refreshed *int
+}
+
+var used int64 = 3
+
+func (a fakeAgent) Status(context.Context) health.Status {
+	return health.Status{State: "reporting", PID: 42, Drivers: []health.Driver{{Name: "libvirt"}}}
+}
+
+func (a fakeAgent) Tree(context.Context) (control.Tree, error) {
+	return control.Tree{Nodes: []control.NodeTree{{Node: "cn1", Providers: []control.Provider{{
+		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Inventory: providertree.Inventory{Total: 8}, Used: &used}, {Class: "DISK_GB"}},
+	}}}}}, a.err
+}
+
+func (a fakeAgent) Refresh(context.Context) {
+	if a.refreshed != nil {
+		*a.refreshed++
+	}
+}
+
+func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
+	if id == 3 {
+		return &resourcetracker.UndoError{ID: id, Reason: "somebody has written since"}
+	}
+	return a.err
+}
+
+func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
+	if opts.Reshape {
+		return control.Plan{Nodes: []control.NodePlan{{
+			Node: "cn1", Refused: true, Error: "no", Offenders: []string{"a", "b"}, Remedy: "r", Operations: []reportclient.Operation{},
+			Reshape: &resourcetracker.Preview{Consumers: 2, Moved: 1},
+		}}}, a.err
+	}
+	return control.Plan{Nodes: []control.NodePlan{{Node: "cn1", Operations: []reportclient.Operation{{
+		Kind: reportclient.SetInventories, Provider: "cn1", Inventories: providertree.Inventories{"VCPU": {Total: 8}},
+	}}}}}, a.err
+}
+
+func serve(t *testing.T, agent control.Agent) (path string, stop func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agent.sock")
+	l, err := control.Listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- control.Serve(ctx, l, agent) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	return path, stop
+}
+
+func TestQuestionsAndAnswers(t *testing.T) {
+	path, stop := serve(t, fakeAgent{})
+	client := control.NewClient(path)
+	status, err := client.Status(t.Context())
+	if err != nil || status.PID != 42 || status.Drivers[0].Name != "libvirt" {
+		t.Errorf("%+v, %v", status, err)
+	}
+	tree, err := client.Tree(t.Context())
+	want, _ := fakeAgent{}.Tree(t.Context())
+	if d := cmp.Diff(want, tree); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+	plan, err := client.Plan(t.Context(), false)
+	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info.Mode(), err)
+	}
+	stop()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Error("the socket is left behind")
+	}
+}
+
+func TestFailureArrivesInWords(t *testing.T) {
+	path, stop := serve(t, fakeAgent{err: errors.New("the driver is not ready: libvirtd does not answer")})
+	defer stop()
+	if _, err := control.NewClient(path).Tree(t.Context()); err == nil || !strings.Contains(err.Error(), "libvirtd does not answer") {
+		t.Error(err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	for _, path := range []string{filepath.Join(dir, "none.sock"), stale} {
+		if _, err := control.NewClient(path).Status(t.Context()); !errors.Is(err, control.ErrNotRunning) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	again, err := control.Listen(t.Context(), stale)
+	if err != nil {
+		t.Fatalf("the socket of a dead agent is in the way: %v", err)
+	}
+	defer func() { _ = again.Close() }()
+	if _, err := control.Listen(t.Context(), stale); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("two agents on one socket: %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+)
+
+func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
+	path, stop := serve(t, fakeAgent{})
+	defer stop()
+	client := control.NewClient(path)
+	plan, err := client.Plan(t.Context(), true)
+	if err != nil || !plan.Refused() {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	n := plan.Nodes[0]
+	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 || strings.Join(n.Offenders, " ") != "a b" || n.Remedy != "r" || n.Error != "no" {
+		t.Errorf("%+v", n)
+	}
+	if plain, err := client.Plan(t.Context(), false); err != nil || plain.Refused() || plain.Nodes[0].Reshape != nil {
+		t.Errorf("%+v, %v", plain, err)
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	var asked int
+	path, stop := serve(t, fakeAgent{refreshed: &asked})
+	defer stop()
+	if err := control.NewClient(path).Refresh(t.Context()); err != nil || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}
+
+// TestUndoTellsRefusalFromFailure: scripts must see which of the two it is.
+func TestUndoTellsRefusalFromFailure(t *testing.T) {
+	path, stop := serve(t, fakeAgent{})
+	client := control.NewClient(path)
+	if err := client.UndoReshape(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	err := client.UndoReshape(t.Context(), 3)
+	if !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "somebody has written since") {
+		t.Errorf("%v", err)
+	}
+	stop()
+	if err := client.UndoReshape(t.Context(), 1); !errors.Is(err, control.ErrNotRunning) {
+		t.Errorf("%v", err)
+	}
+	path, stop = serve(t, fakeAgent{err: errors.New("placement is away")})
+	defer stop()
+	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "placement is away") {
+		t.Errorf("%v", err)
+	}
+}

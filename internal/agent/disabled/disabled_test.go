@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disabled_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, dir string) *disabled.Store {
+	t.Helper()
+	s, err := disabled.Open(dir)
+	check(t, err)
+	return s
+}
+
+// TestReasonsBySource: each source takes back only its own, and a node is enabled when the last reason is gone.
+func TestReasonsBySource(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	wants := func(node, text string) {
+		t.Helper()
+		for _, s := range []*disabled.Store{s, open(t, dir)} { // in memory, and what a restart finds
+			if got, is := s.Reason(node); got != text || is != (text != "") {
+				t.Errorf("%s: %q, %t, want %q", node, got, is, text)
+			}
+		}
+	}
+	wants("cn1", "")
+	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "root"}))
+	check(t, s.Disable(disabled.Reason{Source: "plugin", Node: "cn1", Reason: "the driver is gone"}))
+	wants("cn1", "new memory; plugin: the driver is gone")
+	wants("cn2", "new memory")
+	if _, err := s.Enable(disabled.Operator, "cn1"); !errors.Is(err, disabled.ErrWhole) {
+		t.Errorf("one of all was enabled: %v", err)
+	}
+	since := s.Reasons("cn2")[0].Since
+	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "somebody else"}))
+	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
+		t.Errorf("the same reason again changed %+v", again)
+	}
+	left, err := s.Enable(disabled.Operator, "")
+	check(t, err)
+	if len(left) != 1 || left[0].Source != "plugin" {
+		t.Errorf("left: %+v", left)
+	}
+	wants("cn1", "plugin: the driver is gone")
+	wants("cn2", "")
+	if !open(t, dir).Enabling("cn2") {
+		t.Error("that the trait is to be taken away is forgotten")
+	}
+	check(t, s.Enabled())
+	if open(t, dir).EnablingAny() {
+		t.Error("the trait would be taken away for ever")
+	}
+	_, err = s.Enable("plugin", "cn1")
+	check(t, err)
+	wants("cn1", "")
+	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: "cn1", Reason: "again"}))
+	if s.EnablingAny() {
+		t.Error("a node that is disabled again would lose the trait")
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for text, good := range map[string]bool{
+		"a fan is broken, see ticket 4711": true, "Lüfter defekt": true, strings.Repeat("ü", 500): true,
+		"": false, "  ": false, strings.Repeat("x", 501): false, "two\nlines": false, "\x1b[31mred": false, "tab\there": false,
+		"not \xff UTF-8": false, "turned \u202e around": false, "line\u2028separator": false, "null\x00": false,
+	} {
+		if err := disabled.CheckReason(text); (err == nil) != good || (err != nil && !errors.Is(err, disabled.ErrText)) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := open(t, t.TempDir()).Disable(disabled.Reason{Source: disabled.Operator, Reason: text}); (err == nil) != good {
+			t.Errorf("%q is kept: %v", text, err)
+		}
+	}
+}
+
+// TestDamagedFile: a file that cannot be understood is an error that names it, and stays as it is.
+func TestDamagedFile(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty": "", "cut short": `{"version": 1, "rea`, "a newer version": `{"version": 2, "reasons": []}`,
+		"a text that was never kept": `{"version": 1, "reasons": [{"source": "operator", "reason": "a\nb"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), disabled.FileName)
+			check(t, os.WriteFile(path, []byte(content), 0o600))
+			if _, err := disabled.Open(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("%v", err)
+			}
+			if after, _ := os.ReadFile(path); string(after) != content {
+				t.Errorf("it was changed to %q", after)
+			}
+		})
+	}
+}

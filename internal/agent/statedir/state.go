@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statedir
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/claims"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+)
+
+// State is what an agent keeps of its host on disk.
+type State struct {
+	Dir string
+	// Identity is who this host is and which nodes it has reported; nil until it is opened, and where nothing is to be
+	// written.
+	Identity *identity.State
+	// Disabled are the reasons why nodes are disabled; nil until they are opened.
+	Disabled *disabled.Store
+	Records  *ownership.Store
+	Journal  *journal.Journal
+	Seen     *resourcetracker.SeenGuests
+}
+
+// New returns the state in a directory. Nothing is read or written yet.
+func New(dir string) *State {
+	return &State{
+		Dir: dir, Records: ownership.Open(dir), Journal: journal.New(dir), Seen: resourcetracker.OpenSeenGuests(dir),
+	}
+}
+
+// Owners are the drivers of the nodes that the state directory knows of, by the uuid of the node: as an operator gave them,
+// or else as they were reported last, or else as they were about to be.
+func (s *State) Owners(log zerolog.Logger) map[string]claims.Owner {
+	out := map[string]claims.Owner{}
+	list, err := s.Records.List()
+	if err != nil {
+		log.Warn().Err(err).Msg("Not all records of nodes can be read.")
+	}
+	for _, r := range list {
+		out[r.Root] = claims.Owner{Driver: r.Driver, Node: r.Node}
+	}
+	r, err := s.identityRecord()
+	if err != nil {
+		log.Warn().Err(err).Msg("The record of the host's nodes cannot be read.")
+	}
+	for id, n := range r.Nodes {
+		if n.Driver != "" {
+			out[id] = claims.Owner{Driver: n.Driver, Node: n.Name}
+		}
+	}
+	for id, driver := range r.Given {
+		out[id] = claims.Owner{Driver: driver, Node: out[id].Node}
+	}
+	return out
+}
+
+func (s *State) identityRecord() (identity.Record, error) {
+	self := s.Identity
+	if self == nil {
+		var err error
+		if self, err = identity.Open(s.Dir); err != nil {
+			return identity.Record{}, err
+		}
+	}
+	r, _ := self.Record()
+	return r, nil
+}
+
+// Nodes are the nodes that the state directory knows of. What their drivers say of them now is not among it.
+func (s *State) Nodes() (control.Nodes, error) {
+	byUUID, given := map[string]control.Node{}, map[string]string{}
+	if s.Identity != nil {
+		r, _ := s.Identity.Record()
+		given = r.Given
+		for id, n := range r.Nodes {
+			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: r.Owner(id), Since: n.Since}
+		}
+	}
+	list, err := s.Records.List()
+	if err != nil {
+		return control.Nodes{}, err
+	}
+	for _, r := range list {
+		n := byUUID[r.Root]
+		n.UUID, n.Created = r.Root, r.Created
+		if n.Name == "" {
+			n.Name, n.Driver = r.Node, r.Driver
+			if driver := given[r.Root]; driver != "" {
+				n.Driver = driver
+			}
+		}
+		byUUID[r.Root] = n
+	}
+	out := control.Nodes{Nodes: slices.AppendSeq([]control.Node{}, maps.Values(byUUID))}
+	SortNodes(out.Nodes)
+	return out, nil
+}
+
+// SortNodes sorts nodes by name.
+func SortNodes(nodes []control.Node) {
+	slices.SortFunc(nodes, func(a, b control.Node) int {
+		return strings.Compare(a.Name+"\x00"+a.UUID, b.Name+"\x00"+b.UUID)
+	})
+}
+
+// Machine is the hash of this machine's id, or "" if it has none or it cannot be read, which is logged.
+func Machine(log zerolog.Logger) string {
+	id, err := identity.Machine(identity.MachineFile)
+	if err != nil {
+		log.Warn().Err(err).Msg("The machine has no readable machine-id, so a copy of its state directory would not be detected.")
+	}
+	return id
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-libvirt")
+
+func TestMain(m *testing.M) {
+	sim.Main()
+	flag.Parse()
+	os.Exit(binaries.Main(m))
+}
+
+// process is a compute-agent that can be ended and started again with the same arguments. Its log is a file, which is long, goes on where it was and
+// can be kept; that it ends by itself is remembered.
+type process struct {
+	name string
+	args []string
+	log  string // the file
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when it has ended
+	ending bool          // somebody wants it to
+	died   []string      // that it ended by itself, and how
+}
+
+// start starts it; it does not run.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := binaries.Command("compute-agent", p.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	p.cmd, p.done, p.ending = cmd, done, false
+	go func() {
+		defer close(done)
+		err := cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.ending {
+			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; its last words: %s", p.name, err, lastWords(p.log)))
+		}
+	}()
+	return nil
+}
+
+// end ends it with a signal, and returns when it is gone. One that is stopped gets no signal but SIGKILL.
+func (p *process) end(sig syscall.Signal) {
+	p.mu.Lock()
+	p.ending = true
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	_ = cmd.Process.Signal(sig) // it may be gone
+	select {
+	case <-done:
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-done
+	}
+}
+
+// lastWords is the end of a log.
+func lastWords(file string) string {
+	const enough = 600
+	log, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-enough):])
+}
+
+// kill ends it as a power cut does.
+func (p *process) kill() { p.end(syscall.SIGKILL) }
+
+// signal stops it, or has it go on.
+func (p *process) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Signal(sig) // it may have ended
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// troubles are that it ended by itself, and that its log has a panic.
+func (p *process) troubles() []string {
+	p.mu.Lock()
+	out := slices.Clone(p.died)
+	p.mu.Unlock()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return append(out, err.Error())
+	}
+	for line := range bytes.Lines(text) {
+		for _, bad := range []string{"panic:", "fatal error:", "panicked", "DATA RACE"} {
+			if bytes.Contains(line, []byte(bad)) {
+				out = append(out, fmt.Sprintf("the log of %s has: %s", p.name, line))
+			}
+		}
+	}
+	return out
+}
+
+// said waits for a line in the log that has all parts.
+func (p *process) said(t *testing.T, parts ...string) string {
+	t.Helper()
+	var found string
+	testproc.Eventually(t, patience, fmt.Sprintf("%s says %q", p.name, parts), func() error {
+		text, err := os.ReadFile(p.log)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if testproc.ContainsAll(line, parts) {
+				found = line
+				return nil
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.died) > 0 {
+			t.Fatalf("%v; its log:\n%s", p.died, text)
+		}
+		return errors.New("it has not said so")
+	})
+	return found
+}
+
+// children are the processes of drivers that an agent has.
+func (p *process) children() []int {
+	var out []int
+	parent := fmt.Sprintf("PPid:\t%d\n", p.pid())
+	files, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), parent) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/status", &pid); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// command runs compute-agent to its end.
+func command(t *testing.T, args ...string) {
+	t.Helper()
+	if out, code := binaries.Run(t, "compute-agent", args...); code != 0 {
+		t.Fatalf("compute-agent %v ended with %d:\n%s", args, code, out)
+	}
+}
+
+const patience = testproc.Patience
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellstorm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// world is a deployment.
+type world struct {
+	dir              string
+	placement        *process
+	placementAddress string
+	apis             []*api
+	cells            []*cell // cell0 first
+	hosts            []*host
+	processes        []*process
+}
+
+// cell is one, and the client by which it is looked at.
+type cell struct {
+	*process
+	uuid   string
+	url    string
+	client *cellclient.Client
+}
+
+// plan says what a world is made of.
+type plan struct {
+	kinds []kind // of the hosts: that of cell1, of cell2, …
+	apis  int    // processes of the compute API
+	// reclaim is how long a deleted server can be restored; 0: it cannot.
+	reclaim time.Duration
+	// downTime is after which silence a host is down.
+	downTime time.Duration
+}
+
+// The times that cells and Placement have to answer. What is stopped for longer is down.
+const (
+	cellTimeout      = 2 * time.Second
+	placementTimeout = 5 * time.Second
+)
+
+// newWorld starts a deployment that ends with the test, with the flavors of flavors.
+func newWorld(t *testing.T, p plan) *world {
+	t.Helper()
+	check(t, binaries.Build())
+	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
+	check(t, err)
+	w := &world{dir: dir, placementAddress: testproc.FreeAddress(t)}
+	t.Cleanup(func() { w.close(t) })
+	w.placement = w.run(t, "placement", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
+	for i := range len(p.kinds) + 1 {
+		w.addCell(t, fmt.Sprintf("cell%d", i), p)
+	}
+	w.placement.said(t, "Placement serves")
+	for i := range p.apis {
+		w.addAPI(t, fmt.Sprintf("api%d", i), p)
+	}
+	check(t, w.read(t.Context(), func(db apidb.Store) error {
+		known, err := db.Cells(t.Context())
+		for i, c := range known {
+			w.cells[i].uuid = c.UUID
+		}
+		return err
+	}))
+	for i, kind := range p.kinds {
+		w.addHost(t, fmt.Sprintf("h%d", i+1), w.cells[i+1], kind)
+	}
+	for _, f := range flavors {
+		w.apis[0].must(t, admin, "POST", "/flavors", record{"flavor": f.body()}, 200, nil)
+		if len(f.specs) > 0 {
+			w.apis[0].must(t, admin, "POST", "/flavors/"+f.id+"/os-extra_specs", record{"extra_specs": f.specs}, 200, nil)
+		}
+	}
+	w.mapped(t)
+	return w
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// run starts a process that ends with the world.
+func (w *world) run(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{name: name, args: args, log: w.path(name + ".log")}
+	check(t, p.start())
+	w.processes = append(w.processes, p)
+	return p
+}
+
+// configure writes a configuration and returns where.
+func (w *world) configure(t *testing.T, name string, text string) string {
+	t.Helper()
+	file := w.path(name + ".toml")
+	own := fmt.Sprintf("[log]\nformat = \"json\"\nlevel = \"debug\"\n[agent]\nhost = %q\nstate_dir = %q\nruntime_dir = %q\n", name, w.path(name), w.path(name+".run"))
+	check(t, os.WriteFile(file, []byte(own+text), 0o600))
+	return file
+}
+
+func (w *world) addCell(t *testing.T, name string, p plan) {
+	t.Helper()
+	c := &cell{url: "unix://" + w.path(name+".sock")}
+	config := w.configure(t, name, fmt.Sprintf("[cell]\nlisten = %q\nreport_interval = \"1s\"\nservice_down_time = %q\n", c.url, p.downTime))
+	var err error
+	c.client, err = cellclient.New(cellclient.Config{URL: c.url})
+	check(t, err)
+	c.process = w.run(t, name, "cells", "serve", "--name", name, "--config", config)
+	w.cells = append(w.cells, c)
+}
+
+func (w *world) addAPI(t *testing.T, name string, p plan) {
+	t.Helper()
+	reclaim := ""
+	if p.reclaim > 0 {
+		reclaim = fmt.Sprintf("reclaim_instance_interval = %q\n", p.reclaim)
+	}
+	a := &api{address: testproc.FreeAddress(t)}
+	config := w.configure(t, name, fmt.Sprintf(`[compute_api]
+listen = %q
+database = %q
+cell_timeout = %q
+cell_fast_fail = "1s"
+discover_hosts_interval = "1s"
+%s[quota]
+instances = -1
+cores = -1
+ram = -1
+[placement_client]
+url = %q
+timeout = %q
+connect_timeout = "1s"
+`, a.address, "sqlite://"+w.path("compute_api.db"), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
+	if len(w.apis) == 0 {
+		for i, c := range w.cells {
+			c.said(t, "The cell serves")
+			named := []string{"--name", c.name}
+			if i == 0 {
+				named = []string{"--cell0"}
+			}
+			command(t, slices.Concat([]string{"cells", "manage", "create", "--url", c.url, "--config", config}, named)...)
+		}
+	}
+	a.process = w.run(t, name, "cells", "api", "--config", config)
+	a.said(t, "The compute API serves.")
+	w.apis = append(w.apis, a)
+}
+
+// read reads a copy of the API database, which the compute API has to itself; it is copied here while that does not run.
+func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error) {
+	dir, err := os.MkdirTemp(w.dir, "copy")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path, file := w.path("compute_api.db"), filepath.Join(dir, "compute_api.db")
+	if err = sqldb.BackUpFile(ctx, path, file); errors.Is(err, sqldb.ErrLocked) {
+		err = sqldb.FetchBackup(ctx, sqldb.HolderOf(path).Socket, file)
+	}
+	if err != nil {
+		return err
+	}
+	db, err := apidb.Open(ctx, file, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(db), db.Close())
+}
+
+// mapped waits until servers can go to all hosts.
+func (w *world) mapped(t *testing.T) {
+	t.Helper()
+	for _, h := range w.hosts {
+		h.said(t, "The cell has this host.")
+	}
+	testproc.Eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
+		var nodes []apidb.Node
+		err := w.read(t.Context(), func(db apidb.Store) (err error) {
+			nodes, err = db.Nodes(t.Context())
+			return err
+		})
+		if err != nil || len(nodes) < len(w.hosts) {
+			return fmt.Errorf("%d of %d nodes are mapped: %w", len(nodes), len(w.hosts), err)
+		}
+		for _, n := range nodes {
+			var body struct{ Inventories map[string]any }
+			if err := w.askPlacement(t.Context(), "/resource_providers/"+n.UUID+"/inventories", &body); err != nil || len(body.Inventories) == 0 {
+				return fmt.Errorf("node %s has no inventory: %w", n.Name, err)
+			}
+			for _, h := range w.hosts {
+				if h.name == n.Host {
+					h.node = n.UUID
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// close ends everything. What went wrong with any process is an error; if the test failed, what the logs say is shown.
+func (w *world) close(t *testing.T) {
+	t.Helper()
+	for _, p := range slices.Backward(w.processes) {
+		p.kill()
+		for _, trouble := range p.troubles() {
+			t.Error(trouble)
+		}
+	}
+	for _, h := range w.hosts {
+		if h.sim != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if err := h.sim.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+	}
+	if t.Failed() {
+		for _, p := range w.processes {
+			text, _ := os.ReadFile(p.log)
+			t.Logf("the end of the log of %s:\n%s", p.name, tail(text, *shownLog))
+		}
+	}
+	if t.Failed() && *keepFiles {
+		t.Logf("all files are in %s", w.dir)
+		return
+	}
+	check(t, os.RemoveAll(w.dir))
+}
+
+// tail is the end of a log, without what is said all the time.
+func tail(text []byte, most int) string {
+	var kept [][]byte
+	for line := range bytes.Lines(text) {
+		if !bytes.Contains(line, []byte(`"level":"debug"`)) {
+			kept = append(kept, line)
+		}
+	}
+	return string(bytes.Join(kept[max(0, len(kept)-most):], nil))
+}
+
+// logged are the lines of all logs about a server, in the order of time.
+func (w *world) logged(uuid string) string {
+	var lines []string
+	for _, p := range w.processes {
+		text, _ := os.ReadFile(p.log)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, uuid) {
+				_, at, _ := strings.Cut(line, `"time":"`)
+				lines = append(lines, fmt.Sprintf("%.35s %s: %s", at, p.name, line))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}

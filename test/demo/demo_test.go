@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+var update = flag.Bool("update", false, "write the transcript anew")
+
+// patient is when a test that hangs is given up; nothing is measured by it.
+const patient = 3 * time.Minute
+
+var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-libvirt", "test/demo")
+
+func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
+
+// demo is the command, not yet started. Its standard error goes to the first buffer.
+func demo(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	if err := binaries.Build(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir(), "demo"), append([]string{"-bin", binaries.Dir()}, args...)...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	return cmd, &errs
+}
+
+// need tells loudly what keeps a test from running.
+func need(t *testing.T) {
+	t.Helper()
+	var missing string
+	switch {
+	case runtime.GOARCH != "amd64":
+		missing = "the made-up host is an x86 one, and this machine is not"
+	case os.Geteuid() != 0:
+		missing = "root"
+	default:
+		for _, program := range []string{"/usr/sbin/libvirtd", "virsh", "qemu-system-x86_64"} {
+			if _, err := exec.LookPath(program); err != nil {
+				missing = err.Error()
+			}
+		}
+	}
+	if missing == "" {
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("NOT TESTED, and CI must have it: %s", missing)
+	}
+	t.Skipf("NOT TESTED: %s", missing)
+}
+
+// The whole story, as it is told. What differs from one machine or minute to the next is left out.
+func TestTranscript(t *testing.T) {
+	need(t)
+	before := traces(t)
+	cmd, errs := demo(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, errs)
+	}
+	got := masked(string(out))
+	const file = "testdata/transcript.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("the story is told in another way than in %s (if it is meant: go test ./test/demo -update):\n%s", file, diff)
+	}
+	for n, line := range strings.Split(string(out), "\n") {
+		if len([]rune(line)) > 125 && !strings.Contains(line, "GET /") {
+			t.Errorf("line %d is too wide for most terminals: %s", n+1, line)
+		}
+	}
+	if diff := cmp.Diff(before, traces(t)); diff != "" {
+		t.Errorf("the demonstration leaves something behind:\n%s", diff)
+	}
+}
+
+// The README shows parts of the transcript, in their order, with … where something is left out.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transcript, err := os.ReadFile("testdata/transcript.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(readme), "<!-- demo: begin -->\n")
+	part, _, found := strings.Cut(part, "<!-- demo: end -->")
+	if !found {
+		t.Fatal("README.md has no part about the demonstration")
+	}
+	rest := strings.Split(string(transcript), "\n")
+	for line := range strings.Lines(part) {
+		line = strings.TrimSuffix(line, "\n")
+		if !strings.HasPrefix(line, "    ") || line == "    …" {
+			continue
+		}
+		at := slices.Index(rest, line)
+		if at < 0 {
+			t.Fatalf("README.md shows what the demonstration does not print, or not in this order: %s", line)
+		}
+		rest = rest[at+1:]
+	}
+}
+
+// masked is the transcript without times, and without the traits, which depend on QEMU and the processor. What the driver says of a reshape is put before
+// what the agent says next: it comes from another process, by a pipe, and may be late.
+func masked(text string) string {
+	for _, m := range []struct{ what, by string }{
+		{`\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ`, "<when>"},
+		{`\d\d:\d\d:\d\d INF`, "<time> INF"},
+		{`(set the traits of cn1:)[^.:]*more`, "$1 <traits>"},
+		{`\* \(\d+\)`, "* (<n>)"},
+		{`(    <time> INF The driver's reshape passes[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)(    <time> INF What is allocated goes along[^\n]*\n)`, "$2$1"},
+	} {
+		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)
+	}
+	return text
+}
+
+// Only that line of the driver is moved, and only from within the same log.
+func TestMaskedOrder(t *testing.T) {
+	const agent, driver = "    <time> INF The driver's reshape passes all checks. …\n", "    <time> INF What is allocated goes along. …\n"
+	const told = "    <time> INF Placement was told: a very\n          long line. …\n"
+	for in, want := range map[string]string{
+		driver + agent + told:                 driver + agent + told,
+		agent + driver + told:                 driver + agent + told,
+		agent + told + driver:                 driver + agent + told,
+		agent + told + "\nanother\n" + driver: agent + told + "\nanother\n" + driver,
+	} {
+		if diff := cmp.Diff(want, masked(in)); diff != "" {
+			t.Errorf("%q:\n%s", in, diff)
+		}
+	}
+}
+
+// traces are what a demonstration could leave behind: mounts, files in memory and control groups of its guests.
+func traces(t *testing.T) map[string][]string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string][]string{}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, home) {
+			left["mounts"] = append(left["mounts"], line)
+		}
+	}
+	if _, err := os.Stat(home); err == nil {
+		left["files"] = append(left["files"], home)
+	}
+	abandoned, err := sim.Leftovers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range abandoned {
+		if !slices.ContainsFunc(guestsIn(t, dir), stranger) {
+			left["control groups"] = append(left["control groups"], dir)
+		}
+	}
+	return left
+}
+
+// guestsIn are the names of the guests that have control groups in a simulation's.
+func guestsIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	groups, err := filepath.Glob(filepath.Join(dir, "machine", "qemu-*.libvirt-qemu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		_, name, _ := strings.Cut(strings.TrimPrefix(filepath.Base(group), "qemu-"), "-")
+		names = append(names, strings.TrimSuffix(name, ".libvirt-qemu"))
+	}
+	return names
+}
+
+// stranger tells whether the demonstration has no such guest: other tests have simulations of their own at the same time, some of which they kill.
+func stranger(name string) bool {
+	return !slices.ContainsFunc(guests, func(g guest) bool { return g.name == name })
+}
+
+// Whoever has seen enough presses Ctrl-C, or kills it: either way all ends in order.
+func TestInterrupted(t *testing.T) {
+	need(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			before := traces(t)
+			cmd, errs := demo(t, "-step")
+			never, stdin, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stdin.Close() }()
+			cmd.Stdin = never
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			_ = never.Close()
+			var text []byte
+			for one := make([]byte, 1); !bytes.HasSuffix(text, []byte("(Enter goes on) ")); text = append(text, one...) {
+				if _, err := out.Read(one); err != nil {
+					t.Fatalf("%v after\n%s\n%s", err, text, errs)
+				}
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			// The output ends when the last process that has it open does.
+			if rest, err := io.ReadAll(out); err != nil || len(rest) > 1 {
+				t.Errorf("%v: it goes on: %s", err, rest)
+			}
+			err = cmd.Wait()
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || signal != syscall.SIGKILL && exit.ExitCode() != interrupted {
+				t.Errorf("%v", err)
+			}
+			if !strings.Contains(errs.String(), "all that ran has been ended") {
+				t.Errorf("it says: %s", errs)
+			}
+			if diff := cmp.Diff(before, traces(t)); diff != "" {
+				t.Errorf("something is left behind:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What it says of wrong usage, and where it cannot be.
+func TestUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+		root bool
+	}{
+		"an argument":       {[]string{"now"}, `unexpected argument "now"`, false},
+		"an unknown flag":   {[]string{"-fast"}, "-fast", false},
+		"without a plugin":  {[]string{"-bin", "/nonexistent"}, "make build", true},
+		"the list of flags": {[]string{"-h"}, "wait for Enter", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.root {
+				need(t)
+			}
+			cmd, errs := demo(t, c.args...)
+			err := cmd.Run()
+			if !strings.Contains(errs.String(), c.want) || (err == nil) != slices.Contains(c.args, "-h") {
+				t.Errorf("%v: %s", err, errs)
+			}
+		})
+	}
+}
+
+// A guest that lost something, or has it elsewhere, is noticed.
+func TestLosses(t *testing.T) {
+	whole := func() holdings {
+		h := holdings{}
+		for _, g := range guests {
+			h[g.name] = map[string]map[string]int64{hostName: g.holds()}
+		}
+		return h
+	}
+	if err := whole().complete(); err != nil {
+		t.Error(err)
+	}
+	for name, lose := range map[string]func(holdings){
+		"a class":      func(h holdings) { delete(h["train"][hostName], "VGPU") },
+		"some of it":   func(h holdings) { h["train"][hostName]["VCPU"]-- },
+		"everything":   func(h holdings) { delete(h, "train") },
+		"held twice":   func(h holdings) { h["train"][gpu0] = map[string]int64{"VGPU": 1} },
+		"another held": func(h holdings) { h["train"][gpu0] = map[string]int64{"CUSTOM_X": 1} },
+	} {
+		h := whole()
+		lose(h)
+		if err := h.complete(); err == nil || !strings.Contains(err.Error(), "guest train") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := whole().at(gpu1, "VGPU", "train"); err == nil || !strings.Contains(err.Error(), gpu1) {
+		t.Errorf("elsewhere: %v", err)
+	}
+}

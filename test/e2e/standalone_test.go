@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// TestStandalone is the main job on the real machine: one command, and Placement says what the machine is. Libvirt's own
+// daemon is used where one answers, and a private one otherwise. The driver is found beside the agent.
+func TestStandalone(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/libvirtd"); err != nil {
+		const missing = "Debian's package libvirt-daemon-system is not installed (tools/packages.sh test)"
+		if os.Getenv("CI") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	dir, err := os.MkdirTemp("", "alone") // short: it holds sockets
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	address := freePort(t)
+	instances := filepath.Join(dir, "instances")
+	check(t, os.Mkdir(instances, 0o755))
+	file := filepath.Join(dir, "compute-agent.toml")
+	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
+	start := func() *process {
+		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--config", file,
+			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
+	}
+	agent := start()
+	agent.await(0, "This machine in Placement:")
+	agent.await(0, "Ctrl-C ends everything but guests")
+	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
+	check(t, err)
+	node := status.Drivers[0].Report.Nodes[0]
+	host, err := os.Hostname()
+	check(t, err)
+	if node.Name != host {
+		t.Errorf("the node is %q, the host %q", node.Name, host)
+	}
+
+	var inventories struct {
+		Inventories map[string]struct {
+			Total, Reserved int64
+			Ratio           float64 `json:"allocation_ratio"`
+		}
+	}
+	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/inventories", &inventories)
+	vcpu, memory, disk := inventories.Inventories["VCPU"], inventories.Inventories["MEMORY_MB"], inventories.Inventories["DISK_GB"]
+	if want := onlineCPUs(t); vcpu.Total != want || vcpu.Ratio != 4 {
+		t.Errorf("VCPU %+v, the machine has %d CPUs online", vcpu, want)
+	}
+	if total := memTotalMB(t); memory.Total < 1 || memory.Total > total+1024 || memory.Reserved != 256 {
+		t.Errorf("MEMORY_MB %+v, /proc/meminfo has %d", memory, total)
+	}
+	var df unix.Statfs_t
+	check(t, unix.Statfs(instances, &df))
+	if want := int64(df.Blocks) * df.Frsize >> 30; disk.Total != want {
+		t.Errorf("DISK_GB %+v, df says %d", disk, want)
+	}
+	var traits struct{ Traits []string }
+	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/traits", &traits)
+	if all := strings.Join(traits.Traits, " "); !testproc.ContainsAll(all, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_ARCH_"}) {
+		t.Errorf("traits: %s", all)
+	}
+
+	t.Log("the private libvirtd is killed: it comes back, and the driver with it")
+	mark := agent.Mark()
+	if daemons := processesNaming(t, filepath.Join(dir, "run", "libvirt")); len(daemons) > 0 {
+		for _, pid := range daemons {
+			check(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		agent.await(mark, "private libvirt daemon is back")
+	}
+
+	pids := append(processesNaming(t, dir), status.Drivers[0].Plugin.PID)
+	agent.signal(syscall.SIGINT)
+	if code := agent.exit(); code != 0 {
+		t.Errorf("Ctrl-C ended it with %d", code)
+	}
+	for _, pid := range pids {
+		awaitGone(t, pid)
+	}
+	check(t, filepath.WalkDir(filepath.Join(dir, "run"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type()&fs.ModeSocket != 0 {
+			t.Errorf("a socket is left behind: %s", path)
+		}
+		return err
+	}))
+
+	again := start()
+	again.await(0, "Ctrl-C ends everything but guests")
+	again.signal(syscall.SIGINT)
+	again.exit()
+	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.
+	if n := again.Count(0, told) - again.Count(0, told, ": MEMORY_MB total "); n != 0 {
+		t.Errorf("%d writes at the second start", n)
+	}
+}
+
+// processesNaming lists the processes whose command line names a directory: the private libvirtd and what it started.
+func processesNaming(t *testing.T, dir string) []int {
+	t.Helper()
+	var out []int
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	check(t, err)
+	for _, f := range files {
+		cmdline, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(cmdline), dir) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		check(t, err)
+		if pid != os.Getpid() {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func onlineCPUs(t *testing.T) int64 {
+	t.Helper()
+	content, err := os.ReadFile("/sys/devices/system/cpu/online")
+	check(t, err)
+	var n int64
+	for r := range strings.SplitSeq(strings.TrimSpace(string(content)), ",") {
+		first, last, isRange := strings.Cut(r, "-")
+		a, err := strconv.ParseInt(first, 10, 64)
+		check(t, err)
+		b := a
+		if isRange {
+			b, err = strconv.ParseInt(last, 10, 64)
+			check(t, err)
+		}
+		n += b - a + 1
+	}
+	return n
+}
+
+func memTotalMB(t *testing.T) int64 {
+	t.Helper()
+	content, err := os.ReadFile("/proc/meminfo")
+	check(t, err)
+	for line := range strings.Lines(string(content)) {
+		if rest, found := strings.CutPrefix(line, "MemTotal:"); found {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			check(t, err)
+			return kb / 1024
+		}
+	}
+	t.Fatal("no MemTotal in /proc/meminfo")
+	return 0
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/test/perf/peer"
+	"github.com/compute-agent/compute-agent/test/perf/workload"
+)
+
+// shape is how much data ours is loaded with.
+type shape struct {
+	hosts, nodes, consumers int
+}
+
+// grow measures ours alone as the data grow in each direction: hosts, children of a host, consumers.
+func grow(ctx context.Context, s settings) error {
+	const otherHosts, consumers = 1000, 100_000
+	largest := slices.Max(s.hosts)
+	var shapes []shape
+	for _, hosts := range s.hosts {
+		shapes = append(shapes, shape{hosts, 2, 0})
+	}
+	some := min(otherHosts, largest)
+	shapes = append(shapes, shape{some, 7, 0}, shape{some, 21, 0}, shape{largest, 2, consumers})
+
+	t := table{head: []string{
+		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
+		"load: requests/s", "PSS MiB", "database MiB", "start s", "PSS MiB after",
+	}}
+	loaded := table{head: []string{
+		"hosts x providers", "consumers", "writes/s going on", "candidates limit=1000: p50 ms", "p99", "longest", "answers", "CPU ms of both, a second",
+	}}
+	for i, sh := range shapes {
+		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), sh, sh.hosts == largest, &t, &loaded); err != nil {
+			return err
+		}
+	}
+	t.print()
+	loaded.print()
+	return nil
+}
+
+func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites bool, t, loaded *table) (err error) {
+	name := fmt.Sprintf("%d x %d", sh.hosts, 1+3*sh.nodes)
+	ours, err := peer.Ours(ctx, s.binary, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ours.Close()) }()
+	random := rand.New(rand.NewPCG(1, 2))
+	data := &nestedData{}
+	for range sh.hosts {
+		data.trees = append(data.trees, workload.NewTree(random, sh.nodes))
+	}
+	say("%s, %d consumers: loading", name, sh.consumers)
+	c := workload.NewClient(ours.URL, several)
+	begin := time.Now()
+	if err := data.load(ctx, c); err != nil {
+		return err
+	}
+	loading := float64(c.Requests()) / time.Since(begin).Seconds()
+	consumers := make([]string, sh.consumers)
+	for i := range consumers {
+		consumers[i] = workload.NewUUID(random)
+	}
+	// On the disks, which the queries below can still be satisfied from.
+	if err := workload.LoadConsumers(ctx, c, consumers, func(i int) map[string]any {
+		return map[string]any{data.trees[i%sh.hosts].Root: map[string]any{"resources": map[string]any{"DISK_GB": 1}}}
+	}); err != nil {
+		return err
+	}
+	cells := []string{name, fmt.Sprint(sh.consumers)}
+	for _, op := range append(data.candidates(), data.claimsAlone(), data.inventoryWrites(), data.refreshes()) {
+		if s.only != nil && !s.only.MatchString(op.name) {
+			cells = append(cells, "-")
+			continue
+		}
+		say("%s, %d consumers: %s", name, sh.consumers, op.name)
+		one, err := measure(ctx, ours, op, 1, op.ours, s.atLeast)
+		if err != nil {
+			return err
+		}
+		cells = append(cells, ms(one.cpuEach()))
+	}
+	if withWrites {
+		if err := s.underWrites(ctx, ours, data, name, sh.consumers, loaded); err != nil {
+			return err
+		}
+	}
+	before, err := ours.Memory()
+	if err != nil {
+		return err
+	}
+	say("%s, %d consumers: starting again", name, sh.consumers)
+	if err := ours.Close(); err != nil {
+		return err
+	}
+	size, err := ours.DatabaseSize()
+	if err != nil {
+		return err
+	}
+	again, err := peer.Ours(ctx, s.binary, dir)
+	if err != nil {
+		return err
+	}
+	after, err := again.Memory()
+	if err = errors.Join(err, again.Close()); err != nil {
+		return err
+	}
+	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()), mib(after.PSS))...)
+	return nil
+}
+
+// writesPerSecond go on while candidates are asked for.
+const writesPerSecond = 100
+
+// underWrites asks for candidates, one request after the other, while inventories are written at a steady rate.
+func (s *settings) underWrites(ctx context.Context, ours *peer.Peer, data *nestedData, name string, consumers int, t *table) error {
+	op := candidates("candidates, nested", workload.NestedQuery, 1000, 1000, 0)
+	if s.only != nil && !s.only.MatchString(op.name) {
+		return nil
+	}
+	say("%s, %d consumers: %s while %d writes a second go on", name, consumers, op.name, writesPerSecond)
+	writing, stop := context.WithCancel(ctx)
+	defer stop()
+	st, err := data.inventoryWrites().begin(ctx, workload.NewClient(ours.URL, several), 0)
+	if err != nil {
+		return err
+	}
+	written, failed := 0, make(chan error, 1)
+	begin := time.Now()
+	go func() {
+		tick := time.NewTicker(time.Second / writesPerSecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-writing.Done():
+				failed <- nil
+				return
+			case <-tick.C:
+			}
+			if _, err := st.do(ctx); err != nil {
+				failed <- err
+				return
+			}
+			written++
+		}
+	}()
+	one, err := measure(ctx, ours, op, 1, op.ours, max(s.atLeast, 10*time.Second))
+	stop()
+	if err := errors.Join(err, <-failed); err != nil {
+		return err
+	}
+	t.add(name, fmt.Sprint(consumers), rate(float64(written)/time.Since(begin).Seconds()), ms(one.at(50)), ms(one.at(99)),
+		ms(one.at(100)), fmt.Sprint(one.done), rate(float64(one.cpu.Milliseconds())/one.wall.Seconds()))
+	return nil
+}

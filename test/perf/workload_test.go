@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/perf/workload"
+)
+
+// TestNestedData: the nested data set is that of Placement's performance job: 7 providers and 18 requests a tree, and two
+// candidates, each with all providers of its tree in the summaries.
+func TestNestedData(t *testing.T) {
+	c, _ := inProcess(t, 0)
+	const trees = 3
+	random := rand.New(rand.NewPCG(3, 4))
+	before := c.Requests()
+	for range trees {
+		if err := workload.NewTree(random, 2).Load(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent := c.Requests() - before; sent != trees*workload.RequestsPerTree {
+		t.Errorf("%d requests for %d trees, not %d each", sent, trees, workload.RequestsPerTree)
+	}
+	count, err := workload.CountCandidates(t.Context(), c, workload.NestedQuery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count.Bytes = 0
+	if diff := cmp.Diff(workload.Count{Candidates: 2 * trees, Summaries: 7 * trees}, count); diff != "" {
+		t.Errorf("candidates (-want +got):\n%s", diff)
+	}
+}
+
+// TestFlatData: each flat host is one candidate.
+func TestFlatData(t *testing.T) {
+	c, _ := inProcess(t, 0)
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 4 {
+		if err := workload.LoadFlat(t.Context(), c, workload.NewUUID(random)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count, err := workload.CountCandidates(t.Context(), c, workload.FlatQuery)
+	if err != nil || count.Candidates != 4 || count.Summaries != 4 {
+		t.Errorf("%+v, %v", count, err)
+	}
+}
+
+// TestOperations: each operation can be done again and again, by several workers, and leaves the service fit for the next.
+func TestOperations(t *testing.T) {
+	c, data := inProcess(t, several)
+	for _, op := range data.operations() {
+		for worker := range max(op.workers, 1) {
+			st, err := op.begin(t.Context(), c, worker)
+			if err != nil {
+				t.Fatalf("%s: %v", op.name, err)
+			}
+			for range 2 { // a reshape goes there and back
+				if st.prepare != nil {
+					if err := st.prepare(t.Context()); err != nil {
+						t.Fatalf("%s: %v", op.name, err)
+					}
+				}
+				if _, err := st.do(context.Background()); err != nil {
+					t.Errorf("%s: %v", op.name, err)
+				}
+			}
+		}
+	}
+}
+
+// TestContention: clients that claim the first candidate at the same time are refused seldom, and leave nothing behind.
+func TestContention(t *testing.T) {
+	c, _ := inProcess(t, 0)
+	const hosts = 32
+	random := rand.New(rand.NewPCG(3, 4))
+	for range hosts {
+		if err := workload.LoadFlat(t.Context(), c, workload.NewUUID(random)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for _, limit := range contendedLimits {
+			out, err := contention(t.Context(), c, 4, limit, hosts*3/4)
+			if err != nil || out.claimed != hosts*3/4 || out.refused > hosts/4 {
+				t.Errorf("limit %d: %+v, %v", limit, out, err)
+			}
+		}
+	}
+}

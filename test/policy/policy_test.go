@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/compute-agent/compute-agent/"
+
+// root is the top of the repository, from here.
+const root = "../.."
+
+// mayImport says, for the rooms of the house, which other rooms they may import (see ARCHITECTURE.md). A room may always
+// import what is below itself, and generic internal packages that are listed in commons; of another room it may import
+// what is named and nothing below that. Rooms that are not listed may import everything: they are where things are put
+// together.
+var mayImport = map[string][]string{
+	"providertree":              {},
+	"plugins":                   {"providertree"},
+	"plugins/host":              {"plugins", "plugins/internal/processes", "plugins/internal/keylock", "plugins/internal/wire", "plugins/proto/driver/v1", "providertree"},
+	"drivers":                   {"plugins", "providertree"},
+	"drivers/libvirt":           {"plugins", "providertree", "internal/libvirtd"},
+	"reportclient":              {"providertree", "placement/placementclient", "placement/wire"},
+	"resourcetracker":           {"providertree", "plugins", "reportclient"},
+	"placement/placementclient": {"placement/wire"},
+	"placement/wire":            {"providertree"},
+	"placement/ledger":          {"providertree"},
+	"placement/candidates":      {"placement/ledger", "providertree"},
+	// The tests' reference of the search makes its forests with the ledger's tools for tests.
+	"placement/candidates/candidatestest": {"placement/candidates", "placement/ledger", "placement/ledger/ledgertest", "providertree"},
+	"placement/store":                     {"placement/ledger"},
+	"placement/api":                       {"placement/ledger", "placement/candidates", "placement/wire", "providertree"},
+	"placement":                           {"internal/keystone", "placement/api", "placement/candidates", "placement/ledger", "placement/store", "placement/wire"},
+	"systemd":                             {},
+	"internal/config":                     {"placement/wire", "systemd"},
+	"internal/agent/control":              {"internal/agent/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
+	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "plugins/drivertest", "plugins/host", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
+	"internal/health":                     {"internal/agent/disabled", "plugins/host", "resourcetracker"},
+	"internal/libvirtd":                   {},
+	"test/oracle":                         {"test/realservice", "placement", "placement/api"},
+	"test/perf/peer":                      {},
+	"test/perf/workload":                  {},
+	"cmd/compute-agent/internal/reaper":   {},
+	"cmd/compute-agent/internal/scaffold": {},
+	"internal/version":                    {},
+	"internal/standardnames":              {"placement/ledger", "providertree"},
+	// What the tree should be follows from what was selected, and from nothing that does I/O.
+	"drivers/libvirt/internal/machine":      {},
+	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/capabilities", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/selection":    {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/assignment": {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine",
+		"drivers/libvirt/internal/selection"},
+	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment", "drivers/libvirt/internal/capabilities",
+		"drivers/libvirt/internal/machine", "drivers/libvirt/internal/selection"},
+	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
+	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
+	// what an agent does for its cell. Only the room itself chooses databases.
+	"cells":            {"placement/placementclient"},
+	"cells/wire":       {"plugins"},
+	"cells/apidb":      {"cells/wire"},
+	"cells/celldb":     {"cells/wire", "plugins"},
+	"cells/cell":       {"cells/celldb", "cells/wire"},
+	"cells/cellclient": {"cells/wire"},
+	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
+	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
+	"cells/placing":    {"cells/wire", "placement/placementclient", "placement/wire", "providertree"},
+	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire", "placement/placementclient"},
+	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire", "placement/placementclient", "plugins"},
+	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
+		"plugins", "providertree"},
+	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
+}
+
+// commons are small internal packages without ideas of their own that every room may use.
+var commons = []string{"internal/durable", "internal/extraspecs", "internal/fresh", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/ratelimit", "internal/sqldb", "internal/textutil", "internal/version"}
+
+// mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
+var mustNotDepend = map[string]map[string]string{
+	"cmd/compute-agent": {
+		"libvirt.org/go/libvirt":       "the agent is static and pure Go; libvirt is the driver's",
+		"github.com/jaypipes/ghw":      "hardware is the driver's",
+		module + "drivers":             "drivers are processes of their own",
+		"github.com/stretchr/testify":  "for tests at most",
+		"gopkg.in/yaml.v2":             "unmaintained",
+		"github.com/golang/glog":       "logging is zerolog",
+		"github.com/sirupsen/logrus":   "logging is zerolog",
+		"encoding/gob":                 "nothing is stored in a format that only Go reads",
+		"github.com/mattn/go-sqlite3":  "needs cgo",
+		"github.com/pkg/errors":        "the standard library wraps errors",
+		"math/rand":                    "math/rand/v2",
+		"github.com/hashicorp/go-uuid": "google/uuid is ours",
+	},
+	"plugins": {
+		"modernc.org/sqlite":        "a driver author's import graph holds no database",
+		module + "placement":        "a driver author's import graph holds no Placement server",
+		module + "reportclient":     "a driver author's import graph holds no agent",
+		module + "resourcetracker":  "a driver author's import graph holds no agent",
+		module + "plugins/host":     "the supervisor is the agent's",
+		"github.com/spf13/cobra":    "a driver has no command line",
+		"github.com/prometheus":     "a driver's metrics are the agent's",
+		"github.com/jaypipes/ghw":   "not every driver looks at hardware",
+		"github.com/pelletier/":     "a driver's configuration arrives as JSON",
+		"libvirt.org/go/libvirt":    "not every driver is libvirt's",
+		"libvirt.org/go/libvirtxml": "not every driver is libvirt's",
+	},
+	"cells": {
+		module + "placement/api":    "the compute API is a client of Placement, over HTTP",
+		module + "placement/ledger": "the compute API is a client of Placement, over HTTP",
+		module + "internal/agent":   "cells know their agents by what these say",
+		module + "resourcetracker":  "cells know their agents by what these say",
+	},
+	"cells/worker": {
+		"database/sql":           "a host holds no database, nor the way to one",
+		module + "placement/api": "the agent is a client of Placement",
+		module + "cells/apidb":   "a host knows its cell, and nothing of others",
+		module + "cells/celldb":  "a host asks its cell and not the cell's database",
+		"github.com/prometheus":  "what is counted is reported by the agent",
+	},
+	"providertree": {
+		"net/http": "no I/O", "os/exec": "no I/O", "github.com/rs/zerolog": "no logger",
+	},
+	"placement/ledger": {
+		"net/http": "no I/O", "database/sql": "storing is placement/store's", "os/exec": "no I/O",
+	},
+}
+
+// allowedAnyway are exceptions to mustNotDepend that come with a chosen library.
+var allowedAnyway = map[string]string{
+	"cmd/compute-agent math/rand":    "grpc and prometheus use it",
+	"cmd/compute-agent encoding/gob": "hashicorp/go-plugin's net/rpc mode, which is not used",
+}
+
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "tools") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(p, ".go") {
+			rel, err := filepath.Rel(root, p)
+			if err != nil {
+				return err
+			}
+			files = append(files, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, len(files))
+	}
+	return files
+}
+
+func generated(name string) bool { return strings.HasSuffix(name, ".pb.go") }
+
+// TestImports: the walls between the rooms hold.
+func TestImports(t *testing.T) {
+	for _, name := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue // tests may put things together
+		}
+		room, rule := roomOf(path.Dir(name))
+		if room == "" {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, ours := strings.CutPrefix(imported, module)
+			if !ours || within(other, room) || slices.Contains(commons, other) {
+				continue
+			}
+			if !slices.Contains(rule, other) {
+				t.Errorf("%s: %s must not import %s (allowed: %v)", name, room, other, rule)
+			}
+		}
+	}
+}
+
+// roomOf returns the most special room that a package is in.
+func roomOf(pkg string) (string, []string) {
+	best := ""
+	for room := range mayImport {
+		if within(pkg, room) && len(room) > len(best) {
+			best = room
+		}
+	}
+	return best, mayImport[best]
+}
+
+func within(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+
+func TestDependencies(t *testing.T) {
+	for pkg, banned := range mustNotDepend {
+		cmd := exec.Command("go", "list", "-deps", "-tags", "libvirt_dlopen", "./"+pkg)
+		cmd.Dir = root
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list -deps ./%s: %v", pkg, err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			dep = strings.TrimSpace(dep)
+			for bad, why := range banned {
+				hit := dep == bad || (strings.Contains(bad, ".") && strings.HasPrefix(dep, strings.TrimSuffix(bad, "/")+"/"))
+				if hit && allowedAnyway[pkg+" "+bad] == "" {
+					t.Errorf("%s depends on %s: %s", pkg, dep, why)
+				}
+			}
+		}
+	}
+}
+
+// TestFiles: every file says under which licence it is, and holds no more than one can read at a sitting.
+func TestFiles(t *testing.T) {
+	const most = 600
+	for _, name := range goFiles(t) {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if generated(name) {
+			continue
+		}
+		if !strings.HasPrefix(string(content), "// SPDX-License-Identifier: Apache-2.0\n\n") {
+			t.Errorf("%s: the first line must be // SPDX-License-Identifier: Apache-2.0, and the second empty", name)
+		}
+		if lines := strings.Count(string(content), "\n"); lines > most {
+			t.Errorf("%s has %d lines, more than %d: does it still hold one idea?", name, lines, most)
+		}
+	}
+}
+
+// TestPackageDocs: every package says what it is, once.
+func TestPackageDocs(t *testing.T) {
+	docs := map[string]int{}
+	for _, name := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") || generated(name) {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs[path.Dir(name)] += isDoc(f)
+	}
+	for pkg, n := range docs {
+		if n == 0 && !strings.HasPrefix(pkg, "plugins/proto/") {
+			t.Errorf("package %s has no doc comment", pkg)
+		}
+	}
+}
+
+func isDoc(f *ast.File) int {
+	if f.Doc != nil && (strings.HasPrefix(f.Doc.Text(), "Package ") || strings.HasPrefix(f.Doc.Text(), "Command ")) {
+		return 1
+	}
+	return 0
+}
+
+// TestDependenciesAreExplained: each direct dependency is named, with its reason, in docs/dependencies.md.
+func TestDependenciesAreExplained(t *testing.T) {
+	explained, err := os.ReadFile(filepath.Join(root, "docs/dependencies.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) == 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") && !strings.Contains(string(explained), "`"+fields[0]+"`") {
+			t.Errorf("docs/dependencies.md does not say why %s is there", fields[0])
+		}
+		if strings.HasPrefix(line, "replace") {
+			t.Errorf("go.mod: %s: a replaced module cannot be imported by driver authors", strings.TrimSpace(line))
+		}
+	}
+}
+
+// TestShippedBinariesAreFreeOfTestCode: none of our packages in a binary that ships imports a
+// testing package. Package testing alone is linked all the same: hashicorp/go-plugin imports it.
+func TestShippedBinariesAreFreeOfTestCode(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "-tags", "libvirt_dlopen", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
+		"./cmd/compute-agent", "./cmd/compute-driver-fake", "./cmd/compute-driver-libvirt")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	ours := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if !strings.HasPrefix(fields[0], module) {
+			continue
+		}
+		ours++
+		for _, imported := range fields[1:] {
+			if within(imported, "testing") || imported == "net/http/httptest" || imported == module+"test/testproc" {
+				t.Errorf("%s imports %s", fields[0], imported)
+			}
+		}
+	}
+	if ours == 0 {
+		t.Error("no package of ours is listed")
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostgen
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testhost"
+)
+
+// The oddities that the package promises are among the first hosts it draws.
+func TestOddHostsAreDrawn(t *testing.T) {
+	device := func(is func(testhost.Device) bool) func(testhost.Host) bool {
+		return func(h testhost.Host) bool { return slices.ContainsFunc(h.Devices, is) }
+	}
+	cpu := func(is func(testhost.CPU) bool) func(testhost.Host) bool {
+		return func(h testhost.Host) bool { return slices.ContainsFunc(h.CPUs, is) }
+	}
+	cell := func(is func(testhost.Host, testhost.Cell) bool) func(testhost.Host) bool {
+		return func(h testhost.Host) bool {
+			return slices.ContainsFunc(h.Cells, func(c testhost.Cell) bool { return is(h, c) })
+		}
+	}
+	odd := map[string]func(testhost.Host) bool{
+		"kernel without NUMA": func(h testhost.Host) bool { return h.NoNUMA },
+		"SEV":                 func(h testhost.Host) bool { return h.SEV != nil && h.SEV.SEV },
+		"cell above 9":        cell(func(_ testhost.Host, c testhost.Cell) bool { return c.ID > 9 }),
+		"cell without memory": cell(func(_ testhost.Host, c testhost.Cell) bool { return c.MemoryKiB == 0 }),
+		"cell without CPUs":   cell(func(h testhost.Host, c testhost.Cell) bool { return len(h.CellCPUs(c.ID)) == 0 }),
+		"cell of several packages": func(h testhost.Host) bool {
+			return len(h.Cells) == 1 && slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return c.Package > 0 })
+		},
+		"cell without huge pages":    cell(func(_ testhost.Host, c testhost.Cell) bool { return len(c.HugePages) == 0 && c.MemoryKiB > 0 }),
+		"offline CPU":                cpu(func(c testhost.CPU) bool { return c.Offline }),
+		"gap in the numbers of CPUs": func(h testhost.Host) bool { return h.CPUs[len(h.CPUs)-1].ID >= len(h.CPUs) },
+		"core with a thread offline": func(h testhost.Host) bool {
+			return slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool {
+				return c.Offline && len(h.Siblings(c)) > 0
+			})
+		},
+		"no hyperthreads": func(h testhost.Host) bool {
+			return len(h.CPUs) > 4 && !slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return len(h.Siblings(c)) > 1 })
+		},
+		"cell with all CPUs offline": cell(func(h testhost.Host, c testhost.Cell) bool {
+			return len(h.CellCPUs(c.ID)) == 0 && slices.ContainsFunc(h.CPUs, func(p testhost.CPU) bool { return p.Cell == c.ID })
+		}),
+		"isolated CPU":                cpu(func(c testhost.CPU) bool { return c.Isolated }),
+		"second die":                  cpu(func(c testhost.CPU) bool { return c.Die > 0 }),
+		"long PCI domain":             device(func(d testhost.Device) bool { return len(d.Address) > len("0000:00:00.0") }),
+		"device without cell":         device(func(d testhost.Device) bool { return d.Cell == testhost.None }),
+		"device without group":        device(func(d testhost.Device) bool { return d.IOMMUGroup == testhost.None }),
+		"device without driver":       device(func(d testhost.Device) bool { return d.Driver == "" }),
+		"device without modalias":     device(func(d testhost.Device) bool { return d.NoModalias }),
+		"all functions disabled":      device(func(d testhost.Device) bool { return d.TotalVFs > 0 && len(d.VFs) == 0 }),
+		"many functions":              device(func(d testhost.Device) bool { return len(d.VFs) > 8 }),
+		"mediated on a function":      device(func(d testhost.Device) bool { return d.PF != "" && len(d.Active()) > 0 }),
+		"none available":              device(func(d testhost.Device) bool { return len(d.Types) > 0 && d.Types[0].Available == 0 }),
+		"only defined":                device(func(d testhost.Device) bool { return len(d.Mdevs) > len(d.Active()) }),
+		"device behind a bridge":      device(func(d testhost.Device) bool { return d.Parent != "" }),
+		"parent that is no PCI one":   func(h testhost.Host) bool { return len(h.Virtual) > 0 },
+		"host without a PCI device":   func(h testhost.Host) bool { return len(h.Devices) == 0 },
+		"device of another NUMA cell": device(func(d testhost.Device) bool { return d.Cell > 0 }),
+	}
+	const hosts = 300
+	for seed := range hosts {
+		h := Host().Example(seed)
+		for what, is := range odd {
+			if is(h) {
+				delete(odd, what)
+			}
+		}
+	}
+	for what := range odd {
+		t.Errorf("among %d hosts there is none with: %s", hosts, what)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testhost"
+)
+
+// containerEnv has TestGuestsInAContainer run inside what it made.
+const containerEnv = "COMPUTE_AGENT_SIM_CONTAINER"
+
+// A container usually sees the control groups of its host read-only. Guests boot there without groups of their own.
+func TestGuestsInAContainer(t *testing.T) {
+	need(t, "virsh", "libvirt-clients")
+	need(t, "qemu-system-x86_64", "qemu-system-x86")
+	if os.Getenv(containerEnv) == "" {
+		start(t, testhost.SingleNode(), Options{}) // reports what is missing
+		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGuestsInAContainer$", "-test.v")
+		inside.Env = append(os.Environ(), containerEnv+"=1")
+		inside.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+		if out, err := inside.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	mounted, err := mountedHierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range mounted {
+		if err := unix.Mount("", h.At, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, testhost.SingleNode(), Options{Emulators: true})
+	if pids := s.boot(t, "guest"); len(pids) != 1 || gone(pids[0]) {
+		t.Errorf("the guest does not run: %v", pids)
+	}
+	if groups := s.groups(t); groups != nil {
+		t.Errorf("control groups were made where they are read-only: %q", groups)
+	}
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/compute-agent/compute-agent/test/testhost"
+)
+
+// ErrNotRoot means that this user may not make a mount namespace with another /sys.
+var ErrNotRoot = errors.New("a simulated host needs root with CAP_SYS_ADMIN: it mounts a made-up /sys in a namespace of its own")
+
+// ErrRemotely is what the keeper or the daemon said was wrong.
+var ErrRemotely = errors.New("the simulated host")
+
+// Options are what can be chosen.
+type Options struct {
+	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it control groups to start
+	// guests in. Without, it is up in 0.3 s.
+	Emulators bool
+	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts without them, and libvirt does not notice.
+	// It implies Emulators.
+	Passthrough bool
+	// Cache is a directory that keeps what was learnt of the emulators from one simulation to the next; "" is none.
+	Cache string
+	// NoMdevctl hides the tool with which libvirt makes mediated devices.
+	NoMdevctl bool
+}
+
+// Sim is a running simulation. Its methods may be called by several goroutines, one after the other is served.
+type Sim struct {
+	dir    string
+	keeper *os.Process
+	orders *os.File
+	tree   testhost.Tree
+
+	plugging sync.Mutex
+	host     testhost.Host
+
+	mu      sync.Mutex
+	answers chan answer // closed when the keeper is gone
+	pid     int
+	closed  bool
+}
+
+// Start renders the host and starts a daemon on it. The caller closes what was started.
+func Start(ctx context.Context, h testhost.Host, o Options) (*Sim, error) {
+	if os.Geteuid() != 0 {
+		return nil, ErrNotRoot
+	}
+	dir, err := testhost.Scratch()
+	if err != nil {
+		return nil, fmt.Errorf("simulated host: %w", err)
+	}
+	o.Emulators = o.Emulators || o.Passthrough
+	s := &Sim{dir: dir, host: h.Clone(), answers: make(chan answer, 1)}
+	if err := s.prepare(h, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("simulated host: %w", err), os.RemoveAll(dir))
+	}
+	if err := s.launchKeeper(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("simulated host: %w", err), os.RemoveAll(dir))
+	}
+	if err := s.Launch(ctx); err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *Sim) prepare(h testhost.Host, o Options) error {
+	for _, d := range []string{"bin", "state", "run"} {
+		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.tree, err = h.Sysfs(filepath.Join(s.dir, "host")); err != nil {
+		return err
+	}
+	if o.Cache != "" {
+		if err := os.MkdirAll(o.Cache, 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(o.Cache, filepath.Join(s.dir, "state", "cache")); err != nil {
+			return err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if !o.NoMdevctl {
+		if err := os.Symlink(self, filepath.Join(s.dir, "bin", "mdevctl")); err != nil {
+			return err
+		}
+	}
+	if o.Passthrough {
+		if err := emulators(emulatorDir(s.dir, o)); err != nil {
+			return err
+		}
+	}
+	return saveDefined(s.dir, inactive(h))
+}
+
+// emulatorDir is where the emulators are put that stand before the real ones: beside what is known of them.
+func emulatorDir(dir string, o Options) string {
+	if o.Cache != "" {
+		dir = o.Cache
+	}
+	return filepath.Join(dir, "emulators")
+}
+
+// launchKeeper starts this program again in namespaces of its own.
+func (s *Sim) launchKeeper(o Options) error {
+	ordersR, ordersW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	answersR, answersW, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, ordersR.Close(), ordersW.Close())
+	}
+	log, err := os.Create(s.keeperLog())
+	if err != nil {
+		return errors.Join(err, ordersR.Close(), ordersW.Close(), answersR.Close(), answersW.Close())
+	}
+	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators, Passthrough: o.Passthrough, Path: emulatorDir(s.dir, o)})
+	if err == nil {
+		s.keeper, err = os.StartProcess("/proc/self/exe", []string{"simulated-host"}, &os.ProcAttr{
+			Dir: "/", Env: append(os.Environ(), keeperEnv+"="+string(settings)), Files: []*os.File{ordersR, answersW, log},
+			Sys: &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setsid: true},
+		})
+	}
+	closing := errors.Join(ordersR.Close(), answersW.Close(), log.Close())
+	if err != nil {
+		if errors.Is(err, syscall.EPERM) { // root, though not with CAP_SYS_ADMIN
+			err = fmt.Errorf("%w: %w", ErrNotRoot, err)
+		}
+		return errors.Join(fmt.Errorf("starting in new namespaces: %w", err), closing, ordersW.Close(), answersR.Close())
+	}
+	s.orders = ordersW
+	go func() { // ends when the keeper does
+		defer close(s.answers)
+		defer func() { _ = answersR.Close() }()
+		lines := bufio.NewScanner(answersR)
+		for lines.Scan() {
+			var a answer
+			if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+				a = answer{Error: "not understood: " + lines.Text()}
+			}
+			s.answers <- a
+		}
+	}()
+	return closing
+}
+
+func (s *Sim) keeperLog() string { return filepath.Join(s.dir, "keeper.log") }
+
+// order has the keeper do something, and waits until it is done.
+func (s *Sim) order(ctx context.Context, o order) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("%w: %s: it was closed", ErrRemotely, o.Do)
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if _, err := s.orders.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("%w: %s: %w%s", ErrRemotely, o.Do, err, s.lastWords())
+	}
+	select {
+	case a, ok := <-s.answers:
+		if !ok {
+			return fmt.Errorf("%w: %s: its keeper ended%s", ErrRemotely, o.Do, s.lastWords())
+		}
+		s.pid = a.PID
+		return a.err(o.Do)
+	case <-ctx.Done():
+		// The answer would be taken for that of the next order.
+		_ = s.keeper.Kill()
+		return fmt.Errorf("%w: %s: %w%s", ErrRemotely, o.Do, ctx.Err(), s.lastWords())
+	}
+}
+
+func (s *Sim) lastWords() string {
+	text, err := os.ReadFile(s.keeperLog())
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return ": " + strings.TrimSpace(string(text[max(0, len(text)-1000):]))
+}
+
+// URI is for libvirt's library.
+func (s *Sim) URI() string {
+	return "qemu+unix:///system?socket=" + filepath.Join(s.dir, "run", "libvirt-sock")
+}
+
+// Root is the directory that has the host's sys and proc in it: the chroot for those that read them.
+func (s *Sim) Root() string { return string(s.tree) }
+
+// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it anew with each question, and
+// learns of devices that come and go by events.
+func (s *Sim) Tree() testhost.Tree { return s.tree }
+
+// Log is the file that the daemon logs to.
+func (s *Sim) Log() string { return filepath.Join(s.dir, "state", "libvirtd.log") }
+
+// PID is that of the daemon, 0 if none runs.
+func (s *Sim) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pid
+}
+
+// Launch starts the daemon after it was killed or stopped, and waits until it answers.
+func (s *Sim) Launch(ctx context.Context) error { return s.order(ctx, order{Do: "launch"}) }
+
+// Stop ends the daemon in good order. Guests go on running.
+func (s *Sim) Stop(ctx context.Context) error { return s.order(ctx, order{Do: "stop"}) }
+
+// Restart stops and launches.
+func (s *Sim) Restart(ctx context.Context) error {
+	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	return s.Launch(ctx)
+}
+
+// Kill ends the daemon as a crash does.
+func (s *Sim) Kill(ctx context.Context) error { return s.order(ctx, order{Do: "kill"}) }
+
+// Freeze makes the daemon hang, Thaw makes it go on.
+func (s *Sim) Freeze() error { return s.signal(syscall.SIGSTOP) }
+
+// Thaw ends what Freeze began.
+func (s *Sim) Thaw() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Sim) signal(sig syscall.Signal) error {
+	pid := s.PID()
+	if pid == 0 {
+		return fmt.Errorf("%w: no daemon runs", ErrRemotely)
+	}
+	return syscall.Kill(pid, sig)
+}
+
+// Close ends everything and removes what it left on disk.
+func (s *Sim) Close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	errs := []error{s.orders.Close()} // the keeper ends with its orders
+	for done := false; !done; {
+		select {
+		case _, more := <-s.answers:
+			done = !more
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("%w does not end: %w%s", ErrRemotely, ctx.Err(), s.lastWords()), s.keeper.Kill())
+			done = true
+		}
+	}
+	state, err := s.keeper.Wait()
+	if err == nil && !state.Success() {
+		err = fmt.Errorf("%w: its keeper ended with %s%s", ErrRemotely, state, s.lastWords())
+	}
+	return errors.Join(append(errs, err, s.removeGroups(), os.RemoveAll(s.dir))...)
+}
+
+// removeGroups does what a keeper that was killed could not; else there is nothing to do.
+func (s *Sim) removeGroups() error {
+	mounted, err := mountedHierarchies()
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, h := range mounted {
+		dirs = append(dirs, filepath.Join(h.At, groupPrefix+filepath.Base(s.dir)))
+	}
+	return clearGroups(dirs, time.Now().Add(making))
+}

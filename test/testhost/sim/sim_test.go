@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testhost"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T, h testhost.Host, o Options) *Sim {
+	t.Helper()
+	s, err := Start(t.Context(), h, o)
+	if errors.Is(err, ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("NOT TESTED, and CI must have it: %v", err)
+		}
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *Sim) probe(t *testing.T, limit time.Duration) error {
+	t.Helper()
+	_, socket, _ := strings.Cut(s.URI(), "socket=")
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return libvirtd.Probe(ctx, socket)
+}
+
+func TestTheDaemonsLife(t *testing.T) {
+	s := start(t, testhost.SingleNode(), Options{})
+	if err := s.probe(t, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := s.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.probe(t, 100*time.Millisecond); !errors.Is(err, libvirtd.ErrSilent) {
+		t.Errorf("frozen: %v, want silence", err)
+	}
+	if err := s.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.probe(t, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.probe(t, 10*time.Second); !errors.Is(err, libvirtd.ErrNotRunning) {
+		t.Errorf("killed: %v", err)
+	}
+	if err := s.Kill(t.Context()); !errors.Is(err, ErrRemotely) || !strings.Contains(err.Error(), "no daemon runs") {
+		t.Errorf("killed twice: %v", err)
+	}
+	if err := s.Thaw(); !errors.Is(err, ErrRemotely) {
+		t.Errorf("a dead one was thawed: %v", err)
+	}
+	if err := s.Uevent(t.Context(), Uevent{Action: "add", Path: "sys/devices/x", Subsystem: "pci"}); err != nil {
+		t.Errorf("an event that nobody hears is none that fails: %v", err)
+	}
+	if err := s.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Launch(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("launched twice: %v", err)
+	}
+	if err := s.probe(t, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several hosts beside each other, and none of them this machine's.
+func TestHostsSideBySide(t *testing.T) {
+	a, b := start(t, testhost.SingleNode(), Options{}), start(t, testhost.Sample(), Options{NoMdevctl: true})
+	if a.PID() == b.PID() || a.Root() == b.Root() {
+		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
+	}
+	for _, s := range []*Sim{a, b} {
+		if err := s.probe(t, 10*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"); err != nil {
+		t.Errorf("this machine's own /sys: %v", err)
+	}
+}
+
+func TestAnOrderThatTakesTooLong(t *testing.T) {
+	s := start(t, testhost.SingleNode(), Options{})
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Launch(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v", err)
+	}
+	// Its answer would be taken for another's: the simulation is over, and says so.
+	if err := s.Stop(t.Context()); !errors.Is(err, ErrRemotely) {
+		t.Errorf("%v", err)
+	}
+	if err := s.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("closed: %v, want that the keeper was killed", err)
+	}
+}
+
+func TestTheFormOfAnEvent(t *testing.T) {
+	m := Uevent{Action: "change", Path: "sys/devices/pci0000:80/0000:82:00.0", Subsystem: "pci", Properties: []string{"PCI_CLASS=30200"}}.message()
+	if string(m[:8]) != "libudev\x00" || binary.BigEndian.Uint32(m[8:]) != 0xfeedcafe {
+		t.Errorf("header % x", m[:12])
+	}
+	if got := binary.NativeEndian.Uint32(m[20:]); int(got) != len(m)-40 {
+		t.Errorf("the properties have %d bytes, it says %d", len(m)-40, got)
+	}
+	want := []string{"ACTION=change", "DEVPATH=/devices/pci0000:80/0000:82:00.0", "SUBSYSTEM=pci", "SEQNUM=1", "PCI_CLASS=30200", ""}
+	if diff := cmp.Diff(want, strings.Split(string(m[40:]), "\x00")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// tried is mdevctl on a tree without daemon.
+type tried struct {
+	dir  string
+	tree testhost.Tree
+}
+
+func tryOn(t *testing.T, h testhost.Host) tried {
+	t.Helper()
+	dir := t.TempDir()
+	tree, err := h.Sysfs(dir + "/host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveDefined(dir, inactive(h)); err != nil {
+		t.Fatal(err)
+	}
+	return tried{dir, tree}
+}
+
+func (d tried) run(stdin string, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = mdevctl(d.dir, string(d.tree), args, strings.NewReader(stdin), &o, &e)
+	return code, o.String(), e.String()
+}
+
+func TestMdevctlKeepsDefinitions(t *testing.T) {
+	d := tryOn(t, testhost.ManyCells())
+	list := func() string {
+		t.Helper()
+		code, out, errs := d.run("", "list", "--dumpjson", "--defined")
+		if code != 0 || !json.Valid([]byte(out)) {
+			t.Fatal(code, out, errs)
+		}
+		return strings.TrimSpace(out)
+	}
+	if got, want := list(), `[{"10000:01:00.5":[{"b7c7d4b0-0c1e-4a3d-8a3e-00000000000a":{"mdev_type":"nvidia-231","start":"manual"}}]}]`; got != want {
+		t.Errorf("%s", got)
+	}
+	if code, _, errs := d.run("", "undefine", "--uuid", "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a"); code != 0 {
+		t.Error(errs)
+	}
+	if got := list(); got != "[]" {
+		t.Errorf("nothing is %s, want an empty list: libvirt's thread for events ends with anything else", got)
+	}
+	code, out, errs := d.run(`{"mdev_type":"nvidia-222","start":"manual"}`, "define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin")
+	uuid := strings.TrimSpace(out)
+	if code != 0 || len(uuid) != 36 {
+		t.Fatal(code, out, errs)
+	}
+	if code, _, errs := d.run("", "modify", "--uuid="+uuid, "--auto"); code != 0 {
+		t.Error(errs)
+	}
+	if got := list(); !strings.Contains(got, uuid) || !strings.Contains(got, `"start":"auto"`) {
+		t.Error(got)
+	}
+	if code, _, _ := d.run(`{"mdev_type":"nvidia-222"}`, "define", "--parent=x", "--uuid="+uuid, "--jsonfile=/dev/stdin"); code == 0 {
+		t.Error("defined twice")
+	}
+}
+
+func TestMdevctlRefuses(t *testing.T) {
+	d := tryOn(t, testhost.ManyCells())
+	for _, tc := range []struct {
+		stdin string
+		args  []string
+		says  string
+	}{
+		{"", nil, "no command"},
+		{"", []string{"dance"}, "unknown command"},
+		{"", []string{"stop", "--uuid=none"}, "no such file"},
+		{"", []string{"start", "--uuid=none"}, fs.ErrNotExist.Error()},
+		{"{}", []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "no mdev_type"},
+		{"{", []string{"define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "EOF"},
+		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, testhost.ErrNoInstance.Error()},
+		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=0000:99:00.0", "--jsonfile=/dev/stdin"}, "no such file"},
+	} {
+		if code, _, errs := d.run(tc.stdin, tc.args...); code == 0 || !strings.Contains(errs, tc.says) {
+			t.Errorf("%v: %d, %q, want %q", tc.args, code, errs, tc.says)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/compute-agent/compute-agent/test/testhost"
+)
+
+// Uevent is news of a device, as udev tells it.
+type Uevent struct {
+	// Action is add, remove or change.
+	Action string
+	// Path is where the device is from the tree's root: sys/devices/….
+	Path      string
+	Subsystem string
+	// Properties are NAME=value.
+	Properties []string `json:",omitempty"`
+}
+
+// Uevent tells the daemon. It returns when the news is sent, not when it is understood; a daemon that does not run misses it.
+func (s *Sim) Uevent(ctx context.Context, e Uevent) error {
+	return s.order(ctx, order{Do: "uevent", Uevent: &e})
+}
+
+// PCI tells of a PCI device that is shown in the tree, with the properties that are.
+func (s *Sim) PCI(ctx context.Context, action, address string) error {
+	at, err := s.tree.DevicePath(address)
+	if err != nil {
+		return err
+	}
+	text, err := s.tree.Read(at + "/uevent")
+	if err != nil {
+		return err
+	}
+	return s.Uevent(ctx, Uevent{Action: action, Path: at, Subsystem: "pci", Properties: strings.Fields(text)})
+}
+
+// Plug adds devices to the host, and tells of them: a virtual function after its physical one.
+func (s *Sim) Plug(ctx context.Context, devices ...testhost.Device) error {
+	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Plug(s.tree, devices...) })
+}
+
+// Unplug takes a PCI device out, with all that hangs on it, and tells of that.
+func (s *Sim) Unplug(ctx context.Context, address string) error {
+	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Unplug(s.tree, address) })
+}
+
+func (s *Sim) replug(ctx context.Context, change func() ([]testhost.Change, error)) error {
+	s.plugging.Lock()
+	defer s.plugging.Unlock()
+	changes, err := change()
+	for _, c := range changes {
+		err = errors.Join(err, s.Uevent(ctx, Uevent(c)))
+	}
+	return err
+}
+
+// AddMdev makes a mediated device as somebody else than libvirt would, and tells of it. The parent is a PCI address or a name.
+func (s *Sim) AddMdev(ctx context.Context, parent, mdevType, uuid string, iommuGroup int) error {
+	at, err := s.tree.AddMdev(parent, mdevType, uuid, iommuGroup)
+	if err != nil {
+		return err
+	}
+	return s.Uevent(ctx, Uevent{Action: "add", Path: at, Subsystem: "mdev"})
+}
+
+// RemoveMdev takes it away again.
+func (s *Sim) RemoveMdev(ctx context.Context, uuid string) error {
+	at, err := s.tree.RemoveMdev(uuid)
+	if err != nil {
+		return err
+	}
+	return s.Uevent(ctx, Uevent{Action: "remove", Path: at, Subsystem: "mdev"})
+}
+
+// message is the event in the form of libudev's monitor: a header of 40 bytes, then properties that end with zero bytes.
+// See struct monitor_netlink_header of systemd's src/libsystemd/sd-device/device-monitor.c.
+func (e Uevent) message() []byte {
+	devpath := "/" + strings.TrimPrefix(path.Clean(strings.TrimPrefix(e.Path, "/")), "sys/")
+	properties := append([]string{"ACTION=" + e.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + e.Subsystem, "SEQNUM=1"}, e.Properties...)
+	body := strings.Join(properties, "\x00") + "\x00"
+	const size = 40
+	header := make([]byte, size, size+len(body))
+	copy(header, "libudev\x00")
+	binary.BigEndian.PutUint32(header[8:], 0xfeedcafe)
+	binary.NativeEndian.PutUint32(header[12:], size)
+	binary.NativeEndian.PutUint32(header[16:], size)
+	binary.NativeEndian.PutUint32(header[20:], uint32(len(body)))
+	return append(header, body...)
+}
+
+// send broadcasts the event in this process's network namespace to those that listen to udev.
+func (e Uevent) send() (err error) {
+	const udev = 2 // the group of messages that udev has processed
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	defer func() { err = errors.Join(err, syscall.Close(fd)) }()
+	err = syscall.Sendto(fd, e.message(), 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: udev})
+	if err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	return nil
+}
