@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -151,7 +151,7 @@ func (s *SeenGuests) save(root string, guests map[string]Sighting) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	return durable.Replace(s.path(root), append(content, '\n'))
+	return files.Replace(s.path(root), append(content, '\n'))
 }
 
 // NodeGuests is a node with the guests that its driver lists.

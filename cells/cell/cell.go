@@ -14,7 +14,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/ratelimit"
 )
 
 // Config is what a cell is made of.
@@ -47,7 +46,7 @@ type Cell struct {
 	routes  *osapi.Routes[call]
 	bells   bells
 	// refused says which refusals are to be logged.
-	refused *ratelimit.Limiter
+	refused *osapi.LogLimiter
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -78,7 +77,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, refused: ratelimit.New(time.Minute, c.Now)}
+	cell := &Cell{config: c, refused: osapi.NewLogLimiter(time.Minute, c.Now)}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
 		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
@@ -104,7 +104,7 @@ var words = map[string]string{"admin": admins, "member": members, "reader": read
 // Policy decides who may do what. Make one with DefaultPolicy or OpenPolicy.
 type Policy struct {
 	rules *oslopolicy.Rules
-	file  *fresh.Value[*oslopolicy.Rules] // goes before rules
+	file  *files.Reloaded[*oslopolicy.Rules] // goes before rules
 }
 
 func defaultTexts() map[string]string {
@@ -132,7 +132,7 @@ func DefaultPolicy() *Policy {
 // The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force from then on; if they
 // cannot be used the old ones stay, and log says so.
 func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
-	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*oslopolicy.Rules, error) {
+	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*oslopolicy.Rules, error) {
 		rules, without, err := overlaid(files[0].Data)
 		if err != nil {
 			return nil, fmt.Errorf("policy file %s: %w", path, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/standardnames"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
@@ -140,7 +140,7 @@ func newPluginRun() *cobra.Command {
 					return err
 				}
 				var news []string
-				for _, w := range standardnames.Unknown(pass.Names()) {
+				for _, w := range agent.UnknownStandardNames(pass.Names()) {
 					if !slices.Contains(warned, w) {
 						news = append(news, w)
 					}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/standardnames"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
@@ -165,7 +165,7 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 			return fmt.Errorf("--junit: %w", err)
 		}
 	}
-	if warnings := standardnames.Unknown(report.Classes, report.Traits); asJSON {
+	if warnings := agent.UnknownStandardNames(report.Classes, report.Traits); asJSON {
 		err = printJSON(out, struct {
 			drivertest.Report
 			Warnings []string `json:"warnings,omitempty"`

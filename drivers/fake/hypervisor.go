@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -130,7 +130,7 @@ func (h *hypervisor) put(m machine) error {
 		err = os.MkdirAll(h.dir, 0o700)
 	}
 	if err == nil {
-		err = durable.Replace(h.path(m.UUID), raw)
+		err = files.Replace(h.path(m.UUID), raw)
 	}
 	if err != nil {
 		return fmt.Errorf("writing machine %s: %w", m.UUID, err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/standardnames"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -211,7 +210,7 @@ func unknownNames(ops []reportclient.Operation) []string {
 			}
 		}
 	}
-	return standardnames.Unknown(classes, traits)
+	return UnknownStandardNames(classes, traits)
 }
 
 // refuse says of a node that its reshape is refused, and why.

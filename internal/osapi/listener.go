@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/compute-agent/compute-agent/internal/ratelimit"
 )
 
 const (
@@ -31,7 +29,7 @@ type listener struct {
 	tls   *tls.Config // nil for none
 	conns *Connections
 	log   zerolog.Logger
-	often *ratelimit.Limiter
+	often *LogLimiter
 
 	ready  chan net.Conn
 	failed chan error // of Accept
@@ -44,7 +42,7 @@ type listener struct {
 
 func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Connections, log zerolog.Logger) *listener {
 	ln := &listener{
-		Listener: l, tls: config, conns: conns, log: log, often: ratelimit.New(time.Minute, time.Now),
+		Listener: l, tls: config, conns: conns, log: log, often: NewLogLimiter(time.Minute, time.Now),
 		ready: make(chan net.Conn), failed: make(chan error, 1), ended: make(chan struct{}),
 	}
 	ln.ctx, ln.stop = context.WithCancel(context.WithoutCancel(ctx))

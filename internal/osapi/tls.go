@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // TLSFiles says how a service is reached by TLS, of version 1.2 at least. The zero TLSFiles are plain HTTP. The files are looked at
@@ -42,7 +42,7 @@ func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config,
 	if t.ClientCAFile != "" {
 		paths = append(paths, t.ClientCAFile)
 	}
-	current, err := fresh.New(paths, log, now, func(files []fresh.Content) (*tls.Config, error) {
+	current, err := files.NewReloaded(paths, log, now, func(files []files.Content) (*tls.Config, error) {
 		return t.read(files, log, now())
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config,
 }
 
 // read makes the configuration of one connection from the files.
-func (t TLSFiles) read(files []fresh.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
+func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time) (*tls.Config, error) {
 	if err := files[1].Private(); err != nil {
 		return nil, fmt.Errorf("the key %w", err)
 	}
@@ -85,7 +85,7 @@ func (t TLSFiles) read(files []fresh.Content, log zerolog.Logger, now time.Time)
 }
 
 // certificates reads a file of certificates in PEM; all of them must be some.
-func certificates(file fresh.Content) ([]*x509.Certificate, error) {
+func certificates(file files.Content) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for rest := file.Data; ; {
 		var block *pem.Block

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which keystoneauth's
@@ -100,14 +100,14 @@ func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 }
 
 // TokenFile is the TokenAuth of a file, as the file is now. Make one with OpenTokens.
-type TokenFile struct{ file *fresh.Value[*TokenAuth] }
+type TokenFile struct{ file *files.Reloaded[*TokenAuth] }
 
 // OpenTokens reads a token file; see ReadTokens. It must be one of root or of the user of this process, that others
 // cannot read. The file is looked at again while requests come, at most once a second.
 // When it has changed its new tokens are known from then on, and the others no more; if it cannot be used the old tokens
 // stay, and log says so.
 func OpenTokens(path string, log zerolog.Logger) (*TokenFile, error) {
-	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*TokenAuth, error) {
+	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*TokenAuth, error) {
 		if err := errors.Join(files[0].Private(), files[0].OwnedHere()); err != nil {
 			return nil, err
 		}

@@ -17,7 +17,7 @@ import (
 // first, or fail: a pool opens connections whenever it needs one, and SQLite creates what is missing.
 type connector struct {
 	driver.Connector
-	files atomic.Pointer[files]
+	files atomic.Pointer[databaseFiles]
 }
 
 // Connect implements [driver.Connector].

@@ -20,7 +20,7 @@ type DB struct {
 	path           string // of the file, without symbolic links; or the address
 	means          func(kind error) error
 	lock           *lockFile
-	files          *files
+	files          *databaseFiles
 	connectors     []*connector
 	extra          []*sql.DB
 	had, has       int // steps of the schema

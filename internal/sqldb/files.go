@@ -32,8 +32,8 @@ var beside = []string{"-wal", "-lock"}
 // identity is which file a path names.
 type identity struct{ device, inode uint64 }
 
-// files are those of a database in use. They are safe for concurrent use.
-type files struct {
+// databaseFiles are those of a database in use. They are safe for concurrent use.
+type databaseFiles struct {
 	path string // as it was given: links are followed
 	real string // without symbolic links
 	log  zerolog.Logger
@@ -50,12 +50,12 @@ type files struct {
 // protect begins to protect the files of the database at path, which SQLite has open in WAL mode, and creates
 // its marker, until close. probe commits a transaction that writes and changes nothing. The log gets a line
 // when writes begin to fail and when they work again. The protection outlives the context.
-func protect(ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error) (*files, error) {
+func protect(ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error) (*databaseFiles, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
-	f := &files{path: path, real: real, probe: probe, log: log, done: make(chan struct{}), opened: map[string]identity{}}
+	f := &databaseFiles{path: path, real: real, probe: probe, log: log, done: make(chan struct{}), opened: map[string]identity{}}
 	id, err := identify(path)
 	if err != nil {
 		return nil, err
@@ -74,14 +74,14 @@ func protect(ctx context.Context, path string, log zerolog.Logger, probe func(co
 }
 
 // close ends the protection.
-func (f *files) close() {
+func (f *databaseFiles) close() {
 	if f != nil {
 		f.stop()
 		<-f.done
 	}
 }
 
-func (f *files) run(ctx context.Context) {
+func (f *databaseFiles) run(ctx context.Context) {
 	defer close(f.done)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -96,7 +96,7 @@ func (f *files) run(ctx context.Context) {
 }
 
 // look probes a database to which the last write failed, and logs what has changed.
-func (f *files) look(ctx context.Context) {
+func (f *databaseFiles) look(ctx context.Context) {
 	if f.lastFailure() != nil && f.check() == nil {
 		ctx, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()
@@ -120,7 +120,7 @@ func (f *files) look(ctx context.Context) {
 
 // tryWrite finds out whether writes work: whether there is space for one that is not tiny, and whether the
 // database takes one.
-func (f *files) tryWrite(ctx context.Context) error {
+func (f *databaseFiles) tryWrite(ctx context.Context) error {
 	file, err := os.CreateTemp(filepath.Dir(f.real), ".probe-*")
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (f *files) tryWrite(ctx context.Context) error {
 	return probe(ctx)
 }
 
-func (f *files) probeBy(probe func(context.Context) error) {
+func (f *databaseFiles) probeBy(probe func(context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.probe = probe
@@ -147,7 +147,7 @@ func (f *files) probeBy(probe func(context.Context) error) {
 // check returns an error that matches ErrReplaced unless the path names the files that were opened.
 //
 // Cost: three stats, about 4 µs.
-func (f *files) check() error {
+func (f *databaseFiles) check() error {
 	err := f.checkOne(f.path)
 	for i := 0; err == nil && i < len(beside); i++ {
 		err = f.checkOne(f.real + beside[i])
@@ -155,7 +155,7 @@ func (f *files) check() error {
 	return err
 }
 
-func (f *files) checkOne(path string) error {
+func (f *databaseFiles) checkOne(path string) error {
 	id, err := identify(path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	f.mu.Lock()
@@ -192,7 +192,7 @@ func identify(path string) (identity, error) {
 
 // writeFailed takes note of the error of a write. An error that is not about the storage, such as a
 // constraint that was violated, says nothing about it.
-func (f *files) writeFailed(err error) {
+func (f *databaseFiles) writeFailed(err error) {
 	if err == nil || !storageFailed(err) {
 		return
 	}
@@ -201,14 +201,14 @@ func (f *files) writeFailed(err error) {
 	f.failed = err
 }
 
-func (f *files) lastFailure() error {
+func (f *databaseFiles) lastFailure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
 // problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
-func (f *files) problem() error {
+func (f *databaseFiles) problem() error {
 	if err := f.check(); err != nil {
 		return err
 	}

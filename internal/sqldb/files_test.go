@@ -18,7 +18,7 @@ import (
 
 // database is an SQLite file in use.
 type database struct {
-	*files
+	*databaseFiles
 	db    *sql.DB
 	path  string
 	log   bytes.Buffer
@@ -43,20 +43,20 @@ func open(t *testing.T, params ...string) *database {
 	if _, err := d.db.ExecContext(t.Context(), "CREATE TABLE t (x)"); err != nil {
 		t.Fatal(err)
 	}
-	d.files, err = protect(t.Context(), d.path, zerolog.New(&d.log), func(ctx context.Context) error {
+	d.databaseFiles, err = protect(t.Context(), d.path, zerolog.New(&d.log), func(ctx context.Context) error {
 		return errors.Join(d.probe, d.transaction(ctx, func(tx *sql.Tx) error { return touch(ctx, tx) }))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.files.Store(d.files)
+	c.files.Store(d.databaseFiles)
 	d.close()
 	return d
 }
 
 // transaction is that of a DB on these files.
 func (d *database) transaction(ctx context.Context, f func(*sql.Tx) error) error {
-	db := &DB{Dialect: SQLite, files: d.files}
+	db := &DB{Dialect: SQLite, files: d.databaseFiles}
 	err := db.transaction(ctx, d.db, f)
 	db.Failed(err)
 	return err

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // Marker is the path of the file that says that a database was created at path. Its name does not begin
@@ -55,6 +55,6 @@ func mark(path string, now time.Time) error {
 	text := fmt.Sprintf("compute-agent has used the database %s since %s.\n"+
 		"This file keeps a service from starting with an empty database when that one is lost.\n"+
 		"To start with an empty database, stop the service and remove this file too.\n", filepath.Base(path), now.UTC().Format(time.DateOnly))
-	disk := durable.Files{}
+	disk := files.OS{}
 	return errors.Join(disk.WriteFile(marker, []byte(text)), disk.SyncDir(filepath.Dir(marker)))
 }

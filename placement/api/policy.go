@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
@@ -130,7 +130,7 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 // nothing, whatever the rules say: all of Placement's policies are for projects, and it enforces scopes (enforce_scope).
 type Policy struct {
 	rules *ruleSet
-	file  *fresh.Value[*ruleSet] // goes before rules
+	file  *files.Reloaded[*ruleSet] // goes before rules
 }
 
 // ruleSet is what decides, and what would decide with the defaults Legacy; nil where those are the defaults, or Open.
@@ -180,7 +180,7 @@ func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, err
 	if _, err := defaultRules(defaults); err != nil {
 		return Policy{}, err
 	}
-	file, err := fresh.New([]string{path}, log, nil, func(files []fresh.Content) (*ruleSet, error) {
+	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*ruleSet, error) {
 		rules, err := newRuleSet(defaults, files[0].Data)
 		if err != nil {
 			return nil, fmt.Errorf("policy file %s: %w", path, err)

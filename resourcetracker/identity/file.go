@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -116,5 +116,5 @@ func write(path string, r *Record) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(path, append(content, '\n'))
+	return files.Replace(path, append(content, '\n'))
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -23,8 +23,8 @@ const keep = 100
 
 // The disk is the machine's, but in tests.
 type (
-	disk     = durable.Disk
-	realDisk = durable.Files
+	disk     = files.Disk
+	realDisk = files.OS
 )
 
 // Journal is the journal of one state directory, which must belong to this process alone (the agent holds it locked). It is

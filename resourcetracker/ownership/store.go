@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -37,8 +37,8 @@ var (
 
 // The disk is the machine's, but in tests.
 type (
-	disk     = durable.Disk
-	realDisk = durable.Files
+	disk     = files.Disk
+	realDisk = files.OS
 )
 
 // Store keeps the records of one state directory, one file each. The directory must belong to this process alone (the agent

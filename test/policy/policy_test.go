@@ -55,7 +55,6 @@ var mayImport = map[string][]string{
 	"cmd/compute-agent/internal/reaper":   {},
 	"cmd/compute-agent/internal/scaffold": {},
 	"internal/version":                    {},
-	"internal/standardnames":              {"placement/ledger", "providertree"},
 	// What the tree should be follows from what was selected, and from nothing that does I/O.
 	"drivers/libvirt/internal/machine":      {},
 	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
@@ -85,7 +84,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/durable", "internal/extraspecs", "internal/fresh", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/ratelimit", "internal/sqldb", "internal/textutil", "internal/version"}
+var commons = []string{"internal/files", "internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/sqldb", "internal/textutil", "internal/version"}
 
 // mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
 var mustNotDepend = map[string]map[string]string{

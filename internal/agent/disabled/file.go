@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/durable"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // FileName is the file below the agent's state directory.
@@ -96,7 +96,7 @@ func (s *Store) keep(next file) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(s.path, append(content, '\n')); err != nil {
+	if err := files.Replace(s.path, append(content, '\n')); err != nil {
 		return fmt.Errorf("keeping whether this host is disabled: %w", err)
 	}
 	s.file = next

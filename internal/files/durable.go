@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable puts small files on disk so that they outlive a crash and a power cut: old or new, and never part of one.
-package durable
+package files
 
 import (
 	"errors"
@@ -19,20 +18,20 @@ type Disk interface {
 	SyncDir(dir string) error
 }
 
-// Files is the machine's own disk.
-type Files struct{}
+// OS is the machine's own disk.
+type OS struct{}
 
 // MkdirAll implements [Disk].
-func (Files) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
+func (OS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // Rename implements [Disk].
-func (Files) Rename(from, to string) error { return os.Rename(from, to) }
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
 // Remove implements [Disk].
-func (Files) Remove(path string) error { return os.Remove(path) }
+func (OS) Remove(path string) error { return os.Remove(path) }
 
 // WriteFile implements [Disk].
-func (Files) WriteFile(path string, content []byte) error {
+func (OS) WriteFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -45,7 +44,7 @@ func (Files) WriteFile(path string, content []byte) error {
 }
 
 // SyncDir implements [Disk].
-func (Files) SyncDir(dir string) error {
+func (OS) SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -60,7 +59,7 @@ func (Files) SyncDir(dir string) error {
 func Replace(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
-	err := Files{}.WriteFile(tmp, content)
+	err := OS{}.WriteFile(tmp, content)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -68,5 +67,5 @@ func Replace(path string, content []byte) error {
 		_ = os.Remove(tmp) // it means nothing, and the next write replaces it
 		return err
 	}
-	return Files{}.SyncDir(dir)
+	return OS{}.SyncDir(dir)
 }

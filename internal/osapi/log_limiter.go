@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ratelimit keeps log records that others can cause as often as they like from filling the
-// log: of each kind there is one in an interval.
-package ratelimit
+package osapi
 
 import (
 	"sync"
 	"time"
 )
 
-// maxKeys is how many keys are kept at once.
-const maxKeys = 1000
+// maxLogKeys is how many keys are kept at once.
+const maxLogKeys = 1000
 
-// Limiter allows each key once in an interval. It is safe for concurrent use.
-type Limiter struct {
+// LogLimiter keeps records that clients can cause as often as they like from filling the log: it
+// allows each key once in an interval. It is safe for concurrent use.
+type LogLimiter struct {
 	interval time.Duration
 	now      func() time.Time
 
@@ -22,15 +21,15 @@ type Limiter struct {
 	others  time.Time // when a key was allowed last that is not kept
 }
 
-// New makes a Limiter. Of ever new keys it allows a thousand in an interval, and then one for all
+// NewLogLimiter makes a LogLimiter. Of ever new keys it allows a thousand in an interval, and then one for all
 // others.
-func New(interval time.Duration, now func() time.Time) *Limiter {
-	return &Limiter{interval: interval, now: now, allowed: map[string]time.Time{}}
+func NewLogLimiter(interval time.Duration, now func() time.Time) *LogLimiter {
+	return &LogLimiter{interval: interval, now: now, allowed: map[string]time.Time{}}
 }
 
 // Allow reports whether it is time for the key, and records it. It costs a look at all keys when there
 // are a thousand.
-func (l *Limiter) Allow(key string) bool {
+func (l *LogLimiter) Allow(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -38,7 +37,7 @@ func (l *Limiter) Allow(key string) bool {
 	if recent(l.allowed[key]) {
 		return false
 	}
-	if _, known := l.allowed[key]; !known && len(l.allowed) >= maxKeys {
+	if _, known := l.allowed[key]; !known && len(l.allowed) >= maxLogKeys {
 		if recent(l.others) {
 			return false
 		}
@@ -47,7 +46,7 @@ func (l *Limiter) Allow(key string) bool {
 				delete(l.allowed, other)
 			}
 		}
-		if len(l.allowed) >= maxKeys {
+		if len(l.allowed) >= maxLogKeys {
 			l.others = now
 			return true
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fresh_test
+package files_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/fresh"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 func write(t testing.TB, path, text string) {
@@ -34,8 +34,8 @@ func (c *clock) move(d time.Duration) { c.at.Add(int64(d)) }
 var errBroken = errors.New("broken")
 
 // words makes a value of a file, counting how often it does; the text "broken" cannot be used.
-func words(count *atomic.Int64) func([]fresh.Content) (string, error) {
-	return func(contents []fresh.Content) (string, error) {
+func words(count *atomic.Int64) func([]files.Content) (string, error) {
+	return func(contents []files.Content) (string, error) {
 		count.Add(1)
 		var all []string
 		for _, c := range contents {
@@ -55,7 +55,7 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	var made atomic.Int64
 	var c clock
-	v, err := fresh.New([]string{a, b}, zerolog.New(&log), c.now, words(&made))
+	v, err := files.NewReloaded([]string{a, b}, zerolog.New(&log), c.now, words(&made))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,14 +119,14 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "missing"), dir, huge, "/dev/zero", open} {
-		_, err := fresh.New([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
-		if !errors.Is(err, fresh.ErrUnreadable) || !strings.Contains(err.Error(), path) {
+		_, err := files.NewReloaded([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
+		if !errors.Is(err, files.ErrUnreadable) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	broken := filepath.Join(dir, "broken")
 	write(t, broken, "broken")
-	if _, err := fresh.New([]string{broken}, zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
+	if _, err := files.NewReloaded([]string{broken}, zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
 		t.Errorf("broken: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "all of it")
 	var c clock
-	v, err := fresh.New([]string{path}, zerolog.Nop(), c.now, words(new(atomic.Int64)))
+	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(new(atomic.Int64)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	write(t, path, "old")
 	var made atomic.Int64
 	var c clock
-	v, err := fresh.New([]string{path}, zerolog.Nop(), c.now, words(&made))
+	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(&made))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestManyAskAtOnce(t *testing.T) {
 func BenchmarkGet(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "f")
 	write(b, path, "text")
-	v, err := fresh.New([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
+	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standardnames_test
+package agent_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/standardnames"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-func TestUnknown(t *testing.T) {
-	got := standardnames.Unknown([]string{"VCPUS", "VCPU", "CUSTOM_VCPUS", "ZZZ", "VCPUS"}, []string{"HW_CPU_X86_AVX9", "CUSTOM_X", "COMPUTE_NODE", "XYZZY_PLUGH"})
+func TestUnknownStandardNames(t *testing.T) {
+	got := agent.UnknownStandardNames([]string{"VCPUS", "VCPU", "CUSTOM_VCPUS", "ZZZ", "VCPUS"}, []string{"HW_CPU_X86_AVX9", "CUSTOM_X", "COMPUTE_NODE", "XYZZY_PLUGH"})
 	want := []string{
 		"the resource class VCPUS is not in os-resource-classes 1.1.0, and a Placement that does not know it either refuses the provider's inventory; did you mean VCPU?",
 		"the resource class ZZZ is not in os-resource-classes 1.1.0, and a Placement that does not know it either refuses the provider's inventory; names of one's own begin with CUSTOM_",
@@ -22,7 +22,7 @@ func TestUnknown(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := standardnames.Unknown(ledger.StandardClasses(), ledger.StandardTraits()); len(got) > 0 {
+	if got := agent.UnknownStandardNames(ledger.StandardClasses(), ledger.StandardTraits()); len(got) > 0 {
 		t.Errorf("standard names: %v", got)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fresh
+package files
 
 import (
 	"crypto/sha256"
@@ -51,8 +51,8 @@ func (c Content) OwnedHere() error {
 	return nil
 }
 
-// Value is a T made of files. Make one with New. It is safe for concurrent use.
-type Value[T any] struct {
+// Reloaded is a T made of files. Make one with NewReloaded. It is safe for concurrent use.
+type Reloaded[T any] struct {
 	paths []string
 	parse func([]Content) (T, error)
 	log   zerolog.Logger
@@ -80,13 +80,13 @@ type stamp struct {
 // part, which may well make sense: less rules, less tokens. It is also how coarse the times of files may be.
 const tick = 50 * time.Millisecond
 
-// New reads the files and makes the value of them; an error of either is returned as it is. When a file changes later, Get
+// NewReloaded reads the files and makes the value of them; an error of either is returned as it is. When a file changes later, Get
 // makes the value again. If that fails, the old value stays, and log says so: once for each state of the files.
-func New[T any](paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error)) (*Value[T], error) {
+func NewReloaded[T any](paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error)) (*Reloaded[T], error) {
 	if now == nil {
 		now = time.Now
 	}
-	v := &Value[T]{paths: slices.Clone(paths), parse: parse, log: log, now: now}
+	v := &Reloaded[T]{paths: slices.Clone(paths), parse: parse, log: log, now: now}
 	v.stamps = v.look()
 	contents, err := v.read()
 	if err != nil {
@@ -104,7 +104,7 @@ func New[T any](paths []string, log zerolog.Logger, now func() time.Time, parse 
 
 // Get is the value. Cost: two atomic reads; once a second one caller pays for a stat of each file, and for reading them
 // when they have changed. Others are not kept waiting: they get the old value meanwhile.
-func (v *Value[T]) Get() T {
+func (v *Reloaded[T]) Get() T {
 	if now := v.now().UnixNano(); now-v.looked.Load() >= int64(pause) && v.mu.TryLock() {
 		func() {
 			defer v.mu.Unlock()
@@ -116,7 +116,7 @@ func (v *Value[T]) Get() T {
 }
 
 // refresh makes the value again if a file has changed since the last look.
-func (v *Value[T]) refresh() {
+func (v *Reloaded[T]) refresh() {
 	stamps := v.look()
 	if slices.Equal(stamps, v.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
 		return
@@ -143,7 +143,7 @@ func (v *Value[T]) refresh() {
 	v.log.Info().Strs("files", v.paths).Msg("A file has changed and was read again: what it says now is in force.")
 }
 
-func (v *Value[T]) look() []stamp {
+func (v *Reloaded[T]) look() []stamp {
 	stamps := make([]stamp, len(v.paths))
 	for i, path := range v.paths {
 		info, err := os.Stat(path)
@@ -162,7 +162,7 @@ func (v *Value[T]) look() []stamp {
 	return stamps
 }
 
-func (v *Value[T]) read() (contents []Content, err error) {
+func (v *Reloaded[T]) read() (contents []Content, err error) {
 	contents = make([]Content, len(v.paths))
 	for i, path := range v.paths {
 		if contents[i], err = read(path); err != nil {

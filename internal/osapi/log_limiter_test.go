@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ratelimit_test
+package osapi_test
 
 import (
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/ratelimit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// TestAllow: each key is allowed once a minute, and of many keys a thousand and one.
-func TestAllow(t *testing.T) {
+// TestLogLimiter: each key is allowed once a minute, and of many keys a thousand and one.
+func TestLogLimiter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s := ratelimit.New(time.Minute, func() time.Time { return now })
+	s := osapi.NewLogLimiter(time.Minute, func() time.Time { return now })
 	for _, step := range []struct {
 		after time.Duration
 		key   string

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standardnames finds names of resource classes and traits that Placement does not know:
-// neither custom ones, which are created when they are needed, nor in the lists of standard names
-// that are built in.
-package standardnames
+package agent
 
 import (
 	"fmt"
@@ -15,25 +12,25 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Unknown returns a sentence for each name that is neither custom nor standard, with the standard
+// UnknownStandardNames returns a sentence for each name that is neither custom nor standard, with the standard
 // one that was perhaps meant: classes first, each once, in order.
-func Unknown(classes, traits []string) []string {
-	out := kind{
+func UnknownStandardNames(classes, traits []string) []string {
+	out := nameList{
 		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion, known: ledger.StandardClasses(),
 		meaning: "a Placement that does not know it either refuses the provider's inventory",
 	}.unknown(classes)
-	return append(out, kind{
+	return append(out, nameList{
 		what: "trait", list: "os-traits " + ledger.OSTraitsVersion, known: ledger.StandardTraits(),
 		meaning: "with a Placement that does not know it either it is left out",
 	}.unknown(traits)...)
 }
 
-type kind struct {
+type nameList struct {
 	what, list, meaning string
 	known               []string
 }
 
-func (k kind) unknown(names []string) []string {
+func (k nameList) unknown(names []string) []string {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
 	var out []string
