@@ -78,6 +78,13 @@ test: packages-test modules build ## Run all tests, with real servers: libvirt, 
 race: packages-test modules build ## Run the tests of the pure Go packages under the race detector.
 	go test -race -timeout 30m $$(go list ./... | grep -v -e /drivers/libvirt -e /cmd/)
 
+# Packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own.
+RACE_SHORT = $$(git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
+.PHONY: race-short
+race-short: ## Run the short tests of the packages that start goroutines under the race detector.
+	go test -race -short -timeout 15m $(RACE_SHORT)
+
 .PHONY: test-systemd
 test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
 	@install -d .run && CGO_ENABLED=0 go test -c -o .run/unitstest.test ./test/unitstest
