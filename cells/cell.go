@@ -15,8 +15,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/metrics"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -74,7 +74,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	}
 	c.metrics.Watch(metrics.CellSources{
 		Check:    c.handler.Check,
-		Hosts:    func(ctx context.Context) ([]wire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
+		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
 		Writable: func() bool { return store.Problem() == nil },
 		Servers:  store.CountStates, Waiting: c.handler.Waiting,
 	})

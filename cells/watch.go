@@ -11,8 +11,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -76,7 +76,7 @@ func (a *API) look(ctx context.Context) osapi.Readiness {
 	if err != nil {
 		databases = nil // a line says less
 	}
-	answers := gather.AtOnce(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+	answers := gather.AtOnce(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	var found osapi.Readiness
 	for _, c := range answers {
 		line := c.Cell.Name + ": " + c.State.String()

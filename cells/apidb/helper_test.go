@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -98,9 +98,9 @@ func withCells(t fatal, s *apidb.DB, n int) {
 
 // server is one of a project, of 2 VCPUs and 512 MiB.
 func server(uuid, project string) apidb.NewServer {
-	flavor := wire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
+	flavor := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	return apidb.NewServer{
-		Server: wire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: wire.VMBuilding, TaskState: wire.TaskScheduling},
+		Server: cellwire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskScheduling},
 		Host:   "host", Node: "node",
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -31,20 +31,20 @@ func TestQuotas(t *testing.T) {
 func TestFlavors(t *testing.T) {
 	s := fresh(t)
 	text := "for small things"
-	small := apidb.Flavor{Flavor: wire.Flavor{
+	small := apidb.Flavor{Flavor: cellwire.Flavor{
 		ID: "2", Flavor: plugins.Flavor{
 			Name: "small", VCPUs: 1, MemoryMB: 64, RootGB: 3, EphemeralGB: 4, SwapMB: 5,
 			ExtraSpecs: map[string]string{"resources:CUSTOM_A": "1"},
 		},
 	}, Description: &text, IsPublic: true, RxTxFactor: 1.5}
-	large := apidb.Flavor{Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "large", VCPUs: 8, MemoryMB: 4096}}, Disabled: true, RxTxFactor: 1}
+	large := apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "large", VCPUs: 8, MemoryMB: 4096}}, Disabled: true, RxTxFactor: 1}
 	must(t, s.CreateFlavor(ctx, small))
 	must(t, s.CreateFlavor(ctx, large))
 	wants[[]apidb.Flavor](t, "flavors by flavorid")(s.Flavors(ctx))([]apidb.Flavor{large, small})
 	wants[apidb.Flavor](t, "flavor")(s.Flavor(ctx, "2"))(small)
-	wantError(t, "the same flavorid", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "2", Flavor: plugins.Flavor{Name: "other"}}}), apidb.ErrExists)
-	wantError(t, "the same name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3", Flavor: plugins.Flavor{Name: "small"}}}), apidb.ErrExists)
-	wantError(t, "no name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "3"}}), apidb.ErrInvalid)
+	wantError(t, "the same flavorid", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "2", Flavor: plugins.Flavor{Name: "other"}}}), apidb.ErrExists)
+	wantError(t, "the same name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "3", Flavor: plugins.Flavor{Name: "small"}}}), apidb.ErrExists)
+	wantError(t, "no name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "3"}}), apidb.ErrInvalid)
 
 	bare := func(f *apidb.Flavor) error {
 		f.VCPUs, f.Name, f.Description, f.ExtraSpecs = 99, "renamed", nil, nil
@@ -69,7 +69,7 @@ func TestFlavors(t *testing.T) {
 // TestFlavorChangesAtOnce: of changes at the same time none is lost.
 func TestFlavorChangesAtOnce(t *testing.T) {
 	s := fresh(t)
-	must(t, s.CreateFlavor(ctx, apidb.Flavor{Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "a"}}}))
+	must(t, s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "a"}}}))
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {

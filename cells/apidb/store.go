@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Errors that callers decide on.
@@ -108,12 +108,12 @@ func (m Mapping) Queued() bool { return m.QueuedForDelete != nil && *m.QueuedFor
 
 // RequestSpec is what was asked for, kept for as long as the mapping.
 type RequestSpec struct {
-	InstanceUUID string      `json:"instance_uuid"`
-	ProjectID    string      `json:"project_id"`
-	UserID       string      `json:"user_id,omitempty"`
-	Flavor       wire.Flavor `json:"flavor"`
-	ImageRef     string      `json:"image_ref,omitempty"`
-	Zone         string      `json:"availability_zone,omitempty"` // "": none was asked for
+	InstanceUUID string          `json:"instance_uuid"`
+	ProjectID    string          `json:"project_id"`
+	UserID       string          `json:"user_id,omitempty"`
+	Flavor       cellwire.Flavor `json:"flavor"`
+	ImageRef     string          `json:"image_ref,omitempty"`
+	Zone         string          `json:"availability_zone,omitempty"` // "": none was asked for
 	// Host and Node are forced by an administrator; "": any.
 	Host string `json:"host,omitempty"`
 	Node string `json:"node,omitempty"`
@@ -122,7 +122,7 @@ type RequestSpec struct {
 
 // BuildRequest is a server that is not in a cell yet, or not yet released there.
 type BuildRequest struct {
-	Server    wire.Server // what it is going to be
+	Server    cellwire.Server // what it is going to be
 	CreatedAt time.Time
 	// CellUUID is that of the mapping: not "" when it is placed and not released yet.
 	CellUUID string
@@ -141,7 +141,7 @@ type Claim struct {
 
 // Flavor is one of the flavors that are offered.
 type Flavor struct {
-	wire.Flavor
+	cellwire.Flavor
 	Description *string
 	IsPublic    bool
 	Disabled    bool
@@ -269,7 +269,7 @@ type Store interface {
 
 // NewServer is a server that was asked for. Its Zone is the one asked for; Host and Node are forced, "": any.
 type NewServer struct {
-	Server     wire.Server
+	Server     cellwire.Server
 	Host, Node string
 }
 

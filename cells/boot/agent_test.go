@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -49,7 +49,7 @@ func (a *agent) beat() {
 	if a.off {
 		return
 	}
-	_, err := a.cell.Report(ctx, a.host, wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: a.node, Name: a.host}}})
+	_, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
 	a.w.must(err)
 }
 
@@ -64,30 +64,30 @@ func (a *agent) work() {
 	a.w.must(err)
 	client, err := placing.New(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin, Transport: &link{to: a.w.asked, counts: map[string]int{}}})
 	a.w.must(err)
-	var reports []wire.Report
+	var reports []cellwire.Report
 	for _, item := range work.Items {
-		report := wire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision}
+		report := cellwire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision}
 		_, there := a.guests[report.UUID]
 		switch item.Want {
-		case wire.WantPresent:
-			if there || item.Server.VMState != wire.VMBuilding {
+		case cellwire.WantPresent:
+			if there || item.Server.VMState != cellwire.VMBuilding {
 				continue
 			}
 			held, err := client.Allocations(ctx, report.UUID)
 			a.w.must(err)
 			if _, ours := held.Allocations[a.node]; !ours {
 				a.w.t.Errorf("server %s is to be made on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
-				report.Kind, report.Fault = wire.ReportFailed, &wire.Fault{Code: 500, Message: "it has no allocations"}
+				report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
 				break
 			}
 			a.guests[report.UUID] = true
 			a.spawns[report.UUID]++
-			report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
-		case wire.WantRunning, wire.WantShutdown:
-			running := item.Want == wire.WantRunning
+			report.Kind, report.PowerState = cellwire.ReportSpawned, plugins.PowerRunning
+		case cellwire.WantRunning, cellwire.WantShutdown:
+			running := item.Want == cellwire.WantRunning
 			a.guests[report.UUID] = running
-			report.Kind, report.PowerState = wire.ReportSettled, map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
-		case wire.WantGone:
+			report.Kind, report.PowerState = cellwire.ReportSettled, map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
+		case cellwire.WantGone:
 			delete(a.guests, report.UUID)
 			if err := client.Release(ctx, report.UUID); err != nil {
 				if !errors.Is(err, placing.ErrConsumerConflict) {
@@ -95,7 +95,7 @@ func (a *agent) work() {
 				}
 				continue
 			}
-			report.Kind = wire.ReportGone
+			report.Kind = cellwire.ReportGone
 		default:
 			continue
 		}

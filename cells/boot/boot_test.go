@@ -13,8 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 func begin(t *testing.T, hosts []int, options ...func(*boot.Options, *quota.Options)) *world {
@@ -58,11 +58,11 @@ func TestBoot(t *testing.T) {
 	diff(t, map[string]int{"GET /v1/services": 1}, w.sites[2].link.counted())
 	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 	row := w.row(uuid)
-	if row.Host != "cell1-host1" || row.Hidden || row.VMState != wire.VMBuilding || row.TaskState != wire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
+	if row.Host != "cell1-host1" || row.Hidden || row.VMState != cellwire.VMBuilding || row.TaskState != cellwire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
 		t.Errorf("the row is %+v", row)
 	}
 	w.work()
-	if row := w.row(uuid); row.VMState != wire.VMActive {
+	if row := w.row(uuid); row.VMState != cellwire.VMActive {
 		t.Errorf("the row is %+v", row)
 	}
 	w.consistent(map[string]bool{uuid: true})
@@ -157,7 +157,7 @@ func TestNoValidHost(t *testing.T) {
 			a := w.sites[1].agents[0]
 			services, err := a.cell.Services(ctx)
 			w.must(err)
-			_, err = a.cell.PatchService(ctx, services[0].UUID, wire.ServicePatch{Disabled: &disabled})
+			_, err = a.cell.PatchService(ctx, services[0].UUID, cellwire.ServicePatch{Disabled: &disabled})
 			w.must(err)
 		}},
 		"the node is disabled in Placement": {why: "not_offered", before: func(w *world) {
@@ -194,7 +194,7 @@ func TestNoValidHost(t *testing.T) {
 			}
 			w.schedule()
 			row := w.row(uuid)
-			if row.VMState != wire.VMError || row.Host != "" || row.Hidden || row.Fault == nil || row.Fault.Code != 500 ||
+			if row.VMState != cellwire.VMError || row.Host != "" || row.Hidden || row.Fault == nil || row.Fault.Code != 500 ||
 				row.Fault.Message != "No valid host was found. There are not enough hosts available." {
 				t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
 			}
@@ -243,7 +243,7 @@ func TestLostRow(t *testing.T) {
 	big := small
 	big.VCPUs = 100
 	w := begin(t, []int{1})
-	for flavor, site := range map[*wire.Flavor]*site{&small: w.sites[1], &big: w.sites[0]} {
+	for flavor, site := range map[*cellwire.Flavor]*site{&small: w.sites[1], &big: w.sites[0]} {
 		uuid := w.created(func(r *boot.Request) { r.Server.Flavor = *flavor })
 		w.boot.SetAfter(func(s string) error {
 			if s == "place" {
@@ -359,7 +359,7 @@ func TestStaysInBuild(t *testing.T) {
 	big.VCPUs = 100
 	for name, c := range map[string]struct {
 		link   func(*world) *link
-		flavor wire.Flavor
+		flavor cellwire.Flavor
 		only   string // of the route
 	}{
 		"Placement":                     {link: func(w *world) *link { return w.plink }, flavor: small},

@@ -9,10 +9,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -31,14 +31,14 @@ const (
 )
 
 // noHost is the fault of a server that nothing could take. Only administrators read why.
-func noHost(why string) wire.Fault {
-	return wire.Fault{Code: faultCode, Message: noValidHost, Details: why}
+func noHost(why string) cellwire.Fault {
+	return cellwire.Fault{Code: faultCode, Message: noValidHost, Details: why}
 }
 
 // build is one attempt to place one server.
 type build struct {
 	s      *Service
-	server wire.Server
+	server cellwire.Server
 	spec   apidb.RequestSpec
 	view   *view
 	hosts  *hosts
@@ -54,7 +54,7 @@ type build struct {
 	more       bool            // Placement may have more candidates than it gave
 	searched   map[string]bool // nodes that were asked for by themselves
 	full       map[string]bool // nodes that Placement offered, and refused to give
-	fault      *wire.Fault     // why it is in cell0
+	fault      *cellwire.Fault // why it is in cell0
 }
 
 // build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
@@ -90,7 +90,7 @@ func (b *build) place(ctx context.Context) error {
 	var unfit *placing.InvalidError
 	switch {
 	case errors.As(err, &unfit):
-		return b.nowhere(ctx, wire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
+		return b.nowhere(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
 	case errors.Is(err, placementclient.ErrInvalid):
 		return b.nowhere(ctx, noHost(err.Error()))
 	case err != nil:
@@ -196,7 +196,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		err := s.o.Quota.Recheck(ctx, b.server.ProjectID, b.server.Flavor)
 		var exceeded *quota.Exceeded
 		if errors.As(err, &exceeded) {
-			return true, b.bury(ctx, wire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+			return true, b.bury(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
 		}
 		if err != nil {
 			return false, err
@@ -212,10 +212,10 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 }
 
 // row is the server on its host.
-func (b *build) row(t target) wire.Server {
+func (b *build) row(t target) cellwire.Server {
 	row := b.server
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
-	row.VMState, row.TaskState, row.PowerState = wire.VMBuilding, wire.TaskSpawning, plugins.PowerNoState
+	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
 	return row
 }
 
@@ -261,8 +261,8 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 
 // insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so: a row that nothing was decided
 // about stays hidden, and the reconciler removes it.
-func (b *build) insert(ctx context.Context, cell apidb.Cell, row wire.Server) (bool, error) {
-	put := func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Insert(ctx, row) }
+func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server) (bool, error) {
+	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) }
 	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
 	if cellclient.IsConflict(err) {
 		// The hidden row of an attempt before, with another host perhaps.
@@ -320,7 +320,7 @@ func (b *build) abandon(ctx context.Context) error {
 
 // nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
 // may be all that kept the server from its host, and there is another try.
-func (b *build) nowhere(ctx context.Context, fault wire.Fault) error {
+func (b *build) nowhere(ctx context.Context, fault cellwire.Fault) error {
 	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (b *build) nowhere(ctx context.Context, fault wire.Fault) error {
 }
 
 // bury puts the server into cell0, with the reason.
-func (b *build) bury(ctx context.Context, fault wire.Fault) error {
+func (b *build) bury(ctx context.Context, fault cellwire.Fault) error {
 	cell0, known := b.hosts.cells[apidb.Cell0UUID]
 	if !known {
 		return errors.New("there is no cell0 for servers that cannot be placed; create it with compute-agent cells manage")
@@ -354,7 +354,7 @@ func (b *build) bury(ctx context.Context, fault wire.Fault) error {
 		b.allocated = false
 	}
 	row := b.server
-	row.VMState, row.TaskState, row.PowerState, row.Fault = wire.VMError, "", plugins.PowerNoState, &fault
+	row.VMState, row.TaskState, row.PowerState, row.Fault = cellwire.VMError, "", plugins.PowerNoState, &fault
 	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
 	if err != nil {
@@ -375,7 +375,7 @@ func (s *Service) finish(ctx context.Context, uuid string, cell apidb.Cell, free
 	if cell.UUID == "" {
 		return fmt.Errorf("server %s is placed in a cell that is not mapped", uuid)
 	}
-	release := func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Release(ctx, uuid) }
+	release := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Release(ctx, uuid) }
 	_, err := gather.One(ctx, s.o.Gatherer, cell, release)
 	if cellclient.IsNotFound(err) && lost != nil {
 		if err = lost(ctx); err == nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // settle lets all that is under way come to its end: everything is up, and time passes.
@@ -79,7 +79,7 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 	var wantHolds []string
 	wantGuests := 0
 	for _, s := range w.sites {
-		row, err := gather.One(ctx, w.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+		row, err := gather.One(ctx, w.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 		switch {
 		case cellclient.IsNotFound(err):
 			if m.CellUUID == s.cell.UUID {
@@ -95,7 +95,7 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 			w.t.Errorf("server %s lives: %v, and its row is deleted: %v (%s %s)", uuid, lives, row.Deleted, row.VMState, row.TaskState)
 		case lives && row.Host != "":
 			wantHolds, wantGuests = []string{row.NodeUUID}, 1
-			if row.VMState != wire.VMActive {
+			if row.VMState != cellwire.VMActive {
 				w.t.Errorf("server %s is %s (%s): %+v", uuid, row.VMState, row.TaskState, row.Fault)
 			}
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -27,7 +27,7 @@ const maxID = 255
 // Request is what POST /servers asks for.
 type Request struct {
 	// Server is what each server is going to be: a template, without uuid, states and place. Its Zone is the one asked for.
-	Server wire.Server
+	Server cellwire.Server
 	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
 	Min, Max int
 	// Host and Node are forced; "": any.
@@ -41,7 +41,7 @@ type Request struct {
 //
 // Errors: *[Invalid], *quota.Exceeded, [ErrCellDown]; nothing was written then. Cost: a survey of each cell, one transaction, and
 // that of [placing.Client.Check].
-func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]wire.Server, error) {
+func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]cellwire.Server, error) {
 	least := max(r.Min, 1)
 	most := r.Max
 	if most == 0 {
@@ -67,7 +67,7 @@ func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]
 		return nil, err
 	}
 	asked := make([]apidb.NewServer, grant.Count)
-	servers := make([]wire.Server, grant.Count)
+	servers := make([]cellwire.Server, grant.Count)
 	for i := range servers {
 		servers[i] = s.instance(r, i, len(servers))
 		asked[i] = apidb.NewServer{Server: servers[i], Host: r.Host, Node: r.Node}
@@ -80,7 +80,7 @@ func (s *Service) Create(ctx context.Context, r Request, allowCellDown bool) ([]
 }
 
 // instance is the server of that index.
-func (s *Service) instance(r Request, index, of int) wire.Server {
+func (s *Service) instance(r Request, index, of int) cellwire.Server {
 	server := r.Server
 	server.UUID = uuid.NewString()
 	server.LaunchIndex = index
@@ -93,14 +93,14 @@ func (s *Service) instance(r Request, index, of int) wire.Server {
 	server.Metadata, server.Tags = maps.Clone(server.Metadata), slices.Clone(server.Tags)
 	server.Flavor.ExtraSpecs = maps.Clone(server.Flavor.ExtraSpecs)
 	server.Host, server.Node, server.NodeUUID = "", "", ""
-	server.VMState, server.TaskState, server.PowerState = wire.VMBuilding, wire.TaskScheduling, plugins.PowerNoState
+	server.VMState, server.TaskState, server.PowerState = cellwire.VMBuilding, cellwire.TaskScheduling, plugins.PowerNoState
 	server.CreatedAt = s.o.Now().UTC()
 	return server
 }
 
 // check refuses a flavor that Placement never serves a request for. What Placement does not say now,
 // it says when the server is scheduled.
-func (s *Service) check(ctx context.Context, f wire.Flavor) error {
+func (s *Service) check(ctx context.Context, f cellwire.Flavor) error {
 	request, err := placing.RequestOf(f)
 	if err == nil {
 		err = s.o.Placement.Check(ctx, request)

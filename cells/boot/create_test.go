@@ -13,8 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestCreateMany: as many as the quota allows, with numbers.
@@ -138,7 +138,7 @@ func TestRecheckQuota(t *testing.T) {
 		w.schedule()
 		row := w.row(uuid)
 		switch {
-		case recheck && (row.VMState != wire.VMError || row.Fault == nil || row.Fault.Code != 413 ||
+		case recheck && (row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != 413 ||
 			row.Fault.Message != "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"):
 			t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
 		case !recheck && row.Host == "":

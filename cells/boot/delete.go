@@ -9,9 +9,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its build is abandoned, and otherwise its
@@ -36,15 +36,15 @@ func (s *Service) Delete(ctx context.Context, m apidb.Mapping, soft bool) error 
 		return err
 	}
 	defer free()
-	kind := wire.DeleteNormal
+	kind := cellwire.DeleteNormal
 	if soft {
-		kind = wire.DeleteSoft
+		kind = cellwire.DeleteSoft
 	}
 	return s.deleteIn(ctx, m, kind)
 }
 
 // deleteIn deletes a server in its cell. Whoever calls it has taken the server.
-func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, kind wire.DeleteKind) error {
+func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire.DeleteKind) error {
 	uuid := m.InstanceUUID
 	cell, err := s.cell(ctx, m.CellUUID)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Service) deleteIn(ctx context.Context, m apidb.Mapping, kind wire.Delet
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
-	answer, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.DeleteAnswer, error) {
+	answer, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.DeleteAnswer, error) {
 		return c.Delete(ctx, uuid, kind)
 	})
 	if cellclient.IsNotFound(err) {
@@ -114,30 +114,30 @@ func (s *Service) unallocate(ctx context.Context, uuid string, cell apidb.Cell) 
 //
 // Errors: *quota.Exceeded; [gather.ErrDown] and the cell's refusals pass through; [apidb.ErrNotFound] of a server that is placed
 // nowhere. Cost: a survey of each cell, and one request to its own.
-func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (wire.Server, error) {
+func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
-		return wire.Server{}, fmt.Errorf("server %s in a cell: %w", uuid, apidb.ErrNotFound)
+		return cellwire.Server{}, fmt.Errorf("server %s in a cell: %w", uuid, apidb.ErrNotFound)
 	}
 	free, err := s.busy.take(ctx, uuid)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	defer free()
 	cell, err := s.cell(ctx, m.CellUUID)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	flavor, err := s.flavorOf(ctx, uuid, cell)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	if _, err := s.o.Quota.Check(ctx, quota.Ask{Project: m.ProjectID, Min: 1, Max: 1, Flavor: flavor, AllowCellDown: true}); err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
-	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Restore(ctx, uuid) })
+	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
 	if err != nil {
-		return wire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
+		return cellwire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
 	}
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
@@ -148,14 +148,14 @@ func (s *Service) Restore(ctx context.Context, m apidb.Mapping) (wire.Server, er
 }
 
 // flavorOf is what a server was made with: by its specification, or, where there is none any more, by its row.
-func (s *Service) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (wire.Flavor, error) {
+func (s *Service) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (cellwire.Flavor, error) {
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if !errors.Is(err, apidb.ErrNotFound) {
 		return spec.Flavor, err
 	}
-	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	if err != nil {
-		return wire.Flavor{}, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
+		return cellwire.Flavor{}, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
 	}
 	return server.Flavor, nil
 }

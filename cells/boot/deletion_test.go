@@ -13,9 +13,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestDelete: in each stage of its life.
@@ -75,7 +75,7 @@ func TestDelete(t *testing.T) {
 		w.must(w.delete(uuid, false))
 		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1}, w.sites[1].link.counted())
 		diff(t, map[string]int{}, w.plink.counted())
-		if row := w.row(uuid); row.TaskState != wire.TaskDeleting {
+		if row := w.row(uuid); row.TaskState != cellwire.TaskDeleting {
 			t.Errorf("the row is %+v", row)
 		}
 		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
@@ -152,13 +152,13 @@ func TestSoftDelete(t *testing.T) {
 	w.work()
 	m, err := w.store.Mapping(ctx, uuid)
 	w.must(err)
-	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted || !m.Queued() {
+	if row := w.row(uuid); row.VMState != cellwire.VMSoftDeleted || !m.Queued() {
 		t.Errorf("the row is %+v, the mapping %+v", row, m)
 	}
 	_, err = w.boot.Restore(ctx, m)
 	w.must(err)
 	w.work()
-	if row := w.row(uuid); row.VMState != wire.VMActive || w.queued(uuid) {
+	if row := w.row(uuid); row.VMState != cellwire.VMActive || w.queued(uuid) {
 		t.Errorf("the row is %+v, queued %v", row, w.queued(uuid))
 	}
 	w.must(w.delete(uuid, true))
@@ -173,7 +173,7 @@ func TestSoftDelete(t *testing.T) {
 	w.pass(9 * boot.Graceful)
 	w.beat()
 	w.must(w.boot.Reconcile(ctx))
-	if row := w.row(uuid); row.VMState != wire.VMSoftDeleted {
+	if row := w.row(uuid); row.VMState != cellwire.VMSoftDeleted {
 		t.Errorf("before its time the row is %+v", row)
 	}
 	w.pass(2 * boot.Graceful)

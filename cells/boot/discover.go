@@ -9,8 +9,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // DiscoverReport says what Discover found.
@@ -91,7 +91,7 @@ func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells 
 	for _, n := range mapped {
 		known[n] = true
 	}
-	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) ([]wire.ComputeNode, error) {
+	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ComputeNode, error) {
 		return c.ComputeNodes(ctx, false)
 	})
 	var errs []error

@@ -12,8 +12,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestDiscover: new hosts are mapped once; a cell that is down is left for later, and so is a host that is in two cells.
@@ -187,7 +187,7 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 				if interval > 0 && (row.Host != "new" || asked != 1) {
 					t.Errorf("it is %s on %q, new hosts were looked for %d times", row.VMState, row.Host, asked)
 				}
-				if interval == 0 && (row.VMState != wire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes that no cell is known of")) {
+				if interval == 0 && (row.VMState != cellwire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes that no cell is known of")) {
 					t.Errorf("it is %+v, new hosts were looked for %d times", row, asked)
 				}
 			}

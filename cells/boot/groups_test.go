@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
@@ -34,7 +34,7 @@ func TestBootWithoutGroupPolicy(t *testing.T) {
 		uuid := w.created(grouped)
 		w.schedule()
 		w.work()
-		if row := w.row(uuid); row.VMState != wire.VMActive || row.Host != "cell1-host1" {
+		if row := w.row(uuid); row.VMState != cellwire.VMActive || row.Host != "cell1-host1" {
 			t.Fatalf("server %d: %+v, fault %+v", i, row, row.Fault)
 		}
 		if got := w.candidateRequests(); got != want {
@@ -62,7 +62,7 @@ func TestBootWithoutGroupPolicyIsRefused(t *testing.T) {
 	uuid := w.created(grouped)
 	w.schedule()
 	w.work()
-	if row := w.row(uuid); row.VMState != wire.VMActive {
+	if row := w.row(uuid); row.VMState != cellwire.VMActive {
 		t.Errorf("%+v, fault %+v", row, row.Fault)
 	}
 }
@@ -87,7 +87,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 	uuid := w.created(grouped, func(r *boot.Request) { r.Server.Flavor.ExtraSpecs["group_policy"] = "none" })
 	w.schedule()
 	w.work()
-	if row := w.row(uuid); row.VMState != wire.VMActive {
+	if row := w.row(uuid); row.VMState != cellwire.VMActive {
 		t.Errorf("with group_policy: %+v, fault %+v", row, row.Fault)
 	}
 }
@@ -132,12 +132,12 @@ func TestGroupPolicyIsDecidedLater(t *testing.T) {
 			w.work()
 			row := w.row(uuid)
 			if c.active {
-				if row.VMState != wire.VMActive {
+				if row.VMState != cellwire.VMActive {
 					t.Errorf("%+v, fault %+v", row, row.Fault)
 				}
 				return
 			}
-			if row.VMState != wire.VMError || row.Fault == nil || row.Fault.Code != http.StatusBadRequest || row.Fault.Message != needsPolicy {
+			if row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != http.StatusBadRequest || row.Fault.Message != needsPolicy {
 				t.Errorf("%+v, fault %+v", row, row.Fault)
 			}
 			if !strings.Contains(w.logged(), "needs the extra spec 'group_policy'") {

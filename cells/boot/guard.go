@@ -10,8 +10,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // ErrChanged says that a cell got another database while it was looked at.
@@ -171,6 +171,6 @@ func (d *Difference) count(ctx context.Context, g *gather.Gatherer, cell apidb.C
 
 // markOf asks a cell which database it has.
 func markOf(ctx context.Context, g *gather.Gatherer, cell apidb.Cell) (apidb.CellMark, error) {
-	info, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+	info, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	return apidb.CellMark{Epoch: info.Epoch, Revision: info.Revision}, err
 }

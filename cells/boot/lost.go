@@ -8,8 +8,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -22,8 +22,8 @@ func (s *Service) lostRow(ctx context.Context, request apidb.BuildRequest, h *ho
 		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: it is left until that is decided", uuid)
 	}
 	row := request.Server
-	row.VMState, row.TaskState, row.PowerState = wire.VMError, "", plugins.PowerNoState
-	row.Fault = &wire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
+	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
+	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
 	node, claimed, err := s.claimed(ctx, uuid, h)
 	if err != nil {
 		return err
@@ -33,9 +33,9 @@ func (s *Service) lostRow(ctx context.Context, request apidb.BuildRequest, h *ho
 		if service := h.services[hostKey{cell.UUID, node.Host}]; service.Zone != "" {
 			row.Zone = service.Zone
 		}
-		row.VMState, row.TaskState, row.Fault = wire.VMBuilding, wire.TaskSpawning, nil
+		row.VMState, row.TaskState, row.Fault = cellwire.VMBuilding, cellwire.TaskSpawning, nil
 	}
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Insert(ctx, row) })
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
 	if err != nil {
 		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
 	}

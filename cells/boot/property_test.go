@@ -16,9 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 var errEnd = errors.New("the process ends here")
@@ -130,7 +130,7 @@ func (c *chaos) create(t *rapid.T) {
 	flavor := small
 	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
 	servers, err := c.w.boot.Create(ctx, boot.Request{
-		Server: wire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
+		Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
 	}, true)
 	if err != nil {
 		t.Fatal(err)
@@ -302,10 +302,10 @@ func (c *chaos) over() {
 			c.alive[uuid] = false
 			continue
 		}
-		row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+		row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 		w.must(err)
 		c.alive[uuid] = !row.Deleted
-		if !row.Deleted && row.VMState == wire.VMSoftDeleted {
+		if !row.Deleted && row.VMState == cellwire.VMSoftDeleted {
 			w.must(w.delete(uuid, false))
 			c.alive[uuid] = false
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestRestoredBeforeItIsReclaimed: the reconciler knows that a server is to be deleted for good, and its owner restores it (by way of another process) before
@@ -22,9 +22,9 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 		again   bool   // deleted once more
 		vmState string
 	}{
-		"it is read":                     {"GET ", false, wire.VMActive},
-		"it is read, and deleted anew":   {"GET ", true, wire.VMSoftDeleted},
-		"it is deleted for good, almost": {"/delete", false, wire.VMActive},
+		"it is read":                     {"GET ", false, cellwire.VMActive},
+		"it is read, and deleted anew":   {"GET ", true, cellwire.VMSoftDeleted},
+		"it is deleted for good, almost": {"/delete", false, cellwire.VMActive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1}, func(b *boot.Options, _ *quota.Options) { b.Reclaim = 10 * boot.Graceful })
@@ -44,7 +44,7 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 					_, err := site.store.Restore(ctx, uuid, m)
 					w.must(err)
 					if c.again {
-						_, err := site.store.Delete(ctx, uuid, wire.DeleteSoft, m)
+						_, err := site.store.Delete(ctx, uuid, cellwire.DeleteSoft, m)
 						w.must(err)
 					}
 				}

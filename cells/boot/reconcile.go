@@ -12,8 +12,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 func (s *Service) reconcileAndSay(ctx context.Context) {
@@ -34,10 +34,10 @@ func (s *Service) reconcile(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	unfinished := func(ctx context.Context, c *cellclient.Client) (wire.Unfinished, error) {
+	unfinished := func(ctx context.Context, c *cellclient.Client) (cellwire.Unfinished, error) {
 		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
 	}
-	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[wire.Unfinished]) {
+	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[cellwire.Unfinished]) {
 		if a.Down() {
 			return
 		}
@@ -143,7 +143,7 @@ func (s *Service) clearClaim(ctx context.Context, uuid string, released time.Tim
 }
 
 // finishAll does what a cell has left to do.
-func (s *Service) finishAll(ctx context.Context, cell apidb.Cell, u wire.Unfinished) error {
+func (s *Service) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.Unfinished) error {
 	var errs []error
 	for _, h := range u.Hidden {
 		errs = append(errs, s.alone(h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }))
@@ -180,7 +180,7 @@ func (s *Service) finishHidden(ctx context.Context, cell apidb.Cell, uuid string
 }
 
 // reclaim deletes for good what was softly deleted for long enough.
-func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u wire.UnfinishedServer) error {
+func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.UnfinishedServer) error {
 	m, err := s.o.Store.Mapping(ctx, u.UUID)
 	if err != nil {
 		return err
@@ -189,14 +189,14 @@ func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u wire.Unfinishe
 		return fmt.Errorf("it is softly deleted in cell %s, and mapped to cell %q", cell.UUID, m.CellUUID)
 	}
 	// It may be restored since the cell was asked, and be deleted once more.
-	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, u.UUID) })
+	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
 	if err != nil {
 		return err
 	}
 	if now.DeletedAt == nil || !now.DeletedAt.Equal(u.Since) {
 		return nil
 	}
-	err = s.deleteIn(ctx, m, wire.DeleteReclaim)
+	err = s.deleteIn(ctx, m, cellwire.DeleteReclaim)
 	if cellclient.IsConflict(err) {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (s *Service) reclaim(ctx context.Context, cell apidb.Cell, u wire.Unfinishe
 }
 
 // comparePage is how many mappings of a cell are compared in one round; the next goes on from there.
-const comparePage = wire.MaxStates
+const comparePage = cellwire.MaxStates
 
 // compare corrects queued_for_delete where it says something else than the cell. Servers that the cell does not know are left as they are.
 func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
@@ -246,7 +246,7 @@ func (s *Service) compare(ctx context.Context, cell apidb.Cell) error {
 }
 
 // differing are the mappings whose flag is not what the cell says.
-func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]wire.ServerState) []apidb.Mapping {
+func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cellwire.ServerState) []apidb.Mapping {
 	var differ []apidb.Mapping
 	for _, m := range mappings {
 		state, known := states[m.InstanceUUID]
@@ -304,18 +304,18 @@ func uuidsOf(mappings []apidb.Mapping) []string {
 }
 
 // states asks a cell what became of servers, by uuid.
-func (s *Service) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]wire.ServerState, error) {
+func (s *Service) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
 	return statesOf(ctx, s.o.Gatherer, cell, uuids)
 }
 
-func statesOf(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string) (map[string]wire.ServerState, error) {
-	list, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) ([]wire.ServerState, error) {
+func statesOf(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
+	list, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerState, error) {
 		return c.States(ctx, uuids)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking cell %s what became of %d servers: %w", cell.Name, len(uuids), err)
 	}
-	states := make(map[string]wire.ServerState, len(list))
+	states := make(map[string]cellwire.ServerState, len(list))
 	for _, state := range list {
 		states[state.UUID] = state
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // refusal is why a node does not take a server.
@@ -112,7 +112,7 @@ func (b *build) whyNowhere(targets int) string {
 }
 
 // sayUnplaced logs that the server is in cell0, and why. It is the only trace of a user's failed boot in the log.
-func (b *build) sayUnplaced(fault wire.Fault) {
+func (b *build) sayUnplaced(fault cellwire.Fault) {
 	fields := b.s.o.Logger.With().Str("server", b.server.UUID).Str("project", b.server.ProjectID).Str("flavor", b.server.Flavor.Name)
 	if b.spec.Host != "" || b.spec.Node != "" {
 		fields = fields.Str("forced_host", b.spec.Host).Str("forced_node", b.spec.Node)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // until waits for something that another goroutine does.
@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 	b := w.created()
 	until(t, "the second places a server", placed(b))
 	stopSecond()
-	if row := w.row(b); row.VMState != wire.VMBuilding {
+	if row := w.row(b); row.VMState != cellwire.VMBuilding {
 		t.Errorf("the row is %+v", row)
 	}
 	w.consistent(map[string]bool{a: true, b: true})
@@ -111,7 +111,7 @@ func TestADamagedBuildRequest(t *testing.T) {
 	w.must(errors.Join(err, db.Close()))
 	w.schedule()
 	w.work()
-	if row := w.row(whole); row.VMState != wire.VMActive {
+	if row := w.row(whole); row.VMState != cellwire.VMActive {
 		t.Errorf("the other server is %+v", row)
 	}
 	if m, err := w.store.Mapping(ctx, broken); err != nil || m.CellUUID != "" {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
@@ -55,7 +55,7 @@ func crowd(t *testing.T, other http.Handler) {
 		uuid := w.created()
 		w.schedule()
 		row := w.row(uuid)
-		if row.VMState != wire.VMBuilding {
+		if row.VMState != cellwire.VMBuilding {
 			t.Fatalf("server %d: %+v, fault %+v", i, row, row.Fault)
 		}
 		on[row.Host] = true
@@ -73,7 +73,7 @@ func crowd(t *testing.T, other http.Handler) {
 	big.MemoryMB = 60000
 	uuid := w.created(func(r *boot.Request) { r.Server.Flavor = big })
 	w.schedule()
-	if row := w.row(uuid); row.VMState != wire.VMError {
+	if row := w.row(uuid); row.VMState != cellwire.VMError {
 		t.Errorf("%+v", row)
 	}
 	if n := w.plink.counted()["GET /allocation_candidates"]; n != 5 {
@@ -123,7 +123,7 @@ func TestOnOpenStacksPlacement(t *testing.T) {
 		}
 		w.plink.set(up)
 		w.work()
-		if row := w.row(uuid); row.VMState != wire.VMActive {
+		if row := w.row(uuid); row.VMState != cellwire.VMActive {
 			t.Errorf("fault %d: %+v, %+v", how, row, row.Fault)
 		}
 		alive[uuid] = true

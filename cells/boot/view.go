@@ -13,9 +13,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // viewAge is how long the hosts are as they were seen. A host that dies in the meantime is noticed as one that dies afterwards.
@@ -45,7 +45,7 @@ func (v *view) discover(ctx context.Context) {
 type hosts struct {
 	cells    map[string]apidb.Cell
 	nodes    map[string]apidb.Node // by uuid
-	services map[hostKey]wire.Service
+	services map[hostKey]cellwire.Service
 	down     map[string]bool // cells, by uuid
 	suspect  map[string]bool // those with another database than before
 }
@@ -72,7 +72,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 		return nil, fmt.Errorf("reading what is known of the cells' databases: %w", err)
 	}
 	h := &hosts{
-		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]wire.Service{},
+		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
 		down: map[string]bool{}, suspect: map[string]bool{},
 	}
 	for uuid, d := range databases {
@@ -88,7 +88,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	for _, n := range nodes {
 		h.nodes[n.UUID] = n
 	}
-	answers := gather.All(ctx, v.s.o.Gatherer, used, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) })
+	answers := gather.All(ctx, v.s.o.Gatherer, used, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	for _, a := range answers {
 		h.down[a.Cell.UUID] = a.Err != nil
 		for _, service := range a.Value { // none of a cell that is down

@@ -26,10 +26,10 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -350,11 +350,11 @@ func (w *world) ask(method, path string, body, into any) {
 	}
 }
 
-var small = wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
+var small = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 
 // create asks for servers of project p.
-func (w *world) create(change ...func(*boot.Request)) ([]wire.Server, error) {
-	r := boot.Request{Server: wire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}}
+func (w *world) create(change ...func(*boot.Request)) ([]cellwire.Server, error) {
+	r := boot.Request{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}}
 	for _, c := range change {
 		c(&r)
 	}
@@ -375,14 +375,14 @@ func (w *world) schedule() {
 }
 
 // row is the server in the cell that it is mapped to.
-func (w *world) row(uuid string) wire.Server {
+func (w *world) row(uuid string) cellwire.Server {
 	w.t.Helper()
 	m, err := w.store.Mapping(ctx, uuid)
 	w.must(err)
 	if m.CellUUID == "" {
 		w.t.Fatalf("server %s is placed nowhere", uuid)
 	}
-	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (wire.Server, error) { return c.Server(ctx, uuid) })
+	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	w.must(err)
 	return row
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // maxUUIDs bounds the uuids that a request may name at once.
@@ -47,11 +47,11 @@ func (c *Cell) getCell(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Version: c.config.Version, Now: c.moment().Now}, nil
+	return cellwire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Version: c.config.Version, Now: c.moment().Now}, nil
 }
 
 func (c *Cell) queryServers(x *exchange) (any, error) {
-	q, err := decode[wire.ServerQuery](x)
+	q, err := decode[cellwire.ServerQuery](x)
 	if err != nil {
 		return nil, err
 	}
@@ -59,15 +59,15 @@ func (c *Cell) queryServers(x *exchange) (any, error) {
 }
 
 func (c *Cell) postStates(x *exchange) (any, error) {
-	request, err := decode[wire.StatesRequest](x)
+	request, err := decode[cellwire.StatesRequest](x)
 	if err != nil {
 		return nil, err
 	}
-	if err := celldb.CheckUUIDs(request.UUIDs, wire.MaxStates); err != nil {
+	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
 		return nil, err
 	}
 	states, err := c.config.Store.States(x.ctx(), request.UUIDs)
-	return wire.StatesAnswer{States: states}, err
+	return cellwire.StatesAnswer{States: states}, err
 }
 
 // maxSeconds bounds times in queries, so that no arithmetic overflows: a hundred years.
@@ -107,7 +107,7 @@ func (c *Cell) putServer(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := decode[wire.Server](x)
+	server, err := decode[cellwire.Server](x)
 	if err != nil {
 		return nil, err
 	}
@@ -118,10 +118,10 @@ func (c *Cell) putServer(x *exchange) (any, error) {
 }
 
 // onServer does something to the server in the path and wakes its host.
-func (c *Cell) onServer(x *exchange, do func(uuid string) (wire.Server, error)) (wire.Server, error) {
+func (c *Cell) onServer(x *exchange, do func(uuid string) (cellwire.Server, error)) (cellwire.Server, error) {
 	uuid, err := pathUUID(x)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	server, err := do(uuid)
 	c.rings(server.Host, err)
@@ -129,20 +129,20 @@ func (c *Cell) onServer(x *exchange, do func(uuid string) (wire.Server, error)) 
 }
 
 func (c *Cell) release(x *exchange) (any, error) {
-	return c.onServer(x, func(uuid string) (wire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
 }
 
 func (c *Cell) restore(x *exchange) (any, error) {
-	return c.onServer(x, func(uuid string) (wire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
 }
 
 func (c *Cell) deleteServer(x *exchange) (any, error) {
-	request, err := decode[wire.DeleteRequest](x)
+	request, err := decode[cellwire.DeleteRequest](x)
 	if err != nil {
 		return nil, err
 	}
-	var answer wire.DeleteAnswer
-	_, err = c.onServer(x, func(uuid string) (_ wire.Server, err error) {
+	var answer cellwire.DeleteAnswer
+	_, err = c.onServer(x, func(uuid string) (_ cellwire.Server, err error) {
 		answer, err = c.config.Store.Delete(x.ctx(), uuid, request.Kind, c.moment())
 		return answer.Server, err
 	})
@@ -172,11 +172,11 @@ func (c *Cell) getSurvey(x *exchange) (any, error) {
 	}
 	switch only := q.text("only"); only {
 	case "":
-	case wire.OnlyUsage:
+	case cellwire.OnlyUsage:
 		usage, err := c.config.Store.Usage(x.ctx(), q.text("project_id"))
-		return wire.Survey{Usage: usage, Services: []wire.Service{}, Nodes: []wire.ComputeNode{}}, err
+		return cellwire.Survey{Usage: usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}, err
 	default:
-		return nil, badRequest("only is %.64q, not %s.", only, wire.OnlyUsage)
+		return nil, badRequest("only is %.64q, not %s.", only, cellwire.OnlyUsage)
 	}
 	return c.config.Store.Survey(x.ctx(), q.text("project_id"), c.moment())
 }
@@ -194,7 +194,7 @@ func (c *Cell) patchService(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	patch, err := decode[wire.ServicePatch](x)
+	patch, err := decode[cellwire.ServicePatch](x)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (c *Cell) getComputeNodes(x *exchange) (any, error) {
 }
 
 func (c *Cell) postMapped(x *exchange) (any, error) {
-	request, err := decode[wire.MappedRequest](x)
+	request, err := decode[cellwire.MappedRequest](x)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (c *Cell) postMapped(x *exchange) (any, error) {
 }
 
 func (c *Cell) putHost(x *exchange) (any, error) {
-	report, err := decode[wire.HostReport](x)
+	report, err := decode[cellwire.HostReport](x)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 		return nil, err
 	}
 	service, refused, err := c.config.Store.Report(x.ctx(), x.R.PathValue("host"), report, c.moment())
-	return wire.HostState{Service: service, Epoch: info.Epoch, ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)), Refused: refused}, err
+	return cellwire.HostState{Service: service, Epoch: info.Epoch, ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)), Refused: refused}, err
 }
 
 func (c *Cell) getWork(x *exchange) (any, error) {
@@ -282,17 +282,17 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 	if err := celldb.CheckHost(host); err != nil {
 		return nil, err
 	}
-	request, err := decode[wire.Reports](x)
+	request, err := decode[cellwire.Reports](x)
 	if err != nil {
 		return nil, err
 	}
-	if len(request.Reports) > wire.MaxReports {
-		return nil, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge, Message: "There are more reports than are taken at once."}
+	if len(request.Reports) > cellwire.MaxReports {
+		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge, Message: "There are more reports than are taken at once."}
 	}
 	refused, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
 	c.rings(host, err)
 	c.observeReports(request.Reports, refused)
-	return wire.ReportsAnswer{Refused: refused}, err
+	return cellwire.ReportsAnswer{Refused: refused}, err
 }
 
 func pathUUID(x *exchange) (string, error) {

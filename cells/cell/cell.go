@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -93,7 +93,7 @@ func (c *Cell) moment() celldb.Moment {
 
 // rings wakes the host of a server after a change of it. After an error that is no refusal nobody knows what was written, so all look again.
 func (c *Cell) rings(host string, err error) {
-	var refusal *wire.Error
+	var refusal *cellwire.Error
 	switch {
 	case err == nil && host != "":
 		c.bells.ring(host)
@@ -103,7 +103,7 @@ func (c *Cell) rings(host string, err error) {
 }
 
 // work waits until there is news for the host, or for as long as it is told to.
-func (c *Cell) work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+func (c *Cell) work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -114,7 +114,7 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		// Before looking, or a change between looking and waiting would be missed.
 		rung, stop := c.bells.wait(host, c.config.MaxWaiting)
 		if rung == nil {
-			return wire.Work{}, &wire.Error{Status: http.StatusServiceUnavailable, Code: wire.CodeUnavailable, Message: "Too many requests wait for the work of this host already; is there more than one agent of its name?"}
+			return cellwire.Work{}, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "Too many requests wait for the work of this host already; is there more than one agent of its name?"}
 		}
 		work, news, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
 		if err != nil || news || last {
@@ -132,7 +132,7 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		c.waiting.Add(-1)
 		stop()
 		if err != nil {
-			return wire.Work{}, err
+			return cellwire.Work{}, err
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -140,14 +140,14 @@ func do[T any](w *world, method, target string, body any) (answer T) {
 }
 
 // refused sends a request that is refused with the status and the code.
-func (w *world) refused(status int, code wire.Code, method, target string, body any, change ...func(*http.Request)) string {
+func (w *world) refused(status int, code cellwire.Code, method, target string, body any, change ...func(*http.Request)) string {
 	w.t.Helper()
 	return refusal(w.t, w.send(method, target, body, change...), status, code)
 }
 
-func refusal(t testing.TB, got *httptest.ResponseRecorder, status int, code wire.Code) string {
+func refusal(t testing.TB, got *httptest.ResponseRecorder, status int, code cellwire.Code) string {
 	t.Helper()
-	var e wire.Error
+	var e cellwire.Error
 	if err := json.Unmarshal(got.Body.Bytes(), &e); err != nil {
 		t.Errorf("the refusal is %q: %v", got.Body, err)
 	}
@@ -163,22 +163,22 @@ func uuid(kind, n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", 
 func sid(n int) string { return uuid(0x5e, n) }
 
 // building is a server as the scheduler inserts it.
-func building(n int, host string) wire.Server {
+func building(n int, host string) cellwire.Server {
 	description := "to build"
-	return wire.Server{
+	return cellwire.Server{
 		UUID: sid(n), ProjectID: "p1", UserID: "u1", Name: fmt.Sprint("server-", n), Description: &description, Hostname: fmt.Sprint("server-", n),
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
 		Zone:   "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==", DiskConfig: "AUTO", Reservation: "r-1",
-		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
+		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		CreatedAt: start.Add(time.Duration(n) * time.Second), TrustedCerts: []string{"c1"},
 	}
 }
 
 // register lets hosts show life.
-func (w *world) register(hosts ...string) (state wire.HostState) {
+func (w *world) register(hosts ...string) (state cellwire.HostState) {
 	w.t.Helper()
 	for _, host := range hosts {
-		state = do[wire.HostState](w, "PUT", "/v1/hosts/"+host, wire.HostReport{Version: "9", Nodes: []wire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node"}}})
+		state = do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host, cellwire.HostReport{Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node"}}})
 	}
 	return state
 }
@@ -188,51 +188,51 @@ func nodeUUID(host string) string {
 }
 
 // release inserts and releases a server.
-func (w *world) release(s wire.Server) wire.Server {
+func (w *world) release(s cellwire.Server) cellwire.Server {
 	w.t.Helper()
-	do[wire.Server](w, "PUT", "/v1/servers/"+s.UUID, s)
-	return do[wire.Server](w, "POST", "/v1/servers/"+s.UUID+"/release", nil)
+	do[cellwire.Server](w, "PUT", "/v1/servers/"+s.UUID, s)
+	return do[cellwire.Server](w, "POST", "/v1/servers/"+s.UUID+"/release", nil)
 }
 
 // active makes a server that runs.
-func (w *world) active(n int, host string) wire.Server {
+func (w *world) active(n int, host string) cellwire.Server {
 	w.t.Helper()
 	w.release(building(n, host))
-	w.report(host, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
+	w.report(host, cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 	return w.server(n)
 }
 
-func (w *world) server(n int) wire.Server {
+func (w *world) server(n int) cellwire.Server {
 	w.t.Helper()
-	return do[wire.Server](w, "GET", "/v1/servers/"+sid(n), nil)
+	return do[cellwire.Server](w, "GET", "/v1/servers/"+sid(n), nil)
 }
 
 // report sends one report and wants it taken.
-func (w *world) report(host string, r wire.Report) {
+func (w *world) report(host string, r cellwire.Report) {
 	w.t.Helper()
 	if why := w.reports(host, r); why[0] != "" {
 		w.t.Errorf("%s reported %+v: refused: %s", host, r, why[0])
 	}
 }
 
-func (w *world) reports(host string, r ...wire.Report) []string {
+func (w *world) reports(host string, r ...cellwire.Report) []string {
 	w.t.Helper()
-	got := do[wire.ReportsAnswer](w, "POST", "/v1/hosts/"+host+"/reports", wire.Reports{Reports: r}).Refused
+	got := do[cellwire.ReportsAnswer](w, "POST", "/v1/hosts/"+host+"/reports", cellwire.Reports{Reports: r}).Refused
 	if len(got) != len(r) {
 		w.t.Fatalf("%d reports have %d answers", len(r), len(got))
 	}
 	return got
 }
 
-func (w *world) work(host string, after int64, epoch string) wire.Work {
+func (w *world) work(host string, after int64, epoch string) cellwire.Work {
 	w.t.Helper()
-	return do[wire.Work](w, "GET", fmt.Sprintf("/v1/hosts/%s/work?after=%d&epoch=%s", host, after, epoch), nil)
+	return do[cellwire.Work](w, "GET", fmt.Sprintf("/v1/hosts/%s/work?after=%d&epoch=%s", host, after, epoch), nil)
 }
 
 // wants are the wants of some work, by the number of the server.
-func wants(t testing.TB, work wire.Work) map[int]wire.Want {
+func wants(t testing.TB, work cellwire.Work) map[int]cellwire.Want {
 	t.Helper()
-	got := map[int]wire.Want{}
+	got := map[int]cellwire.Want{}
 	for _, item := range work.Items {
 		var n int
 		if _, err := fmt.Sscanf(strings.TrimPrefix(item.Server.UUID, sid(0)[:24]), "%x", &n); err != nil {
@@ -257,15 +257,15 @@ func (w *world) call(op string, n int) *httptest.ResponseRecorder {
 	case "insert":
 		return w.send("PUT", "/v1/servers/"+sid(n), inserted(n))
 	case "delete":
-		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", wire.DeleteRequest{Kind: wire.DeleteNormal})
+		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
 	case "soft":
-		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", wire.DeleteRequest{Kind: wire.DeleteSoft})
+		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteSoft})
 	}
 	return w.send("POST", "/v1/servers/"+sid(n)+"/"+op, nil)
 }
 
 // inserted is what the model's servers are inserted as.
-func inserted(n int) wire.Server {
+func inserted(n int) cellwire.Server {
 	if hostOf(n) != "" {
 		return building(n, hostOf(n))
 	}
@@ -273,10 +273,10 @@ func inserted(n int) wire.Server {
 }
 
 // unplaced is a server for cell0.
-func unplaced(n int) wire.Server {
+func unplaced(n int) cellwire.Server {
 	s := building(n, "")
-	s.Node, s.NodeUUID, s.VMState, s.TaskState = "", "", wire.VMError, ""
-	s.Fault = &wire.Fault{Code: 500, Message: "No valid host was found.", Created: start}
+	s.Node, s.NodeUUID, s.VMState, s.TaskState = "", "", cellwire.VMError, ""
+	s.Fault = &cellwire.Fault{Code: 500, Message: "No valid host was found.", Created: start}
 	return s
 }
 

@@ -14,7 +14,7 @@ import (
 	"net/url"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -112,18 +112,18 @@ func (c *Cell) Check(ctx context.Context) error {
 
 // meant refuses a request that is for another cell.
 func (c *Cell) meant(r *http.Request) error {
-	name := r.Header.Get(wire.HeaderCell)
+	name := r.Header.Get(cellwire.HeaderCell)
 	if name == "" || c.config.Name == "" || name == url.PathEscape(c.config.Name) {
 		return nil
 	}
-	return &wire.Error{Status: http.StatusMisdirectedRequest, Code: wire.CodeAnotherCell, Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name)}
+	return &cellwire.Error{Status: http.StatusMisdirectedRequest, Code: cellwire.CodeAnotherCell, Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name)}
 }
 
 // Explain finds the answer that an error gets, and logs what the client does not get.
 func (x *exchange) Explain(err error) *osapi.Error {
 	var (
 		e     *osapi.Error
-		told  *wire.Error
+		told  *cellwire.Error
 		large *http.MaxBytesError
 		log   = x.cell.config.Logger.With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
 	)
@@ -136,42 +136,42 @@ func (x *exchange) Explain(err error) *osapi.Error {
 	case errors.As(err, &told):
 		return refusal(told.Status, told.Code, told.Message)
 	case errors.As(err, &large):
-		return refusal(http.StatusRequestEntityTooLarge, wire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
+		return refusal(http.StatusRequestEntityTooLarge, cellwire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "The request was ended before it was done.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request was ended before it was done.")
 	case errors.Is(err, celldb.ErrUnavailable):
 		if x.cell.refused.Allow("database " + err.Error()) {
 			log.Error().Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
 				"This is logged once a minute for each cause.")
 		}
-		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "The cell's database cannot be used now.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The cell's database cannot be used now.")
 	case errors.Is(err, osapi.ErrBug):
-		return refusal(http.StatusInternalServerError, wire.CodeInternal, "The cell made a mistake; its log says more.")
+		return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The cell made a mistake; its log says more.")
 	}
 	log.Error().Msg("A request failed in a way that this program does not know. Look at the error; nothing was written.")
-	return refusal(http.StatusInternalServerError, wire.CodeInternal, "The cell could not do this; its log says more.")
+	return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The cell could not do this; its log says more.")
 }
 
-func refusal(status int, code wire.Code, message string) *osapi.Error {
+func refusal(status int, code cellwire.Code, message string) *osapi.Error {
 	return &osapi.Error{Status: status, Code: string(code), Message: message}
 }
 
 // codeOf is the code of an error that is of no call.
-func codeOf(status int) wire.Code {
+func codeOf(status int) cellwire.Code {
 	switch status {
 	case http.StatusNotFound:
-		return wire.CodeNoCall
+		return cellwire.CodeNoCall
 	case http.StatusUnauthorized:
-		return wire.CodeUnauthorized
+		return cellwire.CodeUnauthorized
 	case http.StatusServiceUnavailable:
-		return wire.CodeUnavailable
+		return cellwire.CodeUnavailable
 	}
-	return wire.CodeBadRequest
+	return cellwire.CodeBadRequest
 }
 
 // turnAway is the refusal of a client that is not known, or must not.
 func (x *exchange) turnAway(one *call, who caller, err error) error {
-	var told *wire.Error
+	var told *cellwire.Error
 	var e *osapi.Error
 	switch {
 	case errors.As(err, &told):
@@ -180,7 +180,7 @@ func (x *exchange) turnAway(one *call, who caller, err error) error {
 		e = osapi.Unauthorized(err)
 	default:
 		x.cell.config.Logger.Error().Err(err).Msg("Who sends a request could not be found out, so it was refused. Look at the error.")
-		return refusal(http.StatusServiceUnavailable, wire.CodeUnavailable, "Who sends the request could not be found out now.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "Who sends the request could not be found out now.")
 	}
 	x.cell.warn(x.R, one, who, e)
 	return e
@@ -189,7 +189,7 @@ func (x *exchange) turnAway(one *call, who caller, err error) error {
 // Encode writes an error as the protocol has it.
 func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 	x.W.Header()["Cache-Control"] = noStore
-	body, err := json.Marshal(wire.Error{Code: wire.Code(e.Code), Message: e.Message})
+	body, err := json.Marshal(cellwire.Error{Code: cellwire.Code(e.Code), Message: e.Message})
 	if err != nil {
 		panic(err) // it is of two strings
 	}
@@ -219,5 +219,5 @@ func decode[T any](x *exchange) (value T, err error) {
 }
 
 func badRequest(format string, args ...any) error {
-	return &wire.Error{Status: http.StatusBadRequest, Code: wire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	return &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -102,5 +102,5 @@ func (a Auth) admit(r *http.Request, need right, host string) (caller, error) {
 }
 
 func forbidden(message string) error {
-	return &wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: message}
+	return &cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden, Message: message}
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -76,12 +76,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 					got := send(t, w.cell, one.method, one.target, one.body, client.change)
 					switch {
 					case client.is == "401":
-						refusal(t, got, 401, wire.CodeUnauthorized)
+						refusal(t, got, 401, cellwire.CodeUnauthorized)
 						if name == "token" && got.Header().Get("WWW-Authenticate") == "" {
 							t.Errorf("%s %s: no challenge", one.method, one.target)
 						}
 					case client.is == "403" || !strings.Contains(client.is, one.who):
-						refusal(t, got, 403, wire.CodeForbidden)
+						refusal(t, got, 403, cellwire.CodeForbidden)
 					case got.Code == 401 || got.Code == 403:
 						t.Errorf("%s %s: answered %d %s", one.method, one.target, got.Code, got.Body)
 					}
@@ -139,7 +139,7 @@ func (failing) Authenticate(*http.Request) (osapi.Principal, error) {
 
 func TestNobodyCanTell(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Auth = cell.Tokens(failing{}) })
-	if message := w.refused(503, wire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
+	if message := w.refused(503, cellwire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
 		t.Errorf("the client is told %q, and the log %q", message, w.log.String())
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -99,7 +99,7 @@ func (m *model) apply(op string, n int) (status int, local bool) {
 }
 
 // report says whether a report of the server's own host has to be taken.
-func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (taken bool) {
+func (m *model) report(kind cellwire.ReportKind, n int, power plugins.PowerState) (taken bool) {
 	s := m.servers[n]
 	if !s.there || s.hidden || hostOf(n) == "" {
 		return false
@@ -116,7 +116,7 @@ func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (t
 		}
 	}
 	switch kind {
-	case wire.ReportGone:
+	case cellwire.ReportGone:
 		switch {
 		case s.deleted:
 			s.unfreed, s.cleanup = false, false
@@ -125,7 +125,7 @@ func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (t
 		default:
 			return false
 		}
-	case wire.ReportSpawned:
+	case cellwire.ReportSpawned:
 		switch {
 		case late:
 		case s.vm == "error":
@@ -134,7 +134,7 @@ func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (t
 			s.vm, s.task, s.launched = "active", "", true
 			sync()
 		}
-	case wire.ReportFailed:
+	case cellwire.ReportFailed:
 		switch {
 		case late, s.vm == "error":
 		case s.vm == "building":
@@ -142,11 +142,11 @@ func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (t
 		default:
 			return false
 		}
-	case wire.ReportPower:
+	case cellwire.ReportPower:
 		if !late {
 			sync()
 		}
-	case wire.ReportSettled:
+	case cellwire.ReportSettled:
 		switch {
 		case late:
 		case s.task == "restoring":
@@ -162,27 +162,27 @@ func (m *model) report(kind wire.ReportKind, n int, power plugins.PowerState) (t
 }
 
 // want is what the host has to be told about a server.
-func (m *model) want(n int) wire.Want {
+func (m *model) want(n int) cellwire.Want {
 	s := m.servers[n]
 	switch {
 	case !s.there, s.hidden, hostOf(n) == "", s.deleted && !s.cleanup:
 		return ""
 	case s.deleted, s.task == "deleting":
-		return wire.WantGone
+		return cellwire.WantGone
 	case s.vm == "error":
 		return ""
 	case s.task == "restoring":
-		return wire.WantRunning
+		return cellwire.WantRunning
 	case s.task == "soft-deleting", s.vm == "soft-delete":
-		return wire.WantShutdown
+		return cellwire.WantShutdown
 	}
-	return wire.WantPresent
+	return cellwire.WantPresent
 }
 
 // agentView is what an agent that only ever asks for what is new knows.
 type agentView struct {
 	after int64
-	known map[int]wire.Want
+	known map[int]cellwire.Want
 }
 
 // TestModel does what may be done to servers in any order, with hosts that come and go, and compares all that can be seen with a naive model. Agents
@@ -200,7 +200,7 @@ func TestModel(t *testing.T) {
 			m.servers[n] = &modelServer{}
 		}
 		epoch := w.work("h1", 0, "").Epoch
-		views := map[string]*agentView{"h1": {known: map[int]wire.Want{}}, "h2": {known: map[int]wire.Want{}}}
+		views := map[string]*agentView{"h1": {known: map[int]cellwire.Want{}}, "h2": {known: map[int]cellwire.Want{}}}
 		server := rapid.IntRange(0, modelServers-1)
 		rt.Repeat(map[string]func(*rapid.T){
 			"call": func(rt *rapid.T) {
@@ -212,7 +212,7 @@ func TestModel(t *testing.T) {
 					rt.Fatalf("%s of server %d: answered %d %s, want %d", op, n, got.Code, got.Body, status)
 				}
 				if op == "delete" || op == "soft" {
-					if answer := decodeAs[wire.DeleteAnswer](rt, got.Body.Bytes()); status == 200 && answer.Local != local {
+					if answer := decodeAs[cellwire.DeleteAnswer](rt, got.Body.Bytes()); status == 200 && answer.Local != local {
 						rt.Fatalf("%s of server %d: local is %v, want %v", op, n, answer.Local, local)
 					}
 				}
@@ -220,10 +220,10 @@ func TestModel(t *testing.T) {
 			"report": func(rt *rapid.T) {
 				n := server.Draw(rt, "server")
 				h := rapid.SampledFrom([]string{"h1", "h2"}).Draw(rt, "host")
-				kind := rapid.SampledFrom([]wire.ReportKind{wire.ReportSpawned, wire.ReportFailed, wire.ReportPower, wire.ReportGone, wire.ReportSettled}).Draw(rt, "kind")
+				kind := rapid.SampledFrom([]cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}).Draw(rt, "kind")
 				power := rapid.SampledFrom([]plugins.PowerState{0, 1, 3, 4, 6, 7}).Draw(rt, "power")
 				taken := h == hostOf(n) && m.report(kind, n, power)
-				why := w.reports(h, wire.Report{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40})
+				why := w.reports(h, cellwire.Report{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40})
 				if (why[0] == "") != taken {
 					rt.Fatalf("%s reports %s of server %d: refused with %q, want taken: %v", h, kind, n, why[0], taken)
 				}
@@ -232,7 +232,7 @@ func TestModel(t *testing.T) {
 				h := rapid.SampledFrom([]string{"h1", "h2"}).Draw(rt, "host")
 				m.up[h] = rapid.Bool().Draw(rt, "up")
 				down := !m.up[h]
-				do[wire.Service](w, "PATCH", "/v1/services/"+host[h], wire.ServicePatch{ForcedDown: &down})
+				do[cellwire.Service](w, "PATCH", "/v1/services/"+host[h], cellwire.ServicePatch{ForcedDown: &down})
 			},
 			"restart": func(*rapid.T) {
 				w.close()
@@ -244,7 +244,7 @@ func TestModel(t *testing.T) {
 }
 
 func check(rt *rapid.T, w *world, m *model, views map[string]*agentView, epoch string) {
-	unfinished := do[wire.Unfinished](w, "GET", "/v1/servers/unfinished?hidden_for=0", nil)
+	unfinished := do[cellwire.Unfinished](w, "GET", "/v1/servers/unfinished?hidden_for=0", nil)
 	listed := map[string]bool{}
 	for _, u := range unfinished.Hidden {
 		listed["hidden "+u.UUID] = true

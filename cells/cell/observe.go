@@ -4,7 +4,7 @@ package cell
 
 import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -13,18 +13,18 @@ type Observer interface {
 	osapi.Observer
 	// Reported is called once for each report of a host that was judged, taken or not, as Answered for each
 	// request. The kind is one of package wire's, or UnknownKind.
-	Reported(kind wire.ReportKind, taken bool)
+	Reported(kind cellwire.ReportKind, taken bool)
 }
 
 // WorkRoute is the route of the requests that wait for work, whose duration says nothing about the cell.
 const WorkRoute = "/v1/hosts/{host}/work"
 
 // UnknownKind stands for all kinds of reports that are none of package wire's.
-const UnknownKind wire.ReportKind = "unknown"
+const UnknownKind cellwire.ReportKind = "unknown"
 
 // ReportKinds are the kinds of reports that there are.
-func ReportKinds() []wire.ReportKind {
-	return []wire.ReportKind{wire.ReportSpawned, wire.ReportFailed, wire.ReportPower, wire.ReportGone, wire.ReportSettled}
+func ReportKinds() []cellwire.ReportKind {
+	return []cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}
 }
 
 // Waiting is how many requests of agents wait for work at the moment.
@@ -34,7 +34,7 @@ func (c *Cell) Waiting() int { return int(c.waiting.Load()) }
 func (c *Cell) Moment() celldb.Moment { return c.moment() }
 
 // observeReports tells the observer of reports that were judged.
-func (c *Cell) observeReports(reports []wire.Report, refused []string) {
+func (c *Cell) observeReports(reports []cellwire.Report, refused []string) {
 	if c.config.Observer == nil {
 		return
 	}
@@ -43,7 +43,7 @@ func (c *Cell) observeReports(reports []wire.Report, refused []string) {
 	}
 }
 
-func knownKind(kind wire.ReportKind) wire.ReportKind {
+func knownKind(kind cellwire.ReportKind) cellwire.ReportKind {
 	for _, known := range ReportKinds() {
 		if kind == known {
 			return kind

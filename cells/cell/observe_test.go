@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -37,20 +37,20 @@ func (s *seen) Answered(a osapi.Answer) {
 	s.add("%s %s %d %s", a.Method, a.Route, a.Status, a.Duration)
 }
 
-func (s *seen) Reported(kind wire.ReportKind, taken bool) { s.add("%s %t", kind, taken) }
+func (s *seen) Reported(kind cellwire.ReportKind, taken bool) { s.add("%s %t", kind, taken) }
 
 // TestObserver: one line for each request and report, of words that no client can make up.
 func TestObserver(t *testing.T) {
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer = s })
 	const uuid = "5e000000-0000-4000-8000-000000000001"
-	w.send("PUT", "/v1/hosts/h1", wire.HostReport{Version: "1"})
-	w.send("PUT", "/v1/servers/"+uuid, wire.Server{UUID: uuid, ProjectID: "p", Name: "a", Host: "h1", Node: "n1", VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start})
+	w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"})
+	w.send("PUT", "/v1/servers/"+uuid, cellwire.Server{UUID: uuid, ProjectID: "p", Name: "a", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start})
 	w.send("POST", "/v1/servers/"+uuid+"/release", nil)
-	w.send("POST", "/v1/hosts/h1/reports", wire.Reports{Reports: []wire.Report{
-		{UUID: uuid, Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning},
-		{UUID: "5e000000-0000-4000-8000-000000000002", Kind: wire.ReportGone},
+	w.send("POST", "/v1/hosts/h1/reports", cellwire.Reports{Reports: []cellwire.Report{
+		{UUID: uuid, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning},
+		{UUID: "5e000000-0000-4000-8000-000000000002", Kind: cellwire.ReportGone},
 		{UUID: uuid, Kind: "made up"},
 	}})
 	w.send("POST", "/v1/servers/"+uuid+"/freed", nil)
@@ -93,8 +93,8 @@ func TestObserverOfAMistake(t *testing.T) {
 // damaged is a store in which one server cannot be read.
 type damaged struct{ celldb.Store }
 
-func (damaged) Server(context.Context, string, celldb.Moment) (wire.Server, error) {
-	return wire.Server{}, fmt.Errorf("%w: %w: page 7", celldb.ErrUnavailable, celldb.ErrDamaged)
+func (damaged) Server(context.Context, string, celldb.Moment) (cellwire.Server, error) {
+	return cellwire.Server{}, fmt.Errorf("%w: %w: page 7", celldb.ErrUnavailable, celldb.ErrDamaged)
 }
 
 // TestDamagedDatabaseIsNotUsedAgain: when one request finds damage, all others are refused from then on, with one line in the log.
@@ -103,7 +103,7 @@ func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 	if err := w.cell.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	do[wire.CellInfo](w, "GET", "/v1/cell", nil)
+	do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
 	for _, path := range []string{"/v1/servers/" + sid(1), "/v1/cell", "/v1/services", "/v1/servers/" + sid(1), "/v1/survey"} {
 		if got := w.send("GET", path, nil); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
@@ -120,8 +120,8 @@ func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 // TestWaiting: those who wait for work are counted while they do.
 func TestWaiting(t *testing.T) {
 	w := begin(t)
-	w.send("PUT", "/v1/hosts/h1", wire.HostReport{Version: "1"})
-	first := do[wire.Work](w, "GET", "/v1/hosts/h1/work?after=0&wait=0", nil)
+	w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"})
+	first := do[cellwire.Work](w, "GET", "/v1/hosts/h1/work?after=0&wait=0", nil)
 	if n := w.cell.Waiting(); n != 0 {
 		t.Errorf("%d wait after an answer", n)
 	}

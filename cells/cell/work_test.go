@@ -15,7 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // countingStore counts the questions for work.
@@ -24,13 +24,13 @@ type countingStore struct {
 	asked *atomic.Int64
 }
 
-func (c countingStore) Work(ctx context.Context, host string, after int64, epoch string, m celldb.Moment) (wire.Work, bool, error) {
+func (c countingStore) Work(ctx context.Context, host string, after int64, epoch string, m celldb.Moment) (cellwire.Work, bool, error) {
 	c.asked.Add(1)
 	return c.Store.Work(ctx, host, after, epoch, m)
 }
 
 // poll asks for work in its own goroutine, as of the work before.
-func (w *world) poll(ctx context.Context, host string, before wire.Work, wait int) <-chan *httptest.ResponseRecorder {
+func (w *world) poll(ctx context.Context, host string, before cellwire.Work, wait int) <-chan *httptest.ResponseRecorder {
 	answered := make(chan *httptest.ResponseRecorder, 1)
 	go func() {
 		r := httptest.NewRequestWithContext(ctx, "GET", fmt.Sprintf("/v1/hosts/%s/work?after=%d&epoch=%s&wait=%d", host, before.Revision, before.Epoch, wait), nil)
@@ -64,21 +64,21 @@ func TestWorkWaits(t *testing.T) {
 		synctest.Wait()
 		// What concerns another host, or nobody, does not even make it look.
 		w.release(building(2, "h2"))
-		do[wire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
+		do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
 		w.register("h1")
 		synctest.Wait()
 		if n := asked.Load(); n != 1 {
 			t.Errorf("the database was asked %d times while there was nothing new", n)
 		}
-		do[wire.Server](w, "POST", "/v1/servers/"+sid(1)+"/release", nil)
-		work := decodeAs[wire.Work](t, (<-polled).Body.Bytes())
-		same(t, "what it is told", wants(t, work), map[int]wire.Want{1: wire.WantPresent})
+		do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/release", nil)
+		work := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes())
+		same(t, "what it is told", wants(t, work), map[int]cellwire.Want{1: cellwire.WantPresent})
 		if work.Complete || time.Since(began) != 0 || asked.Load() != 2 {
 			t.Errorf("complete: %v, after %v and %d questions", work.Complete, time.Since(began), asked.Load())
 		}
 		// Nothing comes: the wait ends, at the bound that the cell has.
 		polled = w.poll(t.Context(), "h1", work, 1000)
-		quiet := decodeAs[wire.Work](t, (<-polled).Body.Bytes())
+		quiet := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes())
 		if waited := time.Since(began); waited != 90*time.Second || len(quiet.Items) != 0 || quiet.Complete || quiet.Revision < work.Revision {
 			t.Errorf("after %v: %+v", waited, quiet)
 		}
@@ -91,27 +91,29 @@ func TestWorkWaits(t *testing.T) {
 // TestWorkWakes: each kind of change that concerns a host wakes it.
 func TestWorkWakes(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
-		service := do[wire.Survey](w, "GET", "/v1/survey?project_id=x", nil).Services[0].UUID
+		service := do[cellwire.Survey](w, "GET", "/v1/survey?project_id=x", nil).Services[0].UUID
 		yes := true
-		do[wire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
+		do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
 		for _, change := range []struct {
 			name string
 			do   func()
 		}{
 			{"release", func() { w.call("release", 1) }},
-			{"spawned", func() { w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSpawned, PowerState: 1}) }},
+			{"spawned", func() { w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSpawned, PowerState: 1}) }},
 			{"soft delete", func() { w.call("soft", 1) }},
-			{"settled", func() { w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportSettled, Revision: 1 << 40}) }},
+			{"settled", func() { w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, Revision: 1 << 40}) }},
 			{"restore", func() { w.call("restore", 1) }},
 			{"delete", func() { w.call("delete", 1) }},
-			{"drain", func() { do[wire.Service](w, "PATCH", "/v1/services/"+service, wire.ServicePatch{Disabled: &yes}) }},
+			{"drain", func() {
+				do[cellwire.Service](w, "PATCH", "/v1/services/"+service, cellwire.ServicePatch{Disabled: &yes})
+			}},
 		} {
 			before := w.work("h1", 0, "")
 			polled := w.poll(t.Context(), "h1", before, 60)
 			synctest.Wait()
 			began := time.Now()
 			change.do()
-			if got := decodeAs[wire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 || got.Revision <= before.Revision {
+			if got := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 || got.Revision <= before.Revision {
 				t.Errorf("%s: it waited for %v, and is told %+v", change.name, time.Since(began), got)
 			}
 		}
@@ -123,15 +125,15 @@ func TestWorkIsComplete(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		w.release(building(1, "h1"))
 		now := w.work("h1", 0, "")
-		for name, before := range map[string]wire.Work{"nothing": {}, "another epoch": {Epoch: "another", Revision: 1}, "no epoch": {Revision: 1}, "the future": {Epoch: now.Epoch, Revision: now.Revision + 1}} {
+		for name, before := range map[string]cellwire.Work{"nothing": {}, "another epoch": {Epoch: "another", Revision: 1}, "no epoch": {Revision: 1}, "the future": {Epoch: now.Epoch, Revision: now.Revision + 1}} {
 			began := time.Now()
-			got := decodeAs[wire.Work](t, (<-w.poll(t.Context(), "h1", before, 60)).Body.Bytes())
-			if same(t, name, wants(t, got), map[int]wire.Want{1: wire.WantPresent}); !got.Complete || time.Since(began) != 0 {
+			got := decodeAs[cellwire.Work](t, (<-w.poll(t.Context(), "h1", before, 60)).Body.Bytes())
+			if same(t, name, wants(t, got), map[int]cellwire.Want{1: cellwire.WantPresent}); !got.Complete || time.Since(began) != 0 {
 				t.Errorf("after %s: complete is %v, after %v", name, got.Complete, time.Since(began))
 			}
 		}
 		w.call("delete", 1)
-		w.report("h1", wire.Report{UUID: sid(1), Kind: wire.ReportGone})
+		w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportGone})
 		if got := w.work("h1", 0, ""); !got.Complete || len(got.Items) != 0 {
 			t.Errorf("with nothing to do: %+v", got)
 		}
@@ -147,13 +149,13 @@ func TestWaitingIsBounded(t *testing.T) {
 			polls = append(polls, w.poll(ctx, "h1", before, 60))
 		}
 		synctest.Wait()
-		refusal(t, <-w.poll(t.Context(), "h1", before, 60), 503, wire.CodeUnavailable)
-		if other := <-w.poll(t.Context(), "h2", wire.Work{}, 60); other.Code != 200 {
+		refusal(t, <-w.poll(t.Context(), "h1", before, 60), 503, cellwire.CodeUnavailable)
+		if other := <-w.poll(t.Context(), "h2", cellwire.Work{}, 60); other.Code != 200 {
 			t.Errorf("another host is refused too: %s", other.Body)
 		}
 		cancel() // they end with their requests, and leave room
 		for _, p := range polls {
-			refusal(t, <-p, 503, wire.CodeUnavailable)
+			refusal(t, <-p, 503, cellwire.CodeUnavailable)
 		}
 		polled := w.poll(t.Context(), "h1", before, 60)
 		synctest.Wait()
@@ -169,7 +171,7 @@ func TestRestart(t *testing.T) {
 	w := begin(t)
 	w.register("h1")
 	w.release(building(1, "h1"))
-	do[wire.Server](w, "PUT", "/v1/servers/"+sid(2), building(2, "h1"))
+	do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(2), building(2, "h1"))
 	before := w.work("h1", 0, "")
 	serverBefore := w.server(1)
 	w.close()
@@ -177,7 +179,7 @@ func TestRestart(t *testing.T) {
 	same(t, "a server", w.server(1), serverBefore)
 	w.call("release", 2)
 	after := w.work("h1", before.Revision, before.Epoch)
-	if same(t, "the news", wants(t, after), map[int]wire.Want{2: wire.WantPresent}); after.Complete {
+	if same(t, "the news", wants(t, after), map[int]cellwire.Want{2: cellwire.WantPresent}); after.Complete {
 		t.Error("the agent is told everything again")
 	}
 	if !after.Service.Up {
@@ -191,16 +193,16 @@ func TestManyAtOnce(t *testing.T) {
 	w.register("h1")
 	const servers, clients = 12, 4
 	ctx, cancel := context.WithCancel(t.Context())
-	known := map[int]wire.Want{}
+	known := map[int]cellwire.Want{}
 	var agent, all sync.WaitGroup
 	agent.Go(func() {
-		var before wire.Work
+		var before cellwire.Work
 		for len(known) < servers {
 			answer := <-w.poll(ctx, "h1", before, 60)
 			if answer.Code != http.StatusOK {
 				return
 			}
-			before = decodeAs[wire.Work](t, answer.Body.Bytes())
+			before = decodeAs[cellwire.Work](t, answer.Body.Bytes())
 			for n, want := range wants(t, before) {
 				known[n] = want
 			}
@@ -220,7 +222,7 @@ func TestManyAtOnce(t *testing.T) {
 						t.Errorf("%s: %d %s", op, got.Code, got.Body)
 					}
 				}
-				w.send("POST", "/v1/servers/query", wire.ServerQuery{Limit: 5})
+				w.send("POST", "/v1/servers/query", cellwire.ServerQuery{Limit: 5})
 			}
 		})
 	}
@@ -229,7 +231,7 @@ func TestManyAtOnce(t *testing.T) {
 	cancel()
 	seen := map[int64]bool{}
 	for n := range servers {
-		if known[n] != wire.WantPresent {
+		if known[n] != cellwire.WantPresent {
 			t.Errorf("the agent did not hear of server %d", n)
 		}
 		s := w.server(n)

@@ -9,41 +9,41 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // workSlack is how much longer than it was asked to a cell may take for an answer to a long poll.
 const workSlack = 10 * time.Second
 
 // Report registers a host, and shows life.
-func (c *Client) Report(ctx context.Context, host string, report wire.HostReport) (wire.HostState, error) {
+func (c *Client) Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error) {
 	path, err := under("/v1/hosts/", host, "")
 	if err != nil {
-		return wire.HostState{}, err
+		return cellwire.HostState{}, err
 	}
-	return fetch(ctx, c, http.MethodPut, path, report, func(s *wire.HostState) error { return ofDatabase(s.Epoch) })
+	return fetch(ctx, c, http.MethodPut, path, report, func(s *cellwire.HostState) error { return ofDatabase(s.Epoch) })
 }
 
 // Work waits for what shall be so on a host and is newer than the revision after of the epoch, at most for as long as wait (in whole seconds,
 // rounded up) and a little.
-func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	values := url.Values{"after": {strconv.FormatInt(after, 10)}, "epoch": {epoch}, "wait": {seconds(wait)}}
 	path, err := under("/v1/hosts/", host, "/work?"+values.Encode())
 	if err != nil {
-		return wire.Work{}, err
+		return cellwire.Work{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, 0)+workSlack)
 	defer cancel()
-	return fetch(ctx, c, http.MethodGet, path, nil, func(w *wire.Work) error { return ofDatabase(w.Epoch) })
+	return fetch(ctx, c, http.MethodGet, path, nil, func(w *cellwire.Work) error { return ofDatabase(w.Epoch) })
 }
 
-// Reports tells a cell what is so on a host: at most [wire.MaxReports]. The answer says of each what became of it.
-func (c *Client) Reports(ctx context.Context, host string, reports []wire.Report) (wire.ReportsAnswer, error) {
+// Reports tells a cell what is so on a host: at most [cellwire.MaxReports]. The answer says of each what became of it.
+func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error) {
 	path, err := under("/v1/hosts/", host, "/reports")
 	if err != nil {
-		return wire.ReportsAnswer{}, err
+		return cellwire.ReportsAnswer{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, wire.Reports{Reports: reports}, func(a *wire.ReportsAnswer) error {
+	return fetch(ctx, c, http.MethodPost, path, cellwire.Reports{Reports: reports}, func(a *cellwire.ReportsAnswer) error {
 		if len(a.Refused) != len(reports) {
 			return broken("an answer about %d reports to %d", len(a.Refused), len(reports))
 		}

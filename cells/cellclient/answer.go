@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // fetch sends one request that is answered with a T, which check looks at. Check may be nil. With an error there is no T.
@@ -56,7 +56,7 @@ func (l *list[T]) given(name string) error {
 // under is a path with a name of somebody else's in it. An empty one, or one that a path is shortened by, names nothing.
 func under(parent, name, rest string) (string, error) {
 	if name == "" || name == "." || name == ".." {
-		return "", &wire.Error{Status: http.StatusNotFound, Code: wire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}
+		return "", &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}
 	}
 	return parent + url.PathEscape(name) + rest, nil
 }

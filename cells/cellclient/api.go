@@ -11,25 +11,25 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Cell asks who the cell is.
-func (c *Client) Cell(ctx context.Context) (wire.CellInfo, error) {
-	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *wire.CellInfo) error { return ofDatabase(info.Epoch) })
+func (c *Client) Cell(ctx context.Context) (cellwire.CellInfo, error) {
+	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
 }
 
 // mostRoom is for how many rows of a page there is room before it comes.
 const mostRoom = 64
 
 // Servers asks for a page.
-func (c *Client) Servers(ctx context.Context, q wire.ServerQuery) (wire.ServerPage, error) {
+func (c *Client) Servers(ctx context.Context, q cellwire.ServerQuery) (cellwire.ServerPage, error) {
 	// Pages are most of what is read at all, so this is no list, which is read twice. That there are no rows in the answer, not even none, is seen by
 	// the key of a row that is put there before, and that nothing else has.
-	absent := wire.Key{nil}
-	room := wire.ServerPage{Rows: make([]wire.Row, 1, max(1, min(q.Limit, mostRoom)))}
+	absent := cellwire.Key{nil}
+	room := cellwire.ServerPage{Rows: make([]cellwire.Row, 1, max(1, min(q.Limit, mostRoom)))}
 	room.Rows[0].Key = absent
-	page, err := fetchInto(ctx, c, http.MethodPost, "/v1/servers/query", q, room, func(p *wire.ServerPage) error {
+	page, err := fetchInto(ctx, c, http.MethodPost, "/v1/servers/query", q, room, func(p *cellwire.ServerPage) error {
 		if len(p.Rows) == 1 && len(p.Rows[0].Key) == 1 && &p.Rows[0].Key[0] == &absent[0] {
 			return broken("an answer without %q, or a row without a key", "rows")
 		}
@@ -39,17 +39,17 @@ func (c *Client) Servers(ctx context.Context, q wire.ServerQuery) (wire.ServerPa
 }
 
 // Server asks for one server.
-func (c *Client) Server(ctx context.Context, uuid string) (wire.Server, error) {
+func (c *Client) Server(ctx context.Context, uuid string) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodGet, uuid, "", nil)
 }
 
 // Insert puts a server into the cell, hidden until it is released. Repeating it changes nothing; a conflict says that another has its uuid.
-func (c *Client) Insert(ctx context.Context, s wire.Server) (wire.Server, error) {
+func (c *Client) Insert(ctx context.Context, s cellwire.Server) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodPut, s.UUID, "", s)
 }
 
 // Release shows a server that was inserted, and lets its host begin.
-func (c *Client) Release(ctx context.Context, uuid string) (wire.Server, error) {
+func (c *Client) Release(ctx context.Context, uuid string) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodPost, uuid, "/release", nil)
 }
 
@@ -63,30 +63,30 @@ func (c *Client) Discard(ctx context.Context, uuid string) error {
 }
 
 // Delete deletes a server, softly or for good.
-func (c *Client) Delete(ctx context.Context, uuid string, kind wire.DeleteKind) (wire.DeleteAnswer, error) {
+func (c *Client) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind) (cellwire.DeleteAnswer, error) {
 	path, err := under("/v1/servers/", uuid, "/delete")
 	if err != nil {
-		return wire.DeleteAnswer{}, err
+		return cellwire.DeleteAnswer{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, wire.DeleteRequest{Kind: kind}, func(a *wire.DeleteAnswer) error { return about(a.Server, uuid) })
+	return fetch(ctx, c, http.MethodPost, path, cellwire.DeleteRequest{Kind: kind}, func(a *cellwire.DeleteAnswer) error { return about(a.Server, uuid) })
 }
 
 // Restore takes back a soft delete.
-func (c *Client) Restore(ctx context.Context, uuid string) (wire.Server, error) {
+func (c *Client) Restore(ctx context.Context, uuid string) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodPost, uuid, "/restore", nil)
 }
 
 // Freed tells the cell that the allocations of a deleted server are removed.
 func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
 
-// States asks what became of servers: one request for each [wire.MaxStates] of them.
-func (c *Client) States(ctx context.Context, uuids []string) ([]wire.ServerState, error) {
+// States asks what became of servers: one request for each [cellwire.MaxStates] of them.
+func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	type answer struct {
-		States list[wire.ServerState] `json:"states"`
+		States list[cellwire.ServerState] `json:"states"`
 	}
-	var all []wire.ServerState
-	for part := range slices.Chunk(uuids, wire.MaxStates) {
-		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", wire.StatesRequest{UUIDs: part}, func(a *answer) error { return a.States.given("states") })
+	var all []cellwire.ServerState
+	for part := range slices.Chunk(uuids, cellwire.MaxStates) {
+		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", cellwire.StatesRequest{UUIDs: part}, func(a *answer) error { return a.States.given("states") })
 		if err != nil {
 			return nil, err
 		}
@@ -97,30 +97,30 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]wire.ServerState
 
 // Unfinished asks for what is to be seen to the end: hidden for at least hiddenFor, and softly deleted for at least reclaimAfter (0: leave those
 // out). Both are counted in whole seconds, rounded up.
-func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Duration) (wire.Unfinished, error) {
+func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Duration) (cellwire.Unfinished, error) {
 	values := url.Values{"hidden_for": {seconds(hiddenFor)}}
 	if reclaimAfter > 0 {
 		values.Set("reclaim_after", seconds(reclaimAfter))
 	}
-	return fetch[wire.Unfinished](ctx, c, http.MethodGet, "/v1/servers/unfinished?"+values.Encode(), nil, nil)
+	return fetch[cellwire.Unfinished](ctx, c, http.MethodGet, "/v1/servers/unfinished?"+values.Encode(), nil, nil)
 }
 
 // Survey asks for all that a boot has to know.
-func (c *Client) Survey(ctx context.Context, projectID string) (wire.Survey, error) {
+func (c *Client) Survey(ctx context.Context, projectID string) (cellwire.Survey, error) {
 	return c.survey(ctx, url.Values{"project_id": {projectID}})
 }
 
 // Usage asks for what a project has, and not for the hosts: what quotas need.
-func (c *Client) Usage(ctx context.Context, projectID string) (wire.Usage, error) {
-	survey, err := c.survey(ctx, url.Values{"project_id": {projectID}, "only": {wire.OnlyUsage}})
+func (c *Client) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
+	survey, err := c.survey(ctx, url.Values{"project_id": {projectID}, "only": {cellwire.OnlyUsage}})
 	return survey.Usage, err
 }
 
-func (c *Client) survey(ctx context.Context, query url.Values) (wire.Survey, error) {
+func (c *Client) survey(ctx context.Context, query url.Values) (cellwire.Survey, error) {
 	type answer struct {
-		Usage    *wire.Usage            `json:"usage"`
-		Services list[wire.Service]     `json:"services"`
-		Nodes    list[wire.ComputeNode] `json:"nodes"`
+		Usage    *cellwire.Usage            `json:"usage"`
+		Services list[cellwire.Service]     `json:"services"`
+		Nodes    list[cellwire.ComputeNode] `json:"nodes"`
 	}
 	path := "/v1/survey?" + query.Encode()
 	survey, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error {
@@ -130,27 +130,27 @@ func (c *Client) survey(ctx context.Context, query url.Values) (wire.Survey, err
 		return errors.Join(a.Services.given("services"), a.Nodes.given("nodes"))
 	})
 	if err != nil {
-		return wire.Survey{}, err
+		return cellwire.Survey{}, err
 	}
-	return wire.Survey{Usage: *survey.Usage, Services: survey.Services.items, Nodes: survey.Nodes.items}, nil
+	return cellwire.Survey{Usage: *survey.Usage, Services: survey.Services.items, Nodes: survey.Nodes.items}, nil
 }
 
 // Services asks for the services of all hosts.
-func (c *Client) Services(ctx context.Context) ([]wire.Service, error) {
+func (c *Client) Services(ctx context.Context) ([]cellwire.Service, error) {
 	type answer struct {
-		Services list[wire.Service] `json:"services"`
+		Services list[cellwire.Service] `json:"services"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil, func(a *answer) error { return a.Services.given("services") })
 	return all.Services.items, err
 }
 
 // PatchService changes a service.
-func (c *Client) PatchService(ctx context.Context, uuid string, patch wire.ServicePatch) (wire.Service, error) {
+func (c *Client) PatchService(ctx context.Context, uuid string, patch cellwire.ServicePatch) (cellwire.Service, error) {
 	path, err := under("/v1/services/", uuid, "")
 	if err != nil {
-		return wire.Service{}, err
+		return cellwire.Service{}, err
 	}
-	return fetch(ctx, c, http.MethodPatch, path, patch, func(s *wire.Service) error {
+	return fetch(ctx, c, http.MethodPatch, path, patch, func(s *cellwire.Service) error {
 		if s.UUID != uuid {
 			return broken("an answer about service %q instead of %q", s.UUID, uuid)
 		}
@@ -169,13 +169,13 @@ func (c *Client) DeleteService(ctx context.Context, uuid string) error {
 }
 
 // ComputeNodes asks for the nodes of all hosts, or only those that are not mapped yet.
-func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error) {
+func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error) {
 	path := "/v1/compute-nodes"
 	if unmapped {
 		path += "?unmapped=true"
 	}
 	type answer struct {
-		Nodes list[wire.ComputeNode] `json:"compute_nodes"`
+		Nodes list[cellwire.ComputeNode] `json:"compute_nodes"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Nodes.given("compute_nodes") })
 	return all.Nodes.items, err
@@ -183,7 +183,7 @@ func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.Comput
 
 // Mapped tells the cell that compute nodes are in the API database.
 func (c *Client) Mapped(ctx context.Context, uuids []string) error {
-	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/mapped", wire.MappedRequest{UUIDs: uuids}, nil, nil)
+	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: uuids}, nil, nil)
 }
 
 // on does something to a server whose answer has no content that matters.
@@ -196,15 +196,15 @@ func (c *Client) on(ctx context.Context, uuid, action string) error {
 }
 
 // server does something to a server and is answered with it.
-func (c *Client) server(ctx context.Context, method, uuid, action string, body any) (wire.Server, error) {
+func (c *Client) server(ctx context.Context, method, uuid, action string, body any) (cellwire.Server, error) {
 	path, err := under("/v1/servers/", uuid, action)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
-	return fetch(ctx, c, method, path, body, func(s *wire.Server) error { return about(*s, uuid) })
+	return fetch(ctx, c, method, path, body, func(s *cellwire.Server) error { return about(*s, uuid) })
 }
 
-func about(s wire.Server, uuid string) error {
+func about(s cellwire.Server, uuid string) error {
 	if s.UUID != uuid {
 		return broken("an answer about server %q instead of %q", s.UUID, uuid)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 func TestRequests(t *testing.T) {
@@ -29,13 +29,13 @@ func TestRequests(t *testing.T) {
 	}{
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Cell(ctx) }, okInfo, "GET /v1/cell "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.Servers(ctx, wire.ServerQuery{Limit: 5})
+			return c.Servers(ctx, cellwire.ServerQuery{Limit: 5})
 		}, `{"rows":null,"more":true}`, `POST /v1/servers/query {"limit":5}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Server(ctx, uuid) }, server, "GET /v1/servers/" + uuid + " "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Release(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/release "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Discard(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/discard "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.Delete(ctx, uuid, wire.DeleteSoft)
+			return c.Delete(ctx, uuid, cellwire.DeleteSoft)
 		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/restore "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/freed "},
@@ -48,19 +48,19 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Usage(ctx, "p") }, `{"usage":{"cores":1},"services":[],"nodes":[]}`, "GET /v1/survey?only=usage&project_id=p "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) }, `{"services":[]}`, "GET /v1/services "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.PatchService(ctx, uuid, wire.ServicePatch{DisabledReason: new(string)})
+			return c.PatchService(ctx, uuid, cellwire.ServicePatch{DisabledReason: new(string)})
 		}, server, "PATCH /v1/services/" + uuid + ` {"disabled_reason":""}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.DeleteService(ctx, uuid) }, "", "DELETE /v1/services/" + uuid + " "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.Report(ctx, "h/1", wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{}})
+			return c.Report(ctx, "h/1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})
 		}, `{"epoch":"e"}`, `PUT /v1/hosts/h%2F1 {"version":"1","nodes":[]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Work(ctx, "h1", 7, "e", time.Second)
 		}, `{"epoch":"e"}`, "GET /v1/hosts/h1/work?after=7&epoch=e&wait=1 "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.Reports(ctx, "h1", []wire.Report{{UUID: uuid, Kind: wire.ReportGone}})
+			return c.Reports(ctx, "h1", []cellwire.Report{{UUID: uuid, Kind: cellwire.ReportGone}})
 		}, `{"refused":[""]}`, `POST /v1/hosts/h1/reports {"reports":[{"uuid":"` + uuid + `","kind":"gone","power_state":0}]}`},
 	}
 	for _, test := range tests {
@@ -101,7 +101,7 @@ func TestRequests(t *testing.T) {
 func TestAnotherCell(t *testing.T) {
 	var named []string
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		named = append(named, r.Header.Get(wire.HeaderCell))
+		named = append(named, r.Header.Get(cellwire.HeaderCell))
 		answer(421, `{"code":"another_cell","message":"this is the cell \"b\""}`)(w, r)
 	}))
 	defer web.Close()
@@ -137,7 +137,7 @@ func TestDiscard(t *testing.T) {
 func TestManyStatesAreAskedForInParts(t *testing.T) {
 	var sizes []int
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		var q wire.StatesRequest
+		var q cellwire.StatesRequest
 		_ = json.NewDecoder(r.Body).Decode(&q)
 		sizes = append(sizes, len(q.UUIDs))
 		answer(200, fmt.Sprintf(`{"states":[{"uuid":%q,"vm_state":"active"}]}`, q.UUIDs[0]))(w, r)

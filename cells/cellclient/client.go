@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 const (
@@ -144,7 +144,7 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 			return nil, &Failure{Kind: Broken, Err: fmt.Errorf("the request cannot be written as JSON: %w", err)}
 		}
 		if len(data) > maxRequest {
-			return nil, &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeTooLarge,
+			return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge,
 				Message: fmt.Sprintf("The request has %d bytes and a cell takes at most %d. It was not sent.", len(data), maxRequest)}
 		}
 		content = bytes.NewReader(data)
@@ -156,7 +156,7 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "compute-agent")
 	if c.cell != "" {
-		req.Header.Set(wire.HeaderCell, c.cell)
+		req.Header.Set(cellwire.HeaderCell, c.cell)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -242,7 +242,7 @@ func readRefusal(resp *http.Response, data []byte) error {
 	if err := checkJSON(resp); err != nil {
 		return err
 	}
-	refusal := new(wire.Error)
+	refusal := new(cellwire.Error)
 	if err := json.Unmarshal(data, refusal); err != nil {
 		return broken("status %d with an error that cannot be read: %w", resp.StatusCode, err)
 	}
@@ -250,9 +250,9 @@ func readRefusal(resp *http.Response, data []byte) error {
 		return broken("status %d without a code: %s", resp.StatusCode, excerpt(data))
 	}
 	switch refusal.Code {
-	case wire.CodeAnotherCell:
+	case cellwire.CodeAnotherCell:
 		return broken("another cell answers at its address: %s", refusal.Message)
-	case wire.CodeNoCall:
+	case cellwire.CodeNoCall:
 		return broken("it has no such call; it may be of another version")
 	}
 	refusal.Status = resp.StatusCode

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 const uuid = "11111111-1111-1111-1111-111111111111"
@@ -118,7 +118,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 			if failure.Kind != cellclient.Broken || !failure.Sent {
 				t.Errorf("got kind %v, sent %v: %v", failure.Kind, failure.Sent, err)
 			}
-			var refusal *wire.Error
+			var refusal *cellwire.Error
 			if errors.As(err, &refusal) {
 				t.Errorf("a failure looks like the refusal %v", refusal)
 			}
@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(test.body, func(t *testing.T) {
 			client := serve(t, answer(test.status, test.body))
 			_, err := client.Release(t.Context(), uuid)
-			var refusal *wire.Error
+			var refusal *cellwire.Error
 			if !errors.As(err, &refusal) || refusal.Status != test.status || refusal.Message == "" {
 				t.Fatalf("got %v", err)
 			}
@@ -205,7 +205,7 @@ func TestNobodyThere(t *testing.T) {
 	_ = listener.Close()
 	for _, url := range []string{"http://" + closed, "https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {
 		client := connect(t, cellclient.Config{URL: url})
-		_, err := client.Insert(t.Context(), wire.Server{UUID: uuid})
+		_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid})
 		var failure *cellclient.Failure
 		if !errors.As(err, &failure) || failure.Kind != cellclient.Refused || failure.Sent || !cellclient.NotSent(err) {
 			t.Errorf("%s: %v", url, err)
@@ -256,7 +256,7 @@ func TestSilence(t *testing.T) {
 			cancel(context.DeadlineExceeded)
 			_, _ = io.Copy(io.Discard, conn)
 		}()
-		_, err = client.Insert(&manualDeadline{Context: ctx}, wire.Server{UUID: uuid})
+		_, err = client.Insert(&manualDeadline{Context: ctx}, cellwire.Server{UUID: uuid})
 		<-heard // The connection is closed, and nothing goes on.
 		var failure *cellclient.Failure
 		if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || failure.Sent != sent {
@@ -333,7 +333,7 @@ func TestNoChangeIsSentTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := inserts.Load()
-		_, err := client.Insert(t.Context(), wire.Server{UUID: uuid})
+		_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid})
 		var failure *cellclient.Failure
 		if !errors.As(err, &failure) || !failure.Sent {
 			t.Fatalf("got %v", err)
@@ -433,9 +433,9 @@ func TestURLs(t *testing.T) {
 
 func TestTooMuchIsNotSent(t *testing.T) {
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
-	_, err := client.Insert(t.Context(), wire.Server{UUID: uuid, UserData: strings.Repeat("x", 4<<20)})
-	var refusal *wire.Error
-	if !errors.As(err, &refusal) || refusal.Code != wire.CodeTooLarge {
+	_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid, UserData: strings.Repeat("x", 4<<20)})
+	var refusal *cellwire.Error
+	if !errors.As(err, &refusal) || refusal.Code != cellwire.CodeTooLarge {
 		t.Errorf("got %v", err)
 	}
 }

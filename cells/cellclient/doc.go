@@ -6,7 +6,7 @@
 // An answer counts if it is whole, JSON, of bounded size and about what was asked. Then there are two kinds of errors, and a caller decides
 // by them:
 //
-//	*wire.Error   the cell refused: it works, and what was asked is not so (404), not now (409) or not for you (401, 403)
+//	*cellwire.Error   the cell refused: it works, and what was asked is not so (404), not now (409) or not for you (401, 403)
 //	*Failure      there is no answer that counts: nobody there, too slow, or broken. Failure.Sent says whether the cell may have done it
 //
 // Every call is one request. Nothing is repeated, redirected, or sent through a proxy; idle connections are kept and used again.

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Kind says how a cell failed.
@@ -54,16 +54,16 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %v", f.Kind, f.Err) }
 
-// Unwrap gives what lies beneath. It is never a *wire.Error: a failure is no refusal.
+// Unwrap gives what lies beneath. It is never a *cellwire.Error: a failure is no refusal.
 func (f *Failure) Unwrap() error { return f.Err }
 
 // IsNotFound reports whether the cell refused because there is no such thing.
-func IsNotFound(err error) bool { return hasCode(err, wire.CodeNotFound) }
+func IsNotFound(err error) bool { return hasCode(err, cellwire.CodeNotFound) }
 
 // Understood makes a failure of a refusal of what every cell takes: one that does not is none that can be used. Whom the cell does not let in is another
 // matter.
 func Understood(err error) error {
-	var refusal *wire.Error
+	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
 		return broken("it refused what it should take: %s", err.Error())
 	}
@@ -71,7 +71,7 @@ func Understood(err error) error {
 }
 
 // IsConflict reports whether the cell refused because the state of the server does not allow it, or because another has its uuid.
-func IsConflict(err error) bool { return hasCode(err, wire.CodeConflict, wire.CodeExists) }
+func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
 // IsCertificate reports whether the two sides do not accept each other's certificates, or agree on TLS at all: trying again does not help.
 func IsCertificate(err error) bool {
@@ -86,8 +86,8 @@ func NotSent(err error) bool {
 	return errors.As(err, &f) && !f.Sent
 }
 
-func hasCode(err error, codes ...wire.Code) bool {
-	var refusal *wire.Error
+func hasCode(err error, codes ...cellwire.Code) bool {
+	var refusal *cellwire.Error
 	if !errors.As(err, &refusal) {
 		return false
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // crowded is a store with a project of 100,000 active servers on 1,000 hosts, copied from one that was made by the book.
@@ -17,13 +17,13 @@ func crowded(b *testing.B) *celldb.DB {
 	const servers, hosts = 100_000, 1_000
 	path := filepath.Join(b.TempDir(), "cell.db")
 	s := open(b, path)
-	if _, _, err := s.Report(ctx, "h1", wire.HostReport{}, moment); err != nil {
+	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{}, moment); err != nil {
 		b.Fatal(err)
 	}
 	first := building(0)
 	first.Tags, first.Metadata = []string{"blue"}, map[string]string{"k": "v"}
 	release(b, s, first)
-	if _, err := s.Apply(ctx, "h1", []wire.Report{{UUID: sid(0), Kind: wire.ReportSpawned, PowerState: 1}}, moment); err != nil {
+	if _, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(0), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil {
 		b.Fatal(err)
 	}
 	closeStore(b, s)
@@ -47,13 +47,13 @@ func crowded(b *testing.B) *celldb.DB {
 // BenchmarkList is a page of 100 of the default list of a project with 100,000 servers: the first, and one in the middle.
 func BenchmarkList(b *testing.B) {
 	s := crowded(b)
-	newest := []wire.SortKey{{Key: "created_at", Desc: true}}
-	for name, q := range map[string]wire.ServerQuery{
+	newest := []cellwire.SortKey{{Key: "created_at", Desc: true}}
+	for name, q := range map[string]cellwire.ServerQuery{
 		"first":   {ProjectID: "p"},
-		"middle":  {ProjectID: "p", After: wire.Key{start.UnixMicro() + 50_000_000, sid(50_000)}},
+		"middle":  {ProjectID: "p", After: cellwire.Key{start.UnixMicro() + 50_000_000, sid(50_000)}},
 		"brief":   {ProjectID: "p", Brief: true},
 		"pattern": {ProjectID: "p", NamePattern: "^server-1234$"}, // looks at all
-		"by name": {ProjectID: "p", Sort: []wire.SortKey{{Key: "display_name"}}},
+		"by name": {ProjectID: "p", Sort: []cellwire.SortKey{{Key: "display_name"}}},
 	} {
 		if q.Sort == nil {
 			q.Sort = newest
@@ -85,7 +85,7 @@ func BenchmarkSurvey(b *testing.B) {
 func BenchmarkReport(b *testing.B) {
 	s := fresh(b)
 	for b.Loop() {
-		if _, _, err := s.Report(ctx, "h1", wire.HostReport{Version: "1"}, moment); err != nil {
+		if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 			b.Fatal(err)
 		}
 	}

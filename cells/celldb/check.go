@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -49,7 +49,7 @@ func checkName(what, name string) error {
 }
 
 // CheckInsert refuses a server that cannot be inserted: one is to be built on a host, or it is in error and has none.
-func CheckInsert(s wire.Server) error {
+func CheckInsert(s cellwire.Server) error {
 	if err := CheckUUID(s.UUID); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func CheckInsert(s wire.Server) error {
 		return invalid("the flavor of server %s has %d vcpus and %d MiB", s.UUID, s.Flavor.VCPUs, s.Flavor.MemoryMB)
 	case s.PowerState != plugins.PowerNoState:
 		return invalid("server %s is said to have power before it was built", s.UUID)
-	case s.VMState == wire.VMBuilding && (s.TaskState == "" || s.TaskState == wire.TaskScheduling || s.TaskState == wire.TaskSpawning):
+	case s.VMState == cellwire.VMBuilding && (s.TaskState == "" || s.TaskState == cellwire.TaskScheduling || s.TaskState == cellwire.TaskSpawning):
 		if err := CheckHost(s.Host); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func CheckInsert(s wire.Server) error {
 			return CheckUUID(s.NodeUUID)
 		}
 		return nil
-	case s.VMState == wire.VMError && s.TaskState == "" && s.Host == "" && s.Node == "":
+	case s.VMState == cellwire.VMError && s.TaskState == "" && s.Host == "" && s.Node == "":
 		return nil
 	}
 	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q", s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
@@ -87,9 +87,9 @@ func CheckInsert(s wire.Server) error {
 const maxAmount = 1 << 31
 
 // CheckReport refuses what no host says of itself.
-func CheckReport(r wire.HostReport) error {
-	if len(r.Nodes) > wire.MaxReports {
-		return invalid("%d nodes are more than the %d that a host may have", len(r.Nodes), wire.MaxReports)
+func CheckReport(r cellwire.HostReport) error {
+	if len(r.Nodes) > cellwire.MaxReports {
+		return invalid("%d nodes are more than the %d that a host may have", len(r.Nodes), cellwire.MaxReports)
 	}
 	if len(r.Version) > maxName {
 		return invalid("the version has more than %d bytes", maxName)
@@ -111,5 +111,5 @@ func CheckReport(r wire.HostReport) error {
 }
 
 func invalid(format string, args ...any) error {
-	return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }

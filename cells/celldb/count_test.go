@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -17,21 +17,21 @@ func TestCountStates(t *testing.T) {
 	if got, err := s.CountStates(ctx); err != nil || len(got) != 0 {
 		t.Errorf("an empty cell has %v, %v", got, err)
 	}
-	if _, _, err := s.Report(ctx, "h1", wire.HostReport{}, moment); err != nil {
+	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{}, moment); err != nil {
 		t.Fatal(err)
 	}
 	insert(t, s, building(0)) // hidden
 	for n := 1; n <= 5; n++ {
 		release(t, s, building(n))
 	}
-	var reports []wire.Report
+	var reports []cellwire.Report
 	for n := 2; n <= 5; n++ {
-		reports = append(reports, wire.Report{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning})
+		reports = append(reports, cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 	}
 	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
 		t.Fatal(err)
 	}
-	for n, kind := range map[int]wire.DeleteKind{3: wire.DeleteSoft, 4: wire.DeleteNormal} {
+	for n, kind := range map[int]cellwire.DeleteKind{3: cellwire.DeleteSoft, 4: cellwire.DeleteNormal} {
 		if _, err := s.Delete(ctx, sid(n), kind, moment); err != nil {
 			t.Fatal(err)
 		}
@@ -40,11 +40,11 @@ func TestCountStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports = []wire.Report{{UUID: sid(4), Kind: wire.ReportGone}, {UUID: sid(3), Kind: wire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
+	reports = []cellwire.Report{{UUID: sid(4), Kind: cellwire.ReportGone}, {UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
 	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int64{wire.VMBuilding: 1, wire.VMActive: 2, wire.VMSoftDeleted: 1}
+	want := map[string]int64{cellwire.VMBuilding: 1, cellwire.VMActive: 2, cellwire.VMSoftDeleted: 1}
 	got, err := s.CountStates(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestCountStates(t *testing.T) {
 func BenchmarkCountStates(b *testing.B) {
 	s := crowded(b)
 	for b.Loop() {
-		if got, err := s.CountStates(ctx); err != nil || got[wire.VMActive] != 100_000 {
+		if got, err := s.CountStates(ctx); err != nil || got[cellwire.VMActive] != 100_000 {
 			b.Fatal(got, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // childEnv makes the test binary a cell that writes as fast as it can, and says each write that was acknowledged.
@@ -41,22 +41,22 @@ func storm(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.Report(ctx, "h1", wire.HostReport{}, moment); err != nil {
+	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{}, moment); err != nil {
 		return err
 	}
 	for n := int(first.Revision) * 1000; ; n++ {
 		if _, err := s.Insert(ctx, building(n), moment); err != nil {
 			return err
 		}
-		fmt.Println(n, wire.VMBuilding, "hidden")
+		fmt.Println(n, cellwire.VMBuilding, "hidden")
 		if _, err := s.Release(ctx, sid(n), moment); err != nil {
 			return err
 		}
-		fmt.Println(n, wire.VMBuilding, "shown")
-		if refused, err := s.Apply(ctx, "h1", []wire.Report{{UUID: sid(n), Kind: wire.ReportSpawned, PowerState: 1}}, moment); err != nil || refused[0] != "" {
+		fmt.Println(n, cellwire.VMBuilding, "shown")
+		if refused, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil || refused[0] != "" {
 			return fmt.Errorf("spawned: %v %w", refused, err)
 		}
-		fmt.Println(n, wire.VMActive, "shown")
+		fmt.Println(n, cellwire.VMActive, "shown")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 				t.Fatalf("the acknowledged server %d: %v", n, err)
 			}
 			// The last one may be further than was said.
-			if later := want[1] == "hidden" && !got.Hidden || want[0] == wire.VMBuilding && got.VMState == wire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
+			if later := want[1] == "hidden" && !got.Hidden || want[0] == cellwire.VMBuilding && got.VMState == cellwire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
 				t.Errorf("server %d is %s, hidden %v; acknowledged was %v", n, got.VMState, got.Hidden, want)
 			}
 		}
@@ -110,7 +110,7 @@ func TestKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := s.Servers(ctx, wire.ServerQuery{Limit: 10000}, moment)
+		page, err := s.Servers(ctx, cellwire.ServerQuery{Limit: 10000}, moment)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -49,19 +49,19 @@ func fresh(t testing.TB) *celldb.DB {
 
 func sid(n int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", n) }
 
-func building(n int) wire.Server {
-	return wire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1", VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
+func building(n int) cellwire.Server {
+	return cellwire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
 }
 
-func insert(t testing.TB, s celldb.Store, server wire.Server) {
+func insert(t testing.TB, s celldb.Store, server cellwire.Server) {
 	t.Helper()
 	if _, err := s.Insert(ctx, server, moment); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func release(t testing.TB, s celldb.Store, server wire.Server) {
+func release(t testing.TB, s celldb.Store, server cellwire.Server) {
 	t.Helper()
 	insert(t, s, server)
 	if _, err := s.Release(ctx, server.UUID, moment); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -21,7 +21,7 @@ const computeBinary = "nova-compute"
 
 const selectServices = "SELECT s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, " + hostColumns + " FROM services s "
 
-func scanService(row sqldb.Row, m Moment) (service wire.Service, revision int64, err error) {
+func scanService(row sqldb.Row, m Moment) (service cellwire.Service, revision int64, err error) {
 	var (
 		host    hostState
 		updated int64
@@ -35,13 +35,13 @@ func scanService(row sqldb.Row, m Moment) (service wire.Service, revision int64,
 }
 
 // Services are those of all hosts.
-func (s *DB) Services(ctx context.Context, m Moment) ([]wire.Service, error) {
+func (s *DB) Services(ctx context.Context, m Moment) ([]cellwire.Service, error) {
 	list, err := services(ctx, s.asked, m)
 	return list, s.kit.Explain(ctx, "reading services from", err)
 }
 
-func services(ctx context.Context, db sqldb.Querier, m Moment) ([]wire.Service, error) {
-	list := []wire.Service{}
+func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Service, error) {
+	list := []cellwire.Service{}
 	err := sqldb.Each(ctx, db, selectServices+"ORDER BY s.id", nil, func(row sqldb.Row) error {
 		one, _, err := scanService(row, m)
 		list = append(list, one)
@@ -51,19 +51,19 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]wire.Service, 
 }
 
 // ComputeNodes are the nodes that hosts report.
-func (s *DB) ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error) {
+func (s *DB) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error) {
 	list, err := nodes(ctx, s.asked, unmapped)
 	return list, s.kit.Explain(ctx, "reading compute nodes from", err)
 }
 
-func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]wire.ComputeNode, error) {
+func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]cellwire.ComputeNode, error) {
 	query := "SELECT uuid, host, hypervisor_hostname, mapped FROM compute_nodes WHERE present = 1 "
 	if unmapped {
 		query += "AND mapped = 0 "
 	}
-	list := []wire.ComputeNode{}
+	list := []cellwire.ComputeNode{}
 	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
-		var one wire.ComputeNode
+		var one cellwire.ComputeNode
 		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped)
 		list = append(list, one)
 		return err
@@ -74,7 +74,7 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]wire.Compute
 const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
 
 // Survey is what a boot asks. The project's usage comes from an index of just that.
-func (s *DB) Survey(ctx context.Context, projectID string, m Moment) (answer wire.Survey, err error) {
+func (s *DB) Survey(ctx context.Context, projectID string, m Moment) (answer cellwire.Survey, err error) {
 	err = s.read(ctx, "surveying", func(db sqldb.Querier) error {
 		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
 			return err
@@ -89,12 +89,12 @@ func (s *DB) Survey(ctx context.Context, projectID string, m Moment) (answer wir
 }
 
 // Usage is what a project has, whatever hosts there are.
-func (s *DB) Usage(ctx context.Context, projectID string) (wire.Usage, error) {
+func (s *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
 	u, err := usage(ctx, s.asked, projectID)
 	return u, s.kit.Explain(ctx, "reading a project's usage from", err)
 }
 
-func usage(ctx context.Context, db sqldb.Querier, projectID string) (u wire.Usage, err error) {
+func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.Usage, err error) {
 	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
 	return u, err
 }
@@ -115,7 +115,7 @@ func (s *DB) Mapped(ctx context.Context, uuids []string) error {
 const maxReason = 255
 
 // PatchService changes a service. The reason goes when it is enabled.
-func (s *DB) PatchService(ctx context.Context, id string, p wire.ServicePatch, m Moment) (service wire.Service, err error) {
+func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatch, m Moment) (service cellwire.Service, err error) {
 	err = s.write(ctx, "changing a service in", func(tx *sql.Tx) error {
 		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -136,12 +136,12 @@ func (s *DB) PatchService(ctx context.Context, id string, p wire.ServicePatch, m
 		}
 		if !after.Disabled {
 			if p.DisabledReason != nil && *p.DisabledReason != "" {
-				return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
+				return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
 			}
 			after.DisabledReason = ""
 		}
 		if len(after.DisabledReason) > maxReason {
-			return &wire.Error{Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("disabled_reason has more than %d bytes", maxReason)}
+			return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("disabled_reason has more than %d bytes", maxReason)}
 		}
 		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason && after.ForcedDown == before.ForcedDown {
 			return nil
@@ -166,7 +166,7 @@ const livingOf = "SELECT EXISTS (SELECT 1 FROM instances WHERE hidden = 0 AND ho
 	"EXISTS (SELECT 1 FROM instances WHERE hidden = 1 AND inserted_at >= 0 AND +host = ?1)"
 
 // DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it ever comes back.
-func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service wire.Service, err error) {
+func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
 	err = s.write(ctx, "deleting a service from", func(tx *sql.Tx) (err error) {
 		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
 			return NotFound("service", id)
@@ -179,13 +179,13 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service wi
 			return err
 		}
 		if living {
-			return &wire.Error{Status: 409, Code: wire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
 		}
 		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?", id).Scan(&stopped); err != nil {
 			return err
 		}
 		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
-			return &wire.Error{Status: 409, Code: wire.CodeConflict, Message: fmt.Sprintf("the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down", service.Host)}
+			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down", service.Host)}
 		}
 		for _, statement := range []string{"DELETE FROM compute_nodes WHERE host = ?", "DELETE FROM services WHERE host = ?"} {
 			if _, err := tx.ExecContext(ctx, statement, service.Host); err != nil {
@@ -199,13 +199,13 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service wi
 }
 
 // Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
-func (s *DB) Report(ctx context.Context, host string, r wire.HostReport, m Moment) (service wire.Service, refused []string, err error) {
+func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error) {
 	if err := errors.Join(CheckHost(host), CheckReport(r)); err != nil {
-		return wire.Service{}, nil, err
+		return cellwire.Service{}, nil, err
 	}
 	known, err := s.knows(ctx, host, r)
 	if err != nil {
-		return wire.Service{}, nil, s.kit.Explain(ctx, "reading a host from", err)
+		return cellwire.Service{}, nil, s.kit.Explain(ctx, "reading a host from", err)
 	}
 	db := s.kit.Writer
 	if known {
@@ -227,7 +227,7 @@ func (s *DB) Report(ctx context.Context, host string, r wire.HostReport, m Momen
 }
 
 // knows says whether all that a report says, but for the life of the host, is written down.
-func (s *DB) knows(ctx context.Context, host string, r wire.HostReport) (known bool, err error) {
+func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport) (known bool, err error) {
 	err = s.read(ctx, "reading a host from", func(db sqldb.Querier) error {
 		var (
 			version string
@@ -259,7 +259,7 @@ func (s *DB) knows(ctx context.Context, host string, r wire.HostReport) (known b
 }
 
 // register writes down a service, new or not, and its nodes. Refused are nodes that another host has.
-func register(ctx context.Context, tx *sql.Tx, host string, r wire.HostReport, m Moment) (refused []string, err error) {
+func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostReport, m Moment) (refused []string, err error) {
 	now := m.Now.UnixMicro()
 	revision, err := raise(ctx, tx)
 	if err != nil {
@@ -300,7 +300,7 @@ const (
 )
 
 // Work is what is new for a host, read from an index of its rows.
-func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work wire.Work, news bool, err error) {
+func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, news bool, err error) {
 	err = s.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
 		var changed int64
 		work.Service, changed, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
@@ -333,7 +333,7 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 				work.More, work.Revision = true, work.Items[len(work.Items)-1].Server.Revision
 				return sqldb.ErrEnough
 			}
-			work.Items = append(work.Items, wire.WorkItem{Want: want, Server: r.server(m)})
+			work.Items = append(work.Items, cellwire.WorkItem{Want: want, Server: r.server(m)})
 			return nil
 		})
 		news = work.Complete || changed > after || len(work.Items) > 0
@@ -343,7 +343,7 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 }
 
 // Apply takes what a host reports.
-func (s *DB) Apply(ctx context.Context, host string, reports []wire.Report, m Moment) ([]string, error) {
+func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error) {
 	refused := make([]string, len(reports))
 	err := s.write(ctx, "noting reports in", func(tx *sql.Tx) error {
 		for i, report := range reports {

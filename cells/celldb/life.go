@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // Record is a row of instances: a server, and what the cell remembers of it beside.
 type Record struct {
-	Server wire.Server
+	Server cellwire.Server
 	// Digest is that of the row as it was inserted.
 	Digest string
 	// InsertedAt is when the row came here, by the cell's clock.
@@ -29,7 +29,7 @@ type Record struct {
 }
 
 // NewRecord is the hidden row of a server that was validated by [CheckInsert].
-func NewRecord(s wire.Server, m Moment) (*Record, error) {
+func NewRecord(s cellwire.Server, m Moment) (*Record, error) {
 	s = asInserted(s)
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -41,7 +41,7 @@ func NewRecord(s wire.Server, m Moment) (*Record, error) {
 }
 
 // asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as they are kept.
-func asInserted(s wire.Server) wire.Server {
+func asInserted(s cellwire.Server) cellwire.Server {
 	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled, s.HostForcedDown = 0, 0, false, false, false, false
 	s.CreatedAt = Kept(s.CreatedAt)
 	if s.Fault != nil {
@@ -56,27 +56,27 @@ func asInserted(s wire.Server) wire.Server {
 func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Want is what shall be so on the host of the server; "" when there is nothing that it has to do about it.
-func (r *Record) Want() wire.Want {
+func (r *Record) Want() cellwire.Want {
 	s := &r.Server
 	switch {
 	case s.Host == "" || s.Hidden:
 		return ""
-	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == wire.TaskDeleting:
-		return wire.WantGone
-	case s.Deleted, s.VMState == wire.VMError: // a spawn that failed leaves nothing
+	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == cellwire.TaskDeleting:
+		return cellwire.WantGone
+	case s.Deleted, s.VMState == cellwire.VMError: // a spawn that failed leaves nothing
 		return ""
-	case s.TaskState == wire.TaskRestoring:
-		return wire.WantRunning
-	case s.TaskState == wire.TaskSoftDeleting, s.VMState == wire.VMSoftDeleted:
-		return wire.WantShutdown
+	case s.TaskState == cellwire.TaskRestoring:
+		return cellwire.WantRunning
+	case s.TaskState == cellwire.TaskSoftDeleting, s.VMState == cellwire.VMSoftDeleted:
+		return cellwire.WantShutdown
 	}
-	return wire.WantPresent
+	return cellwire.WantPresent
 }
 
 // Again compares with a repeated insertion: a refusal (exists) when that was another row.
 func (r *Record) Again(inserted *Record) error {
 	if r.Digest != inserted.Digest {
-		return &wire.Error{Status: 409, Code: wire.CodeExists, Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID)}
+		return &cellwire.Error{Status: 409, Code: cellwire.CodeExists, Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID)}
 	}
 	return nil
 }
@@ -103,22 +103,22 @@ func (r *Record) Discardable() error {
 // for it keeps the allocations: of a host without life it only takes effect later. As in Nova, what never was active is deleted for good, however.
 //
 // Repeating a normal delete after the host has died deletes the row.
-func (r *Record) Delete(kind wire.DeleteKind, hostUp bool, now time.Time) (changed, local bool) {
+func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (changed, local bool) {
 	s := &r.Server
 	switch {
 	case s.Deleted:
 		return false, r.Unfreed
-	case kind == wire.DeleteSoft && s.LaunchedAt != nil && !s.Hidden:
+	case kind == cellwire.DeleteSoft && s.LaunchedAt != nil && !s.Hidden:
 		return r.deleteSoftly(hostUp, now), false
 	case s.Hidden || s.Host == "" || !hostUp:
 		r.CleanupDue = !s.Hidden && s.Host != ""
 		r.Unfreed = true
 		r.gone(now)
 		return true, true
-	case s.TaskState == wire.TaskDeleting:
+	case s.TaskState == cellwire.TaskDeleting:
 		return false, false
 	}
-	s.TaskState = wire.TaskDeleting
+	s.TaskState = cellwire.TaskDeleting
 	return true, false
 }
 
@@ -133,14 +133,14 @@ func (r *Record) Reclaimable() error {
 func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 	s := &r.Server
 	switch {
-	case s.TaskState == wire.TaskDeleting,
-		s.TaskState == wire.TaskSoftDeleting && hostUp,
-		s.TaskState == "" && s.VMState == wire.VMSoftDeleted:
+	case s.TaskState == cellwire.TaskDeleting,
+		s.TaskState == cellwire.TaskSoftDeleting && hostUp,
+		s.TaskState == "" && s.VMState == cellwire.VMSoftDeleted:
 		return false
 	case hostUp:
-		s.TaskState = wire.TaskSoftDeleting
+		s.TaskState = cellwire.TaskSoftDeleting
 	default:
-		s.VMState, s.TaskState = wire.VMSoftDeleted, ""
+		s.VMState, s.TaskState = cellwire.VMSoftDeleted, ""
 	}
 	if s.DeletedAt == nil {
 		at := Kept(now)
@@ -153,7 +153,7 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 func (r *Record) gone(now time.Time) {
 	s := &r.Server
 	at := Kept(now)
-	s.VMState, s.TaskState, s.PowerState = wire.VMDeleted, "", plugins.PowerNoState
+	s.VMState, s.TaskState, s.PowerState = cellwire.VMDeleted, "", plugins.PowerNoState
 	s.Deleted, s.Hidden, s.DeletedAt = true, false, &at
 	if s.TerminatedAt == nil {
 		s.TerminatedAt = &at
@@ -165,12 +165,12 @@ func (r *Record) gone(now time.Time) {
 func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {
-	case s.Deleted || s.VMState != wire.VMSoftDeleted || s.TaskState == wire.TaskDeleting:
-		return false, conflict("server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s", s.UUID, s.VMState, orNone(s.TaskState), wire.VMSoftDeleted)
-	case s.TaskState == wire.TaskRestoring:
+	case s.Deleted || s.VMState != cellwire.VMSoftDeleted || s.TaskState == cellwire.TaskDeleting:
+		return false, conflict("server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s", s.UUID, s.VMState, orNone(s.TaskState), cellwire.VMSoftDeleted)
+	case s.TaskState == cellwire.TaskRestoring:
 		return false, nil
 	}
-	s.TaskState, s.DeletedAt = wire.TaskRestoring, nil
+	s.TaskState, s.DeletedAt = cellwire.TaskRestoring, nil
 	return true, nil
 }
 
@@ -185,18 +185,18 @@ func (r *Record) Freed() (changed bool, err error) {
 }
 
 // State is the short form of the server's.
-func (r *Record) State() wire.ServerState {
+func (r *Record) State() cellwire.ServerState {
 	s := &r.Server
-	return wire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState, Deleted: s.Deleted, Hidden: s.Hidden}
+	return cellwire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState, Deleted: s.Deleted, Hidden: s.Hidden}
 }
 
 // NotFound is the refusal of what is not there.
 func NotFound(what, name string) error {
-	return &wire.Error{Status: 404, Code: wire.CodeNotFound, Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
+	return &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
 }
 
 func conflict(format string, args ...any) error {
-	return &wire.Error{Status: 409, Code: wire.CodeConflict, Message: fmt.Sprintf(format, args...)}
+	return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }
 
 func orNone(s string) string {

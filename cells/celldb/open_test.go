@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 func TestOpenMakesAndKeeps(t *testing.T) {
@@ -176,8 +176,8 @@ func TestDamage(t *testing.T) {
 		write(t, other, string(damaged))
 		s, err := celldb.Open(ctx, other, "cell1", zerolog.Nop())
 		if err == nil {
-			var got wire.ServerPage
-			got, err = s.Servers(ctx, wire.ServerQuery{Limit: 100, Sort: []wire.SortKey{{Key: "created_at", Desc: true}}}, moment)
+			var got cellwire.ServerPage
+			got, err = s.Servers(ctx, cellwire.ServerQuery{Limit: 100, Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}, moment)
 			if err == nil && len(got.Rows) != 50 {
 				t.Errorf("page %d is damaged, and %d of 50 servers are listed", at/page+1, len(got.Rows))
 			}

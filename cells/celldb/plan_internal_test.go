@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -43,22 +43,22 @@ func TestPlans(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	newest := []wire.SortKey{{Key: "created_at", Desc: true}}
-	after := wire.Key{time.Now().UnixMicro(), "5e"}
+	newest := []cellwire.SortKey{{Key: "created_at", Desc: true}}
+	after := cellwire.Key{time.Now().UnixMicro(), "5e"}
 	for name, c := range map[string]struct {
-		q     wire.ServerQuery
+		q     cellwire.ServerQuery
 		index string
 	}{
-		"a project's":                  {wire.ServerQuery{ProjectID: "p"}, "instances_project_living (project_id=? AND gone=?)"},
-		"a project's later pages":      {wire.ServerQuery{ProjectID: "p", After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
-		"a project's, brief":           {wire.ServerQuery{ProjectID: "p", Brief: true, After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
-		"everybody's":                  {wire.ServerQuery{}, "instances_living (gone=?)"},
-		"everybody's later pages":      {wire.ServerQuery{After: after}, "instances_living (gone=? AND created_at<?)"},
-		"a project's, deleted or not":  {wire.ServerQuery{ProjectID: "p", Deleted: wire.DeletedAny, After: after}, "instances_project (project_id=? AND created_at<?)"},
-		"a project's, softly deleted":  {wire.ServerQuery{ProjectID: "p", SoftDeleted: true, After: after}, "instances_project (project_id=? AND created_at<?)"},
-		"everybody's, deleted":         {wire.ServerQuery{Deleted: wire.DeletedOnly, After: after}, "instances_created (created_at<?)"},
-		"a project's of some name":     {wire.ServerQuery{ProjectID: "p", NamePattern: "x"}, "instances_project_living (project_id=? AND gone=?)"},
-		"a project's with some states": {wire.ServerQuery{ProjectID: "p", VMStates: []string{"active"}}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's":                  {cellwire.ServerQuery{ProjectID: "p"}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's later pages":      {cellwire.ServerQuery{ProjectID: "p", After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"a project's, brief":           {cellwire.ServerQuery{ProjectID: "p", Brief: true, After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"everybody's":                  {cellwire.ServerQuery{}, "instances_living (gone=?)"},
+		"everybody's later pages":      {cellwire.ServerQuery{After: after}, "instances_living (gone=? AND created_at<?)"},
+		"a project's, deleted or not":  {cellwire.ServerQuery{ProjectID: "p", Deleted: cellwire.DeletedAny, After: after}, "instances_project (project_id=? AND created_at<?)"},
+		"a project's, softly deleted":  {cellwire.ServerQuery{ProjectID: "p", SoftDeleted: true, After: after}, "instances_project (project_id=? AND created_at<?)"},
+		"everybody's, deleted":         {cellwire.ServerQuery{Deleted: cellwire.DeletedOnly, After: after}, "instances_created (created_at<?)"},
+		"a project's of some name":     {cellwire.ServerQuery{ProjectID: "p", NamePattern: "x"}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's with some states": {cellwire.ServerQuery{ProjectID: "p", VMStates: []string{"active"}}, "instances_project_living (project_id=? AND gone=?)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.q.Limit, c.q.Sort = 100, newest
@@ -91,11 +91,11 @@ func TestPlans(t *testing.T) {
 
 // TestSortExpressions: each column that servers can be sorted by is one here, of the type that it has in a key.
 func TestSortExpressions(t *testing.T) {
-	if len(sortExpressions) != len(wire.SortColumns) {
-		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(wire.SortColumns))
+	if len(sortExpressions) != len(cellwire.SortColumns) {
+		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(cellwire.SortColumns))
 	}
-	for _, column := range wire.SortColumns {
-		if e := sortExpressions[column]; e == "" || e == "''" && wire.Integer(column) {
+	for _, column := range cellwire.SortColumns {
+		if e := sortExpressions[column]; e == "" || e == "''" && cellwire.Integer(column) {
 			t.Errorf("%s is sorted by %q", column, e)
 		}
 	}

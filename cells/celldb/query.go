@@ -15,12 +15,12 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// sortExpressions are what the columns of wire.SortColumns are here. Those that a cell does not keep are all equal.
+// sortExpressions are what the columns of cellwire.SortColumns are here. Those that a cell does not keep are all equal.
 var sortExpressions = map[string]string{
 	"access_ip_v4": "i.access_ip_v4", "access_ip_v6": "i.access_ip_v6", "auto_disk_config": "(i.disk_config = 'AUTO')", "availability_zone": "i.availability_zone",
 	"config_drive": "i.config_drive", "created_at": "i.created_at", "display_description": "COALESCE(i.display_description, '')", "display_name": "i.display_name",
@@ -35,21 +35,21 @@ const mostRoom = 40
 
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and those before the page not at all; sorted by
 // something else it reads all rows that match and keeps the page's. Patterns, tags and metadata are looked at row by row as they come.
-func (s *DB) Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.ServerPage, error) {
+func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error) {
 	if err := q.Check(); err != nil {
-		return wire.ServerPage{}, err
+		return cellwire.ServerPage{}, err
 	}
 	query, args, keys, err := compose(q)
 	if err != nil {
-		return wire.ServerPage{}, err
+		return cellwire.ServerPage{}, err
 	}
-	page, weight := wire.ServerPage{Rows: make([]wire.Row, 0, min(q.Limit, mostRoom))}, 0
-	key := make(wire.Key, len(keys)) // of the row that is read
+	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, mostRoom))}, 0
+	key := make(cellwire.Key, len(keys)) // of the row that is read
 	into := make([]any, len(keys))
 	for i := range key {
 		into[i] = &key[i]
 	}
-	var brief wire.Server
+	var brief cellwire.Server
 	briefly, reader := append([]any{&brief.UUID, &brief.Name}, into...), newRecordReader(into...)
 	err = sqldb.Each(ctx, s.asked, query, args, func(row sqldb.Row) error {
 		if len(page.Rows) == q.Limit {
@@ -60,7 +60,7 @@ func (s *DB) Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.Se
 			if err := row.Scan(briefly...); err != nil {
 				return err
 			}
-			page.Rows = append(page.Rows, wire.Row{Server: brief, Key: slices.Clone(key)})
+			page.Rows = append(page.Rows, cellwire.Row{Server: brief, Key: slices.Clone(key)})
 			return nil
 		}
 		r, err := reader.read(row)
@@ -71,17 +71,17 @@ func (s *DB) Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.Se
 			page.More = true
 			return sqldb.ErrEnough
 		}
-		page.Rows = append(page.Rows, wire.Row{Server: r.server(m), Key: slices.Clone(key)})
+		page.Rows = append(page.Rows, cellwire.Row{Server: r.server(m), Key: slices.Clone(key)})
 		return nil
 	})
 	if err != nil {
-		return wire.ServerPage{}, s.kit.Explain(ctx, "listing servers from", err)
+		return cellwire.ServerPage{}, s.kit.Explain(ctx, "listing servers from", err)
 	}
 	return page, nil
 }
 
 // compose makes SQL of a query that was checked. keys are the expressions of the values of a row's key.
-func compose(q wire.ServerQuery) (query string, args []any, keys []string, err error) {
+func compose(q cellwire.ServerQuery) (query string, args []any, keys []string, err error) {
 	var orders []string
 	for _, k := range q.Sort {
 		expression := sortExpressions[k.Key]
@@ -127,7 +127,7 @@ func (w *where) add(term string, args ...any) {
 
 // after admits the rows whose key comes after that of the query: greater in the first column in which they differ, in the column's direction. The first
 // column alone is said once more, as a range that an index can begin at.
-func (w *where) after(q wire.ServerQuery, keys []string) {
+func (w *where) after(q cellwire.ServerQuery, keys []string) {
 	var (
 		alternatives []string
 		args         []any
@@ -149,14 +149,14 @@ func (w *where) after(q wire.ServerQuery, keys []string) {
 }
 
 // conditions are those of a query, but for the page's beginning.
-func conditions(q wire.ServerQuery) (*where, error) {
+func conditions(q cellwire.ServerQuery) (*where, error) {
 	w := &where{terms: []string{"i.hidden = 0"}}
 	switch { // a + keeps SQLite from an index that would not give the order
-	case q.Deleted == wire.DeletedNone && !q.SoftDeleted:
+	case q.Deleted == cellwire.DeletedNone && !q.SoftDeleted:
 		w.add("i.gone = 0")
-	case q.Deleted == wire.DeletedNone:
+	case q.Deleted == cellwire.DeletedNone:
 		w.add("+i.gone < 2")
-	case q.Deleted == wire.DeletedOnly:
+	case q.Deleted == cellwire.DeletedOnly:
 		w.add("+i.gone > 0")
 	}
 	for _, c := range []struct{ column, value string }{
@@ -200,7 +200,7 @@ func conditions(q wire.ServerQuery) (*where, error) {
 }
 
 // lists adds the conditions that are lists of values. A list is one parameter, however long it is.
-func (w *where) lists(q wire.ServerQuery) error {
+func (w *where) lists(q cellwire.ServerQuery) error {
 	const (
 		oneOf  = "SELECT 1 FROM json_each(i.tags) WHERE value IN (SELECT value FROM json_each(?))"
 		hasOne = "EXISTS (" + oneOf + ")"
@@ -269,7 +269,7 @@ func pattern(text string) (*regexp.Regexp, error) {
 	if p := compiled.patterns[text]; p != nil {
 		return p, nil
 	}
-	p, err := wire.Pattern(text)
+	p, err := cellwire.Pattern(text)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -27,7 +27,7 @@ var (
 )
 
 // populate fills a store with servers in all states and returns them as they are.
-func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
+func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 	word := rapid.SampledFrom(words)
 	must := func(err error) {
 		if err != nil {
@@ -35,7 +35,7 @@ func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
 		}
 	}
 	for _, h := range []string{"h1", "h2"} {
-		_, _, err := s.Report(ctx, h, wire.HostReport{}, moment)
+		_, _, err := s.Report(ctx, h, cellwire.HostReport{}, moment)
 		must(err)
 	}
 	for i := range n {
@@ -58,8 +58,8 @@ func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
 		must(err)
 		m := moment
 		m.Now = start.Add(time.Duration(rapid.SampledFrom(times).Draw(rt, "changed")) * time.Microsecond)
-		report := func(kind wire.ReportKind) {
-			_, err := s.Apply(ctx, in.Host, []wire.Report{{UUID: in.UUID, Kind: kind, PowerState: rapid.SampledFrom([]plugins.PowerState{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
+		report := func(kind cellwire.ReportKind) {
+			_, err := s.Apply(ctx, in.Host, []cellwire.Report{{UUID: in.UUID, Kind: kind, PowerState: rapid.SampledFrom([]plugins.PowerState{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
 			must(err)
 		}
 		fate := rapid.IntRange(0, 7).Draw(rt, "fate")
@@ -68,20 +68,20 @@ func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
 			must(err)
 		}
 		if fate > 2 {
-			report(wire.ReportSpawned)
+			report(cellwire.ReportSpawned)
 		}
-		if kind := map[int]wire.DeleteKind{2: wire.DeleteNormal, 4: wire.DeleteNormal, 5: wire.DeleteSoft, 6: wire.DeleteSoft, 7: wire.DeleteNormal}[fate]; kind != "" {
+		if kind := map[int]cellwire.DeleteKind{2: cellwire.DeleteNormal, 4: cellwire.DeleteNormal, 5: cellwire.DeleteSoft, 6: cellwire.DeleteSoft, 7: cellwire.DeleteNormal}[fate]; kind != "" {
 			_, err := s.Delete(ctx, in.UUID, kind, m)
 			must(err)
 		}
 		switch fate {
 		case 6:
-			report(wire.ReportSettled)
+			report(cellwire.ReportSettled)
 		case 7:
-			report(wire.ReportGone)
+			report(cellwire.ReportGone)
 		}
 	}
-	var all []wire.Server
+	var all []cellwire.Server
 	for i := range n {
 		server, err := s.Server(ctx, sid(i), moment)
 		must(err)
@@ -91,7 +91,7 @@ func populate(rt *rapid.T, s celldb.Store, n int) []wire.Server {
 }
 
 // valueOf is what a server is sorted by.
-func valueOf(s wire.Server, column string) any {
+func valueOf(s cellwire.Server, column string) any {
 	micros := func(t *time.Time) any {
 		if t == nil {
 			return int64(0)
@@ -132,14 +132,14 @@ func valueOf(s wire.Server, column string) any {
 		"user_id": s.UserID, "uuid": s.UUID, "vm_state": s.VMState}[column]
 }
 
-func keyOf(s wire.Server, sort []wire.SortKey) (key wire.Key) {
+func keyOf(s cellwire.Server, sort []cellwire.SortKey) (key cellwire.Key) {
 	for _, k := range sort {
 		key = append(key, valueOf(s, k.Key))
 	}
 	return append(key, s.UUID)
 }
 
-func compareKeys(a, b wire.Key, sort []wire.SortKey) int {
+func compareKeys(a, b cellwire.Key, sort []cellwire.SortKey) int {
 	for i := range a {
 		var c int
 		if n, ok := a[i].(int64); ok {
@@ -158,8 +158,8 @@ func compareKeys(a, b wire.Key, sort []wire.SortKey) int {
 }
 
 // matches says, condition by condition, whether a server is asked for.
-func matches(s wire.Server, q wire.ServerQuery) bool {
-	soft := s.VMState == wire.VMSoftDeleted
+func matches(s cellwire.Server, q cellwire.ServerQuery) bool {
+	soft := s.VMState == cellwire.VMSoftDeleted
 	eq := func(asked, value string) bool { return asked == "" || asked == value }
 	in := func(asked []string, value string) bool { return len(asked) == 0 || slices.Contains(asked, value) }
 	hasAll := func(tags []string) bool {
@@ -178,11 +178,11 @@ func matches(s wire.Server, q wire.ServerQuery) bool {
 		}
 	}
 	switch q.Deleted {
-	case wire.DeletedNone:
+	case cellwire.DeletedNone:
 		if s.Deleted || soft && !q.SoftDeleted {
 			return false
 		}
-	case wire.DeletedOnly:
+	case cellwire.DeletedOnly:
 		if !s.Deleted && !soft {
 			return false
 		}
@@ -197,7 +197,7 @@ func matches(s wire.Server, q wire.ServerQuery) bool {
 }
 
 // found says whether a server has a match of each pattern; what is empty has none.
-func found(s wire.Server, patterns map[string]string) bool {
+func found(s cellwire.Server, patterns map[string]string) bool {
 	for column, pattern := range patterns {
 		value, _ := valueOf(s, column).(string)
 		if column == "reservation_id" {
@@ -211,7 +211,7 @@ func found(s wire.Server, patterns map[string]string) bool {
 }
 
 // drawQuery draws a query of at most three conditions.
-func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
+func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 	word := rapid.SampledFrom(words)
 	list := rapid.SliceOfN(word, 1, 3)
 	at := rapid.Custom(func(rt *rapid.T) *time.Time {
@@ -234,7 +234,7 @@ func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
 		"none":   func() { q.NoImage = true },
 		"patterns": func() {
 			some := rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|Y", "^$", ".*", "2-n", ""})
-			q.Patterns = rapid.MapOfN(rapid.SampledFrom(wire.PatternColumns), some, 1, 2).Draw(rt, "v")
+			q.Patterns = rapid.MapOfN(rapid.SampledFrom(cellwire.PatternColumns), some, 1, 2).Draw(rt, "v")
 		},
 		"index":    func() { q.LaunchIndex = new(rapid.IntRange(0, 2).Draw(rt, "v")) },
 		"locked":   func() { q.Locked = new(rapid.Bool().Draw(rt, "v")) },
@@ -247,14 +247,14 @@ func drawQuery(rt *rapid.T) (q wire.ServerQuery) {
 		"since":    func() { q.ChangedSince = at.Draw(rt, "v") },
 		"before":   func() { q.ChangedBefore = at.Draw(rt, "v") },
 		"soft":     func() { q.SoftDeleted = true },
-		"only":     func() { q.Deleted = wire.DeletedOnly },
-		"any":      func() { q.Deleted = wire.DeletedAny },
+		"only":     func() { q.Deleted = cellwire.DeletedOnly },
+		"any":      func() { q.Deleted = cellwire.DeletedAny },
 	}
 	for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(conditions))), 0, 3).Draw(rt, "conditions") {
 		conditions[name]()
 	}
 	for range rapid.IntRange(0, 3).Draw(rt, "sort keys") {
-		q.Sort = append(q.Sort, wire.SortKey{Key: rapid.SampledFrom(wire.SortColumns).Draw(rt, "column"), Desc: rapid.Bool().Draw(rt, "descending")})
+		q.Sort = append(q.Sort, cellwire.SortKey{Key: rapid.SampledFrom(cellwire.SortColumns).Draw(rt, "column"), Desc: rapid.Bool().Draw(rt, "descending")})
 	}
 	q.Limit = rapid.IntRange(1, 9).Draw(rt, "limit")
 	q.Brief = rapid.Bool().Draw(rt, "brief")
@@ -269,18 +269,18 @@ func TestQueries(t *testing.T) {
 		all := populate(rt, s, rapid.IntRange(5, 15).Draw(rt, "servers"))
 		for range 20 {
 			q := drawQuery(rt)
-			var want []wire.Row
+			var want []cellwire.Row
 			for _, server := range all {
 				if matches(server, q) {
-					row := wire.Row{Server: server, Key: keyOf(server, q.Sort)}
+					row := cellwire.Row{Server: server, Key: keyOf(server, q.Sort)}
 					if q.Brief {
-						row.Server = wire.Server{UUID: server.UUID, Name: server.Name}
+						row.Server = cellwire.Server{UUID: server.UUID, Name: server.Name}
 					}
 					want = append(want, row)
 				}
 			}
-			slices.SortFunc(want, func(a, b wire.Row) int { return compareKeys(a.Key, b.Key, q.Sort) })
-			var got []wire.Row
+			slices.SortFunc(want, func(a, b cellwire.Row) int { return compareKeys(a.Key, b.Key, q.Sort) })
+			var got []cellwire.Row
 			for {
 				page, err := s.Servers(ctx, q, moment)
 				if err != nil {
@@ -323,13 +323,13 @@ func FuzzQuery(f *testing.F) {
 	f.Add([]byte(`{"limit":-1,"deleted":"x","uuids":["` + "\u0000" + `"]}`))
 	f.Add([]byte(`{"limit":3,"changed_since":"0001-01-01T00:00:00Z","changed_before":"9999-12-31T23:59:59Z","not_tags":["a"]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var q wire.ServerQuery
+		var q cellwire.ServerQuery
 		if json.Unmarshal(text, &q) != nil {
 			return
 		}
 		page, err := s.Servers(ctx, q, moment)
 		if err != nil {
-			if e, ok := err.(*wire.Error); !ok || e.Status != 400 { //nolint:errorlint // a refusal comes as it is
+			if e, ok := err.(*cellwire.Error); !ok || e.Status != 400 { //nolint:errorlint // a refusal comes as it is
 				t.Errorf("%+v: %v", q, err)
 			}
 			return

@@ -12,17 +12,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // rest is what of a server has no column of its own, because nothing asks for it.
 type rest struct {
-	Flavor       wire.Flavor `json:"flavor"`
-	UserData     string      `json:"user_data,omitempty"`
-	TrustedCerts []string    `json:"trusted_image_certificates,omitempty"`
-	Fault        *wire.Fault `json:"fault,omitempty"`
+	Flavor       cellwire.Flavor `json:"flavor"`
+	UserData     string          `json:"user_data,omitempty"`
+	TrustedCerts []string        `json:"trusted_image_certificates,omitempty"`
+	Fault        *cellwire.Fault `json:"fault,omitempty"`
 }
 
 // The columns of a Record, in the order of recordValues: those that are read, in the order of recordReader, for which id comes before them, and those
@@ -65,7 +65,7 @@ type stored struct {
 }
 
 // server is the answer about the row at a moment.
-func (r *stored) server(m Moment) wire.Server {
+func (r *stored) server(m Moment) cellwire.Server {
 	s := r.Server
 	s.HostUp, s.HostDisabled, s.HostForcedDown = r.host.up(m), r.host.disabled.Bool, r.host.forcedDown.Bool
 	return s
@@ -140,7 +140,7 @@ func recordValues(r *Record) ([]any, error) {
 	switch {
 	case s.Deleted:
 		gone = goneDeleted
-	case s.VMState == wire.VMSoftDeleted:
+	case s.VMState == cellwire.VMSoftDeleted:
 		gone = goneSoftly
 	}
 	updated := micros(s.UpdatedAt)

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -20,53 +20,55 @@ const (
 
 // Apply takes a report of the server's own host. refused says why a report is not taken; what comes late and means nothing any more is taken, and changes
 // nothing.
-func (r *Record) Apply(report wire.Report, now time.Time) (changed bool, refused string) {
+func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, refused string) {
 	if !slices.Contains(powerStates, report.PowerState) {
 		return false, fmt.Sprintf("%d is no power state", report.PowerState)
 	}
 	switch report.Kind {
-	case wire.ReportSpawned:
+	case cellwire.ReportSpawned:
 		return r.spawned(report.PowerState, now)
-	case wire.ReportFailed:
+	case cellwire.ReportFailed:
 		return r.failed(report.Fault, now)
-	case wire.ReportPower:
+	case cellwire.ReportPower:
 		return r.power(report.PowerState), ""
-	case wire.ReportGone:
+	case cellwire.ReportGone:
 		return r.reportedGone(now)
-	case wire.ReportSettled:
+	case cellwire.ReportSettled:
 		return r.settled(report)
 	}
 	return false, fmt.Sprintf("%q is no kind of report", report.Kind)
 }
 
 // leaving says that a report about how the guest is comes too late.
-func (r *Record) leaving() bool { return r.Server.Deleted || r.Server.TaskState == wire.TaskDeleting }
+func (r *Record) leaving() bool {
+	return r.Server.Deleted || r.Server.TaskState == cellwire.TaskDeleting
+}
 
 func (r *Record) spawned(power plugins.PowerState, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
 	case r.leaving():
 		return false, ""
-	case s.VMState == wire.VMError:
+	case s.VMState == cellwire.VMError:
 		return false, "the server is in error: its build was reported as failed"
-	case s.VMState != wire.VMBuilding: // a repetition
+	case s.VMState != cellwire.VMBuilding: // a repetition
 		return false, ""
 	}
 	at := Kept(now)
-	s.VMState, s.TaskState, s.LaunchedAt = wire.VMActive, "", &at
+	s.VMState, s.TaskState, s.LaunchedAt = cellwire.VMActive, "", &at
 	r.power(power)
 	return true, ""
 }
 
-func (r *Record) failed(fault *wire.Fault, now time.Time) (bool, string) {
+func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
-	case r.leaving(), s.VMState == wire.VMError:
+	case r.leaving(), s.VMState == cellwire.VMError:
 		return false, ""
-	case s.VMState != wire.VMBuilding:
+	case s.VMState != cellwire.VMBuilding:
 		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
 	}
-	f := wire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
+	f := cellwire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
 	if fault != nil {
 		f = *fault
 	}
@@ -75,7 +77,7 @@ func (r *Record) failed(fault *wire.Fault, now time.Time) (bool, string) {
 	}
 	f.Created = Kept(f.Created)
 	f.Message, f.Details = cut(f.Message, maxFaultMessage), cut(f.Details, maxFaultDetails)
-	s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", plugins.PowerNoState, &f
+	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, &f
 	return true, ""
 }
 
@@ -90,10 +92,10 @@ func (r *Record) power(power plugins.PowerState) bool {
 	s.PowerState = power
 	switch {
 	case s.TaskState != "":
-	case s.VMState == wire.VMActive && (power == plugins.PowerShutdown || power == plugins.PowerCrashed):
-		s.VMState = wire.VMStopped
-	case s.VMState == wire.VMStopped && power == plugins.PowerRunning:
-		s.VMState = wire.VMActive
+	case s.VMState == cellwire.VMActive && (power == plugins.PowerShutdown || power == plugins.PowerCrashed):
+		s.VMState = cellwire.VMStopped
+	case s.VMState == cellwire.VMStopped && power == plugins.PowerRunning:
+		s.VMState = cellwire.VMActive
 	}
 	return s.PowerState != before || s.VMState != state
 }
@@ -105,7 +107,7 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 		changed := r.CleanupDue || r.Unfreed
 		r.CleanupDue, r.Unfreed = false, false
 		return changed, ""
-	case s.TaskState == wire.TaskDeleting:
+	case s.TaskState == cellwire.TaskDeleting:
 		r.gone(now)
 		return true, ""
 	default:
@@ -113,7 +115,7 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 	}
 }
 
-func (r *Record) settled(report wire.Report) (bool, string) {
+func (r *Record) settled(report cellwire.Report) (bool, string) {
 	s := &r.Server
 	want := r.Want()
 	switch {
@@ -121,14 +123,14 @@ func (r *Record) settled(report wire.Report) (bool, string) {
 		return false, ""
 	case report.Revision < r.WantRevision:
 		return false, fmt.Sprintf("what shall be so has changed since revision %d, at %d", report.Revision, r.WantRevision)
-	case want == wire.WantShutdown && (s.TaskState == wire.TaskSoftDeleting || s.PowerState != report.PowerState):
-		s.VMState, s.TaskState, s.PowerState = wire.VMSoftDeleted, "", report.PowerState
+	case want == cellwire.WantShutdown && (s.TaskState == cellwire.TaskSoftDeleting || s.PowerState != report.PowerState):
+		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", report.PowerState
 		return true, ""
-	case want == wire.WantRunning:
-		s.VMState, s.TaskState = wire.VMActive, ""
+	case want == cellwire.WantRunning:
+		s.VMState, s.TaskState = cellwire.VMActive, ""
 		r.power(report.PowerState)
 		return true, ""
-	case want == wire.WantShutdown:
+	case want == cellwire.WantShutdown:
 		return false, ""
 	}
 	return false, "the server is to be neither running again nor shut down"

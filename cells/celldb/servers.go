@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -85,25 +85,25 @@ func (s *DB) Info(ctx context.Context) (Info, error) {
 }
 
 // Server is one server.
-func (s *DB) Server(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+func (s *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
 	r, err := record(ctx, s.asked, uuid)
 	if err != nil {
-		return wire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
+		return cellwire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
 	}
 	if r == nil {
-		return wire.Server{}, NotFound("server", uuid)
+		return cellwire.Server{}, NotFound("server", uuid)
 	}
 	return r.server(m), nil
 }
 
 // Insert makes a hidden row.
-func (s *DB) Insert(ctx context.Context, server wire.Server, m Moment) (wire.Server, error) {
+func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cellwire.Server, error) {
 	if err := CheckInsert(server); err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	inserted, err := NewRecord(server, m)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	var answer *stored
 	err = s.write(ctx, "inserting a server in", func(tx *sql.Tx) error {
@@ -129,16 +129,16 @@ func (s *DB) Insert(ctx context.Context, server wire.Server, m Moment) (wire.Ser
 		return err
 	})
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	return answer.server(m), nil
 }
 
 // Release shows a hidden row.
-func (s *DB) Release(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
 	r, err := s.changeOne(ctx, "releasing a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Release(), nil })
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	return r.server(m), nil
 }
@@ -159,15 +159,15 @@ func (s *DB) Discard(ctx context.Context, uuid string) error {
 }
 
 // Delete asks the host to delete, or deletes.
-func (s *DB) Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m Moment) (wire.DeleteAnswer, error) {
-	if kind != wire.DeleteNormal && kind != wire.DeleteSoft && kind != wire.DeleteReclaim {
-		return wire.DeleteAnswer{}, &wire.Error{
-			Status: 400, Code: wire.CodeBadRequest, Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, wire.DeleteNormal, wire.DeleteSoft, wire.DeleteReclaim),
+func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error) {
+	if kind != cellwire.DeleteNormal && kind != cellwire.DeleteSoft && kind != cellwire.DeleteReclaim {
+		return cellwire.DeleteAnswer{}, &cellwire.Error{
+			Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
 		}
 	}
 	var local bool
 	r, err := s.changeOne(ctx, "deleting a server", uuid, m.Now, func(r *stored) (changed bool, err error) {
-		if kind == wire.DeleteReclaim {
+		if kind == cellwire.DeleteReclaim {
 			if err := r.Reclaimable(); err != nil {
 				return false, err
 			}
@@ -176,16 +176,16 @@ func (s *DB) Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m Mo
 		return changed, nil
 	})
 	if err != nil {
-		return wire.DeleteAnswer{}, err
+		return cellwire.DeleteAnswer{}, err
 	}
-	return wire.DeleteAnswer{Server: r.server(m), Local: local}, nil
+	return cellwire.DeleteAnswer{Server: r.server(m), Local: local}, nil
 }
 
 // Restore takes a soft delete back.
-func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (wire.Server, error) {
+func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
 	r, err := s.changeOne(ctx, "restoring a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Restore() })
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	return r.server(m), nil
 }
@@ -209,14 +209,14 @@ func (s *DB) Freed(ctx context.Context, uuid string) error {
 }
 
 // States says what became of servers.
-func (s *DB) States(ctx context.Context, uuids []string) ([]wire.ServerState, error) {
+func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	list, err := json.Marshal(uuids)
 	if err != nil {
 		return nil, err
 	}
-	states := []wire.ServerState{}
+	states := []cellwire.ServerState{}
 	err = sqldb.Each(ctx, s.asked, "SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid", []any{string(list)}, func(row sqldb.Row) error {
-		var one wire.ServerState
+		var one cellwire.ServerState
 		if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
 			return err
 		}
@@ -227,13 +227,13 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]wire.ServerState, er
 }
 
 // Unfinished has what the compute API has to see to the end. Each of the three has an index of just these rows.
-func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u wire.Unfinished, err error) {
+func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
 	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
-		get := func(since, where string, args ...any) (list []wire.UnfinishedServer, err error) {
+		get := func(since, where string, args ...any) (list []cellwire.UnfinishedServer, err error) {
 			query := fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d", since, where, MaxUnfinished)
 			err = sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
 				var (
-					one   wire.UnfinishedServer
+					one   cellwire.UnfinishedServer
 					since int64
 				)
 				if err := row.Scan(&one.UUID, &one.ProjectID, &since); err != nil {
@@ -255,7 +255,7 @@ func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		if u.Unfreed, err = get("deleted_at", "unfreed = 1"); err != nil || softBefore.IsZero() {
 			return err
 		}
-		u.Reclaimable, err = get("deleted_at", "gone < 2 AND deleted_at > 0 AND deleted_at <= ? AND task_state <> ?", softBefore.UnixMicro(), wire.TaskDeleting)
+		u.Reclaimable, err = get("deleted_at", "gone < 2 AND deleted_at > 0 AND deleted_at <= ? AND task_state <> ?", softBefore.UnixMicro(), cellwire.TaskDeleting)
 		return err
 	})
 	return u, err

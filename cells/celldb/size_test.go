@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // mostRead is how many bytes of an answer a client reads.
 const mostRead = 64 << 20
 
 // heavy is a server with as much as an owner may say, and of the kind that is longest in JSON.
-func heavy(n int) wire.Server {
+func heavy(n int) cellwire.Server {
 	s := building(n)
 	s.UserData = strings.Repeat("QUJD", 65532/4)
 	s.Metadata = map[string]string{}
@@ -39,7 +39,7 @@ func size(t *testing.T, answer any) int {
 func TestWorkInPages(t *testing.T) {
 	const count = 80
 	s := fresh(t)
-	if _, _, err := s.Report(ctx, "h1", wire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}
 	for n := range count {
@@ -49,7 +49,7 @@ func TestWorkInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	had := map[string]wire.Want{}
+	had := map[string]cellwire.Want{}
 	after, answers := int64(0), 0
 	for more := true; more; answers++ {
 		work, news, err := s.Work(ctx, "h1", after, info.Epoch, moment)
@@ -71,20 +71,20 @@ func TestWorkInPages(t *testing.T) {
 		if answers == 0 {
 			// One that was told, one that was not, and one that is gone before it is told.
 			for _, n := range []int{1, count} {
-				if _, err := s.Delete(ctx, sid(n), wire.DeleteNormal, moment); err != nil {
+				if _, err := s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := s.Delete(ctx, sid(count-1), wire.DeleteNormal, moment); err != nil {
+			if _, err := s.Delete(ctx, sid(count-1), cellwire.DeleteNormal, moment); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Apply(ctx, "h1", []wire.Report{{UUID: sid(count - 1), Kind: wire.ReportGone}}, moment); err != nil {
+			if _, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(count - 1), Kind: cellwire.ReportGone}}, moment); err != nil {
 				t.Fatal(err)
 			}
 		}
 		after, more = work.Revision, work.More
 	}
-	if answers < 2 || len(had) != count-1 || had[sid(1)] != wire.WantGone || had[sid(count)] != wire.WantGone || had[sid(2)] != wire.WantPresent {
+	if answers < 2 || len(had) != count-1 || had[sid(1)] != cellwire.WantGone || had[sid(count)] != cellwire.WantGone || had[sid(2)] != cellwire.WantPresent {
 		t.Errorf("%d answers had %d servers: 1 %q, 2 %q, the last %q", answers, len(had), had[sid(1)], had[sid(2)], had[sid(count)])
 	}
 	if now, err := s.Info(ctx); err != nil || after != now.Revision {
@@ -99,7 +99,7 @@ func TestPagesCanBeRead(t *testing.T) {
 	for n := range count {
 		release(t, s, heavy(n+1))
 	}
-	q := wire.ServerQuery{Limit: 1000, Sort: []wire.SortKey{{Key: "created_at", Desc: true}}}
+	q := cellwire.ServerQuery{Limit: 1000, Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}
 	seen := 0
 	for more := true; more; {
 		page, err := s.Servers(ctx, q, moment)
@@ -129,7 +129,7 @@ func TestPagesCanBeRead(t *testing.T) {
 // TestOneThatIsTooMuch: a server that weighs more than an answer may is told all the same.
 func TestOneThatIsTooMuch(t *testing.T) {
 	s := fresh(t)
-	if _, _, err := s.Report(ctx, "h1", wire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}
 	huge := building(1)
@@ -139,7 +139,7 @@ func TestOneThatIsTooMuch(t *testing.T) {
 	if work, _, err := s.Work(ctx, "h1", 0, "", moment); err != nil || len(work.Items) != 1 || !work.More {
 		t.Errorf("%d items, more %v: %v", len(work.Items), work.More, err)
 	}
-	if page, err := s.Servers(ctx, wire.ServerQuery{Limit: 10, Sort: []wire.SortKey{{Key: "created_at"}}}, moment); err != nil || len(page.Rows) != 1 || !page.More {
+	if page, err := s.Servers(ctx, cellwire.ServerQuery{Limit: 10, Sort: []cellwire.SortKey{{Key: "created_at"}}}, moment); err != nil || len(page.Rows) != 1 || !page.More {
 		t.Errorf("%d rows, more %v: %v", len(page.Rows), page.More, err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// Errors of a database, beside the refusals, which are *wire.Error.
+// Errors of a database, beside the refusals, which are *cellwire.Error.
 var (
 	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
 	ErrUnavailable = errors.New("cell database unavailable")
@@ -47,7 +47,7 @@ type Info struct {
 // MaxUnfinished is how many servers of each kind an answer of Unfinished has at most, oldest first.
 const MaxUnfinished = 10000
 
-// Store is a cell's database. All methods are safe for concurrent use. A refusal is a *wire.Error; other errors wrap those above, or that of the
+// Store is a cell's database. All methods are safe for concurrent use. A refusal is a *cellwire.Error; other errors wrap those above, or that of the
 // context. A method that returns an error has written nothing; only when the disk failed in the middle of a commit it may have, which is why all of
 // them can be repeated.
 //
@@ -61,51 +61,51 @@ type Store interface {
 
 	// Servers is a page of servers, hidden ones not among them: as many as fit into MaxAnswer, and at least one. The cost of a page that is sorted
 	// by created_at is O(limit).
-	Servers(ctx context.Context, q wire.ServerQuery, m Moment) (wire.ServerPage, error)
+	Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error)
 	// Server is one server, in whatever state: hidden and deleted ones too.
-	Server(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
 	// Insert makes a hidden row. The same row again is answered as it is by now; another one of the uuid is refused (exists).
-	Insert(ctx context.Context, s wire.Server, m Moment) (wire.Server, error)
+	Insert(ctx context.Context, s cellwire.Server, m Moment) (cellwire.Server, error)
 	// Release shows a hidden row and lets its host begin.
-	Release(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
 	// Discard erases a hidden row; a released one is refused (conflict), and one that is not there is no error.
 	Discard(ctx context.Context, uuid string) error
 	// Delete asks the host to delete, or deletes; see [Record.Delete].
-	Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m Moment) (wire.DeleteAnswer, error)
+	Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error)
 	// Restore takes a soft delete back.
-	Restore(ctx context.Context, uuid string, m Moment) (wire.Server, error)
+	Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
 	// Freed notes that the compute API has removed the allocations of a deleted server.
 	Freed(ctx context.Context, uuid string) error
 	// States says what became of servers; those that are not there are missing.
-	States(ctx context.Context, uuids []string) ([]wire.ServerState, error)
+	States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error)
 	// Unfinished has the servers that are hidden since before the first time, deleted and not freed, and softly deleted since before the
 	// second (zero: none of these). Each at most MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.
-	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (wire.Unfinished, error)
+	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (cellwire.Unfinished, error)
 
 	// Survey is what a boot asks: what the project uses, and all hosts.
-	Survey(ctx context.Context, projectID string, m Moment) (wire.Survey, error)
+	Survey(ctx context.Context, projectID string, m Moment) (cellwire.Survey, error)
 	// Usage is that of a project alone.
-	Usage(ctx context.Context, projectID string) (wire.Usage, error)
+	Usage(ctx context.Context, projectID string) (cellwire.Usage, error)
 	// Services are those of all hosts, by ID.
-	Services(ctx context.Context, m Moment) ([]wire.Service, error)
+	Services(ctx context.Context, m Moment) ([]cellwire.Service, error)
 	// PatchService changes a service; its host learns of it.
-	PatchService(ctx context.Context, uuid string, p wire.ServicePatch, m Moment) (wire.Service, error)
+	PatchService(ctx context.Context, uuid string, p cellwire.ServicePatch, m Moment) (cellwire.Service, error)
 	// DeleteService forgets a host and its nodes, and says what the service was. It is refused while the host has servers that are not deleted
 	// (in use), and while its agent lives (conflict), whether it is forced down or not: with its next report it would be back.
-	DeleteService(ctx context.Context, uuid string, m Moment) (wire.Service, error)
+	DeleteService(ctx context.Context, uuid string, m Moment) (cellwire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
-	ComputeNodes(ctx context.Context, unmapped bool) ([]wire.ComputeNode, error)
+	ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error)
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.
 	Mapped(ctx context.Context, uuids []string) error
 
 	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
-	Report(ctx context.Context, host string, r wire.HostReport, m Moment) (service wire.Service, refused []string, err error)
+	Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error)
 	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits into MaxAnswer, and at least one; news is false when
 	// there is nothing. A host that never reported is refused (not found).
-	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work wire.Work, news bool, err error)
+	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, news bool, err error)
 	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has "" for those that were taken, and
 	// otherwise why not.
-	Apply(ctx context.Context, host string, reports []wire.Report, m Moment) ([]string, error)
+	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error)
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -34,7 +34,7 @@ type Config struct {
 
 // Options are Nova's own options, those that this API has. The zero Options are Nova's defaults but for ListSkipsDownCells.
 type Options struct {
-	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never more than wire.MaxLimit.
+	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never more than cellwire.MaxLimit.
 	MaxLimit int
 	// ListSkipsDownCells says that lists that cannot have minimal records leave out the servers of cells that are down; otherwise they are
 	// refused with 500 ([api]list_records_by_skipping_down_cells).
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxLimit <= 0 {
 		o.MaxLimit = 1000
 	}
-	o.MaxLimit = min(o.MaxLimit, wire.MaxLimit)
+	o.MaxLimit = min(o.MaxLimit, cellwire.MaxLimit)
 	if o.DefaultZone == "" {
 		o.DefaultZone = "nova"
 	}

@@ -7,18 +7,18 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Boots is what the API needs of a *boot.Service.
 type Boots interface {
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are *quota.Exceeded, boot.ErrCellDown and
 	// *boot.Invalid, or those of the API database.
-	Create(ctx context.Context, r boot.Request, allowCellDown bool) ([]wire.Server, error)
+	Create(ctx context.Context, r boot.Request, allowCellDown bool) ([]cellwire.Server, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing was changed.
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
 	// Restore takes back a soft delete.
-	Restore(ctx context.Context, m apidb.Mapping) (wire.Server, error)
+	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
 }
 
 // Quotas is what the API needs of a *quota.Service.
@@ -26,7 +26,7 @@ type Quotas interface {
 	// Limits are those of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)
 	// Usage is what a project has, exact in an outage as well, and the cells that are down.
-	Usage(ctx context.Context, project string) (wire.Usage, []apidb.Cell, error)
+	Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error)
 	// Defaults are the limits of projects for which nothing is set.
 	Defaults() apidb.QuotaSet
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -49,11 +49,11 @@ func TestRealCallsInAnOutage(t *testing.T) {
 		client, err := cellclient.New(cellclient.Config{URL: servers[n].URL})
 		must(err)
 		host := fmt.Sprintf("h%d", n)
-		_, err = client.Report(ctx, host, wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: uuid(1000 + n), Name: host}}})
+		_, err = client.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1000 + n), Name: host}}})
 		must(err)
 		must(c.store.MapNodes(ctx, []apidb.Node{{UUID: uuid(1000 + n), Name: host, Host: host, CellUUID: cellUUID(n)}}))
 		s := server(n, fmt.Sprintf("s%d", n))
-		s.VMState, s.TaskState, s.ID, s.HostUp, s.Host, s.Node, s.NodeUUID = wire.VMBuilding, wire.TaskSpawning, 0, false, host, host, uuid(1000+n)
+		s.VMState, s.TaskState, s.ID, s.HostUp, s.Host, s.Node, s.NodeUUID = cellwire.VMBuilding, cellwire.TaskSpawning, 0, false, host, host, uuid(1000+n)
 		s = c.has(n, s)
 		_, err = client.Insert(ctx, s)
 		must(err)
@@ -96,7 +96,7 @@ func TestRealCallsInAnOutage(t *testing.T) {
 		t.Helper()
 		client, err := cellclient.New(cellclient.Config{URL: servers[2].URL})
 		must(err)
-		_, err = client.Report(ctx, "h3", wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: uuid(1003), Name: "h3"}}, Stopping: stopping})
+		_, err = client.Report(ctx, "h3", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1003), Name: "h3"}}, Stopping: stopping})
 		must(err)
 	}
 	gone(false)

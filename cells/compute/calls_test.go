@@ -18,8 +18,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was asked, by whom (admin if not said), in which
@@ -133,7 +133,7 @@ type fakeBoots struct {
 	err  error
 }
 
-func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool) ([]wire.Server, error) {
+func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool) ([]cellwire.Server, error) {
 	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
 	if b.err != nil {
 		return nil, b.err
@@ -141,7 +141,7 @@ func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool
 	if b.room > 0 && r.Min > b.room {
 		return nil, &quota.Exceeded{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
-	made := make([]wire.Server, r.Max)
+	made := make([]cellwire.Server, r.Max)
 	for i := range made {
 		made[i] = r.Server
 		made[i].UUID = uuid(100*len(b.asked) + i)
@@ -156,18 +156,18 @@ func (b *fakeBoots) Delete(_ context.Context, m apidb.Mapping, soft bool) error 
 	return b.err
 }
 
-func (b *fakeBoots) Restore(_ context.Context, m apidb.Mapping) (wire.Server, error) {
+func (b *fakeBoots) Restore(_ context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	if b.err == nil {
 		b.restored = append(b.restored, m.InstanceUUID)
 	}
-	return wire.Server{}, b.err
+	return cellwire.Server{}, b.err
 }
 
 // fakeQuotas has the limits of the API database over some defaults, and a usage for each project.
 type fakeQuotas struct {
 	store    apidb.Store
 	defaults apidb.QuotaSet
-	usage    map[string]wire.Usage
+	usage    map[string]cellwire.Usage
 	err      error
 }
 
@@ -180,7 +180,7 @@ func (q *fakeQuotas) Limits(ctx context.Context, project string) (apidb.QuotaSet
 	return limits, err
 }
 
-func (q *fakeQuotas) Usage(_ context.Context, project string) (wire.Usage, []apidb.Cell, error) {
+func (q *fakeQuotas) Usage(_ context.Context, project string) (cellwire.Usage, []apidb.Cell, error) {
 	return q.usage[project], nil, q.err
 }
 
@@ -195,7 +195,7 @@ func (q *fakeQuotas) Defaults() apidb.QuotaSet {
 // withCalls gives a cloud what the calls beside the reads of servers need.
 func (c *cloud) withCalls() (*fakeBoots, *fakeQuotas) {
 	c.t.Helper()
-	boots, quotas := &fakeBoots{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]wire.Usage{}}
+	boots, quotas := &fakeBoots{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]cellwire.Usage{}}
 	c.api.boot, c.api.quota = boots, quotas
 	return boots, quotas
 }
@@ -203,15 +203,15 @@ func (c *cloud) withCalls() (*fakeBoots, *fakeQuotas) {
 // fakeServices are the services of a cell.
 type fakeServices struct {
 	mu       sync.Mutex
-	services []wire.Service
+	services []cellwire.Service
 	// gone is a service that goes between the look at it and its change.
 	gone string
 	// refusal is the code with which a deletion is refused; "": it is not.
-	refusal wire.Code
+	refusal cellwire.Code
 }
 
 // servicesOf lets a cell have services; their hosts are mapped to it.
-func (c *cloud) servicesOf(cell int, services ...wire.Service) *fakeServices {
+func (c *cloud) servicesOf(cell int, services ...cellwire.Service) *fakeServices {
 	c.t.Helper()
 	all := &fakeServices{services: services}
 	for _, s := range services {
@@ -234,7 +234,7 @@ func (f *fakeServices) answer(r *http.Request, _ int) (*http.Response, error) {
 	case !one:
 		return nil, nil
 	}
-	at := slices.IndexFunc(f.services, func(s wire.Service) bool { return s.UUID == uuid && uuid != f.gone })
+	at := slices.IndexFunc(f.services, func(s cellwire.Service) bool { return s.UUID == uuid && uuid != f.gone })
 	if at < 0 {
 		return answer(404, `{"code":"not_found","message":"no such service"}`), nil
 	}
@@ -245,7 +245,7 @@ func (f *fakeServices) answer(r *http.Request, _ int) (*http.Response, error) {
 		f.services = slices.Delete(f.services, at, at+1)
 		return answer(204, ""), nil
 	}
-	var patch wire.ServicePatch
+	var patch cellwire.ServicePatch
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -61,7 +61,7 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	server := wire.Server{
+	server := cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
 		Tags: askedTags(asked), UserData: memberString(asked, "user_data"),
@@ -105,7 +105,7 @@ func bootFault(err error) error {
 
 // accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in it, the one that was sent or a new one;
 // no guest is told of it, as with Nova's drivers when passwords are not injected.
-func (x *exchange) accepted(asked *jsonkit.Object, made *wire.Server) error {
+func (x *exchange) accepted(asked *jsonkit.Object, made *cellwire.Server) error {
 	if memberBool(asked, "return_reservation_id", false) {
 		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -64,7 +64,7 @@ func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
 }
 
 // askedFlavor is the flavor that flavorRef names, by its id or by its URL.
-func (x *exchange) askedFlavor(asked *jsonkit.Object) (wire.Flavor, error) {
+func (x *exchange) askedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
 	id, _, _ := strings.Cut(jsonschema.Str(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
@@ -72,11 +72,11 @@ func (x *exchange) askedFlavor(asked *jsonkit.Object) (wire.Flavor, error) {
 	f, err := x.flavor(id)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound) || err == nil && f.Disabled:
-		return wire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
+		return cellwire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
 	case err != nil:
-		return wire.Flavor{}, err
+		return cellwire.Flavor{}, err
 	case f.RootGB == 0 && !x.may(ruleCreateZeroDisk, x.Who.Project):
-		return wire.Flavor{}, forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+		return cellwire.Flavor{}, forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 	}
 	return f.Flavor, nil
 }

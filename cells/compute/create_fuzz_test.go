@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -25,7 +25,7 @@ func (oneFlavor) Flavor(_ context.Context, id string) (apidb.Flavor, error) {
 	if id != "1" {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
-	return apidb.Flavor{Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true}, nil
+	return apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true}, nil
 }
 
 func (oneFlavor) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -54,19 +54,19 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 		s.ProjectID, s.VMState, s.TaskState = project, vmState, taskState
 		c.has(cell, s)
 	}
-	place(1, 2, "p1", wire.VMActive, "")
-	place(1, 4, "p1", wire.VMSoftDeleted, "")
-	place(1, 5, "p1", wire.VMActive, "")
-	place(2, 6, "p1", wire.VMError, "")
-	place(2, 7, "p1", wire.VMBuilding, wire.TaskSpawning)
-	place(0, 8, "p1", wire.VMError, "")
-	place(2, 9, "p2", wire.VMActive, "")
-	place(2, 10, "p2", wire.VMActive, "")
-	place(1, 12, "p1", wire.VMStopped, "")
-	place(2, 13, "p1", wire.VMSoftDeleted, "")
-	place(1, 14, "p1", wire.VMActive, wire.TaskDeleting)
+	place(1, 2, "p1", cellwire.VMActive, "")
+	place(1, 4, "p1", cellwire.VMSoftDeleted, "")
+	place(1, 5, "p1", cellwire.VMActive, "")
+	place(2, 6, "p1", cellwire.VMError, "")
+	place(2, 7, "p1", cellwire.VMBuilding, cellwire.TaskSpawning)
+	place(0, 8, "p1", cellwire.VMError, "")
+	place(2, 9, "p2", cellwire.VMActive, "")
+	place(2, 10, "p2", cellwire.VMActive, "")
+	place(1, 12, "p1", cellwire.VMStopped, "")
+	place(2, 13, "p1", cellwire.VMSoftDeleted, "")
+	place(1, 14, "p1", cellwire.VMActive, cellwire.TaskDeleting)
 	building := server(1, "building")
-	building.UUID, building.VMState, building.TaskState = "f0a2d8a7-5269-4b01-b53e-34ad07959593", wire.VMBuilding, wire.TaskScheduling
+	building.UUID, building.VMState, building.TaskState = "f0a2d8a7-5269-4b01-b53e-34ad07959593", cellwire.VMBuilding, cellwire.TaskScheduling
 	c.has(nowhere, building)
 
 	notReaders := func(rule string) ours {
@@ -95,9 +95,9 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 
 // TestWhatIsBooted is what the scheduler gets of all that can be asked for.
 func TestWhatIsBooted(t *testing.T) {
-	tiny := wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
+	tiny := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 	base := func(change func(*boot.Request)) boot.Request {
-		r := boot.Request{Min: 1, Max: 1, Server: wire.Server{
+		r := boot.Request{Min: 1, Max: 1, Server: cellwire.Server{
 			ProjectID: "p1", UserID: "u-p1", Name: "n1", Hostname: "n1", ImageRef: image, Flavor: tiny, DiskConfig: "MANUAL", Metadata: map[string]string{},
 		}}
 		if change != nil {
@@ -136,7 +136,7 @@ func TestWhatIsBooted(t *testing.T) {
 			c := newCloud(t, Options{})
 			boots, _ := c.withCalls()
 			c.withFlavors()
-			c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "east", Up: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "east", Up: true})
 			who, more := tt.who, tt.more
 			if who == "" {
 				who = member
@@ -148,7 +148,7 @@ func TestWhatIsBooted(t *testing.T) {
 			if got.status != 202 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
-			if diff := gocmp.Diff([]boot.Request{tt.want}, boots.asked, cmpopts.IgnoreFields(wire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
+			if diff := gocmp.Diff([]boot.Request{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			if location := got.header.Get("Location"); location != "http://compute/v2.1/servers/"+uuid(100) {
@@ -192,14 +192,14 @@ func TestWhatIsNotBooted(t *testing.T) {
 			boots, _ := c.withCalls()
 			c.withFlavors()
 			for _, f := range []apidb.Flavor{
-				{Flavor: wire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true, Disabled: true},
-				{Flavor: wire.Flavor{ID: "diskless", Flavor: plugins.Flavor{Name: "diskless", VCPUs: 1, MemoryMB: 1}}, IsPublic: true},
+				{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true, Disabled: true},
+				{Flavor: cellwire.Flavor{ID: "diskless", Flavor: plugins.Flavor{Name: "diskless", VCPUs: 1, MemoryMB: 1}}, IsPublic: true},
 			} {
 				if err := c.store.CreateFlavor(t.Context(), f); err != nil {
 					t.Fatal(err)
 				}
 			}
-			c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "west", Disabled: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "west", Disabled: true})
 			who, version := tt.who, tt.version
 			if who == "" {
 				who = member

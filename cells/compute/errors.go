@@ -9,9 +9,9 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -67,7 +67,7 @@ var faultNames = map[int]string{
 func (x *exchange) Explain(err error) *osapi.Error {
 	var f *osapi.Error
 	var large *http.MaxBytesError
-	var wrong *wire.Error
+	var wrong *cellwire.Error
 	switch {
 	case errors.As(err, &f):
 		return f

@@ -12,8 +12,8 @@ import (
 	guuid "github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -65,7 +65,7 @@ func (a *API) createFlavor(x *exchange) error {
 	}
 	asked := memberObject(body, "flavor")
 	f := apidb.Flavor{
-		Flavor: wire.Flavor{
+		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
 				Name: strings.TrimSpace(memberString(asked, "name")), VCPUs: memberInt(asked, "vcpus", 0), MemoryMB: memberInt(asked, "ram", 0),
 				RootGB: memberInt(asked, "disk", 0), EphemeralGB: memberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: memberInt(asked, "swap", 0),

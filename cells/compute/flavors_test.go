@@ -12,7 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -20,9 +20,9 @@ import (
 func (c *cloud) withFlavors() {
 	c.t.Helper()
 	for _, f := range []apidb.Flavor{
-		{Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, IsPublic: true, RxTxFactor: 1},
+		{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, IsPublic: true, RxTxFactor: 1},
 		{
-			Flavor: wire.Flavor{
+			Flavor: cellwire.Flavor{
 				ID: "2", Flavor: plugins.Flavor{
 					Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20, EphemeralGB: 5, SwapMB: 512,
 					ExtraSpecs: map[string]string{"hw:cpu_policy": "shared", "trait:CUSTOM_A": "required"},
@@ -30,7 +30,7 @@ func (c *cloud) withFlavors() {
 			},
 			IsPublic: true, RxTxFactor: 1, Description: new("a small one"),
 		},
-		{Flavor: wire.Flavor{ID: "8b1a", Flavor: plugins.Flavor{Name: "m1.private", VCPUs: 2, MemoryMB: 4096}}, RxTxFactor: 1},
+		{Flavor: cellwire.Flavor{ID: "8b1a", Flavor: plugins.Flavor{Name: "m1.private", VCPUs: 2, MemoryMB: 4096}}, RxTxFactor: 1},
 	} {
 		if err := c.store.CreateFlavor(context.Background(), f); err != nil {
 			c.t.Fatal(err)
@@ -89,7 +89,7 @@ func TestFlavorLists(t *testing.T) {
 	c := newCloud(t, Options{MaxLimit: 3})
 	c.withFlavors()
 	for _, f := range []apidb.Flavor{
-		{Flavor: wire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "a.disabled", VCPUs: 8, MemoryMB: 1}}, IsPublic: true, Disabled: true},
+		{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "a.disabled", VCPUs: 8, MemoryMB: 1}}, IsPublic: true, Disabled: true},
 	} {
 		if err := c.store.CreateFlavor(t.Context(), f); err != nil {
 			t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/listing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // errNoServer says that a cell does not know a server.
@@ -19,28 +19,28 @@ var errNoServer = errors.New("the cell has no such server")
 // cellReader is what the reads of servers need of the cells.
 type cellReader interface {
 	// list is one page of the servers of cells, asked all at once. use may be given several, of which the last counts: see listing.Foresee.
-	list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, use func(listing.Result) error) error
+	list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(listing.Result) error) error
 	// show is one server. Errors wrap errNoServer or gather.ErrDown.
-	show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error)
+	show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error)
 }
 
 // gathered asks cells through a gatherer.
 type gathered struct{ g *gather.Gatherer }
 
-func (c gathered) list(ctx context.Context, cells []apidb.Cell, q wire.ServerQuery, use func(listing.Result) error) error {
+func (c gathered) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(listing.Result) error) error {
 	return listing.Foresee(ctx, c.g, cells, q, use)
 }
 
-func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (wire.Server, error) {
-	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (wire.Server, error) {
+func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error) {
+	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (cellwire.Server, error) {
 		server, err := client.Server(ctx, uuid)
 		if cellclient.IsNotFound(err) {
-			return wire.Server{}, err
+			return cellwire.Server{}, err
 		}
 		return server, cellclient.Understood(err)
 	})
 	if cellclient.IsNotFound(err) {
-		return wire.Server{}, errNoServer
+		return cellwire.Server{}, errNoServer
 	}
 	return server, err
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // The microversions of limits and quotas.
@@ -64,7 +64,7 @@ func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
 }
 
 // inUse is how much of it a project has.
-func (r *quotaResource) inUse(u wire.Usage) int64 {
+func (r *quotaResource) inUse(u cellwire.Usage) int64 {
 	switch r.name {
 	case "instances":
 		return u.Instances
@@ -77,10 +77,10 @@ func (r *quotaResource) inUse(u wire.Usage) int64 {
 }
 
 // limitsAndUsage are the limits of a project and what it has, which is exact also while cells are down.
-func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, wire.Usage, error) {
+func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, cellwire.Usage, error) {
 	limits, err := a.quota.Limits(ctx, project)
 	if err != nil {
-		return nil, wire.Usage{}, err
+		return nil, cellwire.Usage{}, err
 	}
 	usage, _, err := a.quota.Usage(ctx, project)
 	return limits, usage, err

@@ -10,15 +10,15 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // TestLimitsAndQuotasAsInNova shows and sets limits as the recordings do.
 func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
-	quotas.usage["p1"] = wire.Usage{Instances: 10, Cores: 10, RAM: 8192}
-	quotas.usage["p2"] = wire.Usage{Instances: 2, Cores: 2, RAM: 1024}
+	quotas.usage["p1"] = cellwire.Usage{Instances: 10, Cores: 10, RAM: 8192}
+	quotas.usage["p2"] = cellwire.Usage{Instances: 2, Cores: 2, RAM: 1024}
 	if err := c.store.SetQuotas(context.Background(), "p1", apidb.QuotaSet{"instances": 20, "cores": 100}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 func TestQuotasAreSetTogether(t *testing.T) {
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
-	quotas.usage["p9"] = wire.Usage{Instances: 2, Cores: 8, RAM: 4096}
+	quotas.usage["p9"] = cellwire.Usage{Instances: 2, Cores: 8, RAM: 4096}
 	for _, tt := range []struct {
 		body, says string
 		set        apidb.QuotaSet // after it

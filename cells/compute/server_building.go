@@ -10,23 +10,23 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // matching are the build requests that a query asks for, in its order. They are few and short-lived, so they are looked through one by one.
-func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildRequest, error) {
-	if q.Deleted == wire.DeletedOnly {
+func matching(all []apidb.BuildRequest, q *cellwire.ServerQuery) ([]apidb.BuildRequest, error) {
+	if q.Deleted == cellwire.DeletedOnly {
 		return nil, nil
 	}
 	patterns := map[string]*regexp.Regexp{}
 	for column, pattern := range q.Patterns {
-		compiled, err := wire.Pattern(pattern)
+		compiled, err := cellwire.Pattern(pattern)
 		if err != nil {
 			return nil, err
 		}
 		patterns[column] = compiled
 	}
-	name, err := wire.Pattern(q.NamePattern)
+	name, err := cellwire.Pattern(q.NamePattern)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func matching(all []apidb.BuildRequest, q *wire.ServerQuery) ([]apidb.BuildReque
 }
 
 // matchesAll says whether a server has a match of each pattern, by column.
-func matchesAll(s *wire.Server, patterns map[string]*regexp.Regexp) bool {
+func matchesAll(s *cellwire.Server, patterns map[string]*regexp.Regexp) bool {
 	for column, pattern := range patterns {
 		value := ""
 		switch column {
@@ -79,7 +79,7 @@ func matchesAll(s *wire.Server, patterns map[string]*regexp.Regexp) bool {
 }
 
 // matches says whether a server that is being built meets the conditions of a query, but for its patterns.
-func matches(s *wire.Server, q *wire.ServerQuery) bool {
+func matches(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 	for _, c := range [...]struct{ want, have string }{
 		{q.ProjectID, s.ProjectID}, {q.UserID, s.UserID}, {q.FlavorID, s.Flavor.ID}, {q.ImageRef, s.ImageRef},
 	} {
@@ -100,7 +100,7 @@ func among[T comparable](wanted []T, value T) bool {
 
 func is[T comparable](wanted *T, value T) bool { return wanted == nil || *wanted == value }
 
-func tagged(tags []string, q *wire.ServerQuery) bool {
+func tagged(tags []string, q *cellwire.ServerQuery) bool {
 	has := func(tag string) bool { return slices.Contains(tags, tag) }
 	all := func(wanted []string) bool {
 		return !slices.ContainsFunc(wanted, func(tag string) bool { return !has(tag) })
@@ -111,7 +111,7 @@ func tagged(tags []string, q *wire.ServerQuery) bool {
 		!slices.ContainsFunc(q.NotTagsAny, has)
 }
 
-func changed(s *wire.Server, q *wire.ServerQuery) bool {
+func changed(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 	at := s.CreatedAt
 	if s.UpdatedAt != nil {
 		at = *s.UpdatedAt
@@ -120,42 +120,42 @@ func changed(s *wire.Server, q *wire.ServerQuery) bool {
 }
 
 // compareBy compares two servers in a column that servers can be sorted by. Columns that servers being built do not have yet make no difference.
-func compareBy(column string, a, b *wire.Server) int {
-	text := func(of func(*wire.Server) string) int { return strings.Compare(of(a), of(b)) }
+func compareBy(column string, a, b *cellwire.Server) int {
+	text := func(of func(*cellwire.Server) string) int { return strings.Compare(of(a), of(b)) }
 	switch column {
 	case "created_at":
 		return a.CreatedAt.Truncate(time.Microsecond).Compare(b.CreatedAt.Truncate(time.Microsecond))
 	case "display_name":
-		return text(func(s *wire.Server) string { return s.Name })
+		return text(func(s *cellwire.Server) string { return s.Name })
 	case "display_description":
-		return text(func(s *wire.Server) string {
+		return text(func(s *cellwire.Server) string {
 			if s.Description == nil {
 				return ""
 			}
 			return *s.Description
 		})
 	case "uuid":
-		return text(func(s *wire.Server) string { return s.UUID })
+		return text(func(s *cellwire.Server) string { return s.UUID })
 	case "project_id":
-		return text(func(s *wire.Server) string { return s.ProjectID })
+		return text(func(s *cellwire.Server) string { return s.ProjectID })
 	case "user_id":
-		return text(func(s *wire.Server) string { return s.UserID })
+		return text(func(s *cellwire.Server) string { return s.UserID })
 	case "hostname":
-		return text(func(s *wire.Server) string { return s.Hostname })
+		return text(func(s *cellwire.Server) string { return s.Hostname })
 	case "image_ref":
-		return text(func(s *wire.Server) string { return s.ImageRef })
+		return text(func(s *cellwire.Server) string { return s.ImageRef })
 	case "availability_zone":
-		return text(func(s *wire.Server) string { return s.Zone })
+		return text(func(s *cellwire.Server) string { return s.Zone })
 	case "access_ip_v4":
-		return text(func(s *wire.Server) string { return s.AccessIPv4 })
+		return text(func(s *cellwire.Server) string { return s.AccessIPv4 })
 	case "access_ip_v6":
-		return text(func(s *wire.Server) string { return s.AccessIPv6 })
+		return text(func(s *cellwire.Server) string { return s.AccessIPv6 })
 	case "vm_state":
-		return text(func(s *wire.Server) string { return s.VMState })
+		return text(func(s *cellwire.Server) string { return s.VMState })
 	case "task_state":
-		return text(func(s *wire.Server) string { return s.TaskState })
+		return text(func(s *cellwire.Server) string { return s.TaskState })
 	case "instance_type_id":
-		return text(func(s *wire.Server) string { return s.Flavor.ID })
+		return text(func(s *cellwire.Server) string { return s.Flavor.ID })
 	case "launch_index":
 		return cmp.Compare(a.LaunchIndex, b.LaunchIndex)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -104,7 +104,7 @@ func (a *API) restoreServer(x *exchange, m apidb.Mapping) error {
 		return err
 	}
 	for _, state := range []struct{ kind, is, wanted string }{
-		{"vm_state", server.VMState, wire.VMSoftDeleted},
+		{"vm_state", server.VMState, cellwire.VMSoftDeleted},
 		{"task_state", server.TaskState, ""},
 	} {
 		if state.is != state.wanted {
@@ -116,32 +116,32 @@ func (a *API) restoreServer(x *exchange, m apidb.Mapping) error {
 }
 
 // current is the server of a mapping as it is now: from its build request, as long as there is one, or from its cell.
-func (x *exchange) current(m apidb.Mapping) (wire.Server, error) {
+func (x *exchange) current(m apidb.Mapping) (cellwire.Server, error) {
 	building, err := x.api.store.BuildRequest(x.ctx(), m.InstanceUUID)
 	switch {
 	case err == nil:
 		return building.Server, nil
 	case !errors.Is(err, apidb.ErrNotFound):
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	if m.CellUUID == "" { // It may have been placed and released between the two reads.
 		if m, err = x.mapping(m.InstanceUUID); err != nil {
-			return wire.Server{}, err
+			return cellwire.Server{}, err
 		}
 		if m.CellUUID == "" {
-			return wire.Server{}, noServer(m.InstanceUUID)
+			return cellwire.Server{}, noServer(m.InstanceUUID)
 		}
 	}
 	cell, err := x.api.cell(x, m.CellUUID)
 	if err != nil {
-		return wire.Server{}, err
+		return cellwire.Server{}, err
 	}
 	server, err := x.api.cells.show(x.ctx(), cell, m.InstanceUUID)
 	switch {
 	case err != nil:
-		return wire.Server{}, serverFault(err, "restore", m.InstanceUUID)
+		return cellwire.Server{}, serverFault(err, "restore", m.InstanceUUID)
 	case server.Deleted || server.Hidden:
-		return wire.Server{}, noServer(m.InstanceUUID)
+		return cellwire.Server{}, noServer(m.InstanceUUID)
 	}
 	return server, nil
 }

@@ -13,7 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and one that is being built. c1-gone and c1-soft
@@ -22,7 +22,7 @@ func crowd(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := newCloud(t, options)
 	n := 0
-	add := func(cell int, name, project string, change func(*wire.Server)) wire.Server {
+	add := func(cell int, name, project string, change func(*cellwire.Server)) cellwire.Server {
 		n++
 		s := server(n, name)
 		s.ProjectID = project
@@ -31,18 +31,18 @@ func crowd(t *testing.T, options Options) *cloud {
 		}
 		return c.has(cell, s)
 	}
-	add(0, "c0-a", "p1", func(s *wire.Server) { s.VMState, s.Host, s.Node = wire.VMError, "", "" })       // 1
-	add(1, "c1-a", "p1", nil)                                                                             // 2
-	add(2, "c2-a", "p1", func(s *wire.Server) { s.Tags = []string{"blue"} })                              // 3
-	add(1, "c1-b", "p1", nil)                                                                             // 4
-	add(2, "c2-b", "p1", func(s *wire.Server) { s.VMState, s.Host = wire.VMStopped, "h2" })               // 5
-	add(1, "c1-x", "p2", nil)                                                                             // 6
-	add(2, "c2-x", "p2", nil)                                                                             // 7
-	gone := add(1, "c1-gone", "p1", func(s *wire.Server) { s.Deleted, s.VMState = true, wire.VMDeleted }) // 8
-	soft := add(1, "c1-soft", "p1", func(s *wire.Server) { s.VMState = wire.VMSoftDeleted })              // 9
-	old := add(1, "c1-old", "p1", func(s *wire.Server) { s.ImageRef = "" })                               // 10
-	add(nowhere, "build", "p1", func(s *wire.Server) {                                                    // 11
-		s.VMState, s.TaskState, s.Host, s.Node, s.ID = wire.VMBuilding, wire.TaskScheduling, "", "", 0
+	add(0, "c0-a", "p1", func(s *cellwire.Server) { s.VMState, s.Host, s.Node = cellwire.VMError, "", "" })       // 1
+	add(1, "c1-a", "p1", nil)                                                                                     // 2
+	add(2, "c2-a", "p1", func(s *cellwire.Server) { s.Tags = []string{"blue"} })                                  // 3
+	add(1, "c1-b", "p1", nil)                                                                                     // 4
+	add(2, "c2-b", "p1", func(s *cellwire.Server) { s.VMState, s.Host = cellwire.VMStopped, "h2" })               // 5
+	add(1, "c1-x", "p2", nil)                                                                                     // 6
+	add(2, "c2-x", "p2", nil)                                                                                     // 7
+	gone := add(1, "c1-gone", "p1", func(s *cellwire.Server) { s.Deleted, s.VMState = true, cellwire.VMDeleted }) // 8
+	soft := add(1, "c1-soft", "p1", func(s *cellwire.Server) { s.VMState = cellwire.VMSoftDeleted })              // 9
+	old := add(1, "c1-old", "p1", func(s *cellwire.Server) { s.ImageRef = "" })                                   // 10
+	add(nowhere, "build", "p1", func(s *cellwire.Server) {                                                        // 11
+		s.VMState, s.TaskState, s.Host, s.Node, s.ID = cellwire.VMBuilding, cellwire.TaskScheduling, "", "", 0
 	})
 	if err := c.store.SetQueued(context.Background(), map[string]bool{gone.UUID: true, soft.UUID: true}); err != nil {
 		t.Fatal(err)

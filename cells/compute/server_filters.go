@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -17,7 +17,7 @@ type listRequest struct {
 	params url.Values // those that the microversion has
 	detail bool
 	// query is what the cells are asked, but for the page.
-	query wire.ServerQuery
+	query cellwire.ServerQuery
 	// nothing says that no server can be in the list, so that nobody needs to be asked.
 	nothing    bool
 	limit      int
@@ -171,15 +171,15 @@ func (l *listRequest) readStates(x *exchange, params url.Values, filters map[str
 	deleted, _ := readBool(word)
 	switch {
 	case deleted:
-		q.Deleted = wire.DeletedOnly
+		q.Deleted = cellwire.DeletedOnly
 	case !hasDeleted && (hasSince || hasBefore):
-		q.Deleted = wire.DeletedAny
+		q.Deleted = cellwire.DeletedAny
 	}
-	if slices.Equal(q.VMStates, []string{wire.VMDeleted}) {
+	if slices.Equal(q.VMStates, []string{cellwire.VMDeleted}) {
 		if !x.isAdmin() {
 			return forbidden("Only administrators may list deleted instances")
 		}
-		q.Deleted = wire.DeletedOnly
+		q.Deleted = cellwire.DeletedOnly
 	}
 	q.SoftDeleted = filters["soft_deleted"] != ""
 	for _, name := range []string{"changes-since", "changes-before", "deleted", "soft_deleted"} {

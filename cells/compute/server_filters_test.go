@@ -14,7 +14,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -59,7 +59,7 @@ func pointer[T any](v T) *T { return &v }
 // TestFiltersOfAnAdministrator: what each filter asks of the cells.
 func TestFiltersOfAnAdministrator(t *testing.T) {
 	c := newCloud(t, Options{})
-	for query, want := range map[string]wire.ServerQuery{
+	for query, want := range map[string]cellwire.ServerQuery{
 		"":                             {},
 		"name=^web":                    {NamePattern: "^web"},
 		"display_name=web":             {NamePattern: "web"},
@@ -78,7 +78,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"status=reboot":                {VMStates: []string{"active"}, TaskStates: []string{"reboot_pending", "reboot_started", "rebooting"}},
 		"status=REBUILD":               {VMStates: []string{"active", "error", "stopped"}, TaskStates: []string{"rebuild_block_device_mapping", "rebuild_spawning", "rebuilding"}},
 		"status=ACTIVE&status=reboot":  {VMStates: []string{"active"}},
-		"status=deleted":               {VMStates: []string{"deleted"}, Deleted: wire.DeletedOnly},
+		"status=deleted":               {VMStates: []string{"deleted"}, Deleted: cellwire.DeletedOnly},
 		"status=SOFT_DELETED":          {VMStates: []string{"soft-delete"}},
 		"hostname=h":                   {Patterns: map[string]string{"hostname": "h"}},
 		"description=d":                {Patterns: map[string]string{"display_description": "d"}},
@@ -92,10 +92,10 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"config_drive=True":            {ConfigDrive: pointer(true)},
 		"power_state=1":                {PowerStates: []plugins.PowerState{1}},
 		"launch_index=0":               {LaunchIndex: pointer(0)},
-		"deleted=True":                 {Deleted: wire.DeletedOnly},
+		"deleted=True":                 {Deleted: cellwire.DeletedOnly},
 		"deleted=maybe":                {},
 		"deleted=False&soft_deleted=1": {SoftDeleted: true},
-		"changes-since=2024-05-01":     {ChangedSince: at("2024-05-01T00:00:00Z"), Deleted: wire.DeletedAny},
+		"changes-since=2024-05-01":     {ChangedSince: at("2024-05-01T00:00:00Z"), Deleted: cellwire.DeletedAny},
 		"changes-since=2024-05-01T14:00:00%2B02:00&changes-before=2024-05-01%2012:00:00&deleted=0": {
 			ChangedSince: at("2024-05-01T12:00:00Z"), ChangedBefore: at("2024-05-01T12:00:00Z"),
 		},
@@ -107,7 +107,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 			t.Errorf("%s: %v", query, err)
 			continue
 		}
-		want.ProjectID, want.Sort = "p1", []wire.SortKey{{Key: "created_at", Desc: true}}
+		want.ProjectID, want.Sort = "p1", []cellwire.SortKey{{Key: "created_at", Desc: true}}
 		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
 			t.Errorf("%s: nothing: %v (-want +got):\n%s", query, got.nothing, diff)
 		}
@@ -178,7 +178,7 @@ func TestWrongQueries(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", query, err)
 		}
-		want := wire.ServerQuery{ProjectID: "p1", Sort: []wire.SortKey{{Key: "created_at", Desc: true}}}
+		want := cellwire.ServerQuery{ProjectID: "p1", Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}
 		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
 			t.Errorf("%s (-want +got):\n%s", query, diff)
 		}

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/listing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -69,7 +69,7 @@ func (x *exchange) listBody(l *listRequest, view *serverView, p page) *object {
 // page is what a list shows.
 type page struct {
 	unknown []apidb.Mapping // of cells that are down
-	servers []*wire.Server
+	servers []*cellwire.Server
 }
 
 // page finds the servers of a list and gives them to use: several times it may be, and then the last counts.
@@ -95,7 +95,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 		}
 	}
 	q := l.query
-	q.Brief, q.Limit = !l.detail, min(l.limit-len(building)+twice, wire.MaxLimit)
+	q.Brief, q.Limit = !l.detail, min(l.limit-len(building)+twice, cellwire.MaxLimit)
 	if after != "" {
 		if q.After, err = a.keyOf(x, l, after); err != nil {
 			return err
@@ -112,7 +112,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 
 // begun is a page with those that are being built, with their uuids, and room for so many others.
 func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
-	p, seen := page{servers: make([]*wire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
+	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
 	for i := range building {
 		p.servers, seen[building[i].Server.UUID] = append(p.servers, &building[i].Server), true
 	}
@@ -188,7 +188,7 @@ func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 
 // keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are markers as well. A cell that is down cannot say,
 // after the time that it has at the latest.
-func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error) {
+func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, error) {
 	m, err := a.store.Mapping(x.ctx(), marker)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
@@ -202,7 +202,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (wire.Key, error
 	if err != nil {
 		return nil, err
 	}
-	q := wire.ServerQuery{UUIDs: []string{marker}, Deleted: wire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
+	q := cellwire.ServerQuery{UUIDs: []string{marker}, Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
 	var result listing.Result
 	err = a.cells.list(x.ctx(), []apidb.Cell{cell}, q, func(r listing.Result) error {
 		result = r

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -133,7 +133,7 @@ func TestPlacedAndNotReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	released := server(11, "build")
-	released.ProjectID, released.VMState, released.TaskState, released.CreatedAt = "p1", wire.VMBuilding, wire.TaskSpawning, c.clock
+	released.ProjectID, released.VMState, released.TaskState, released.CreatedAt = "p1", cellwire.VMBuilding, cellwire.TaskSpawning, c.clock
 	hidden := released
 	hidden.Hidden = true
 	states := map[string]func(){

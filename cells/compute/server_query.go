@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // The kinds of values that the query of a list of servers may have.
@@ -202,7 +202,7 @@ func readLimit(params url.Values, most int) int {
 
 // readSort is the order that the parameters ask for, in the columns that cells have. A direction that is left out is the first one, and without any
 // descending; without a key it is the time of creation. Keys that Nova ignores take their direction away with them.
-func (x *exchange) readSort(params url.Values) ([]wire.SortKey, error) {
+func (x *exchange) readSort(params url.Values) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
 	for _, key := range params["sort_key"] {
 		keys = append(keys, strings.TrimSpace(key))
@@ -240,17 +240,17 @@ func (x *exchange) readSort(params url.Values) ([]wire.SortKey, error) {
 	if len(dirs) > len(keys) {
 		return nil, badRequest("Invalid input received: Sort direction size exceeds sort key size")
 	}
-	var order []wire.SortKey
+	var order []cellwire.SortKey
 	for i, key := range keys {
 		dir := dirs[0:min(len(dirs), 1)]
 		if i < len(dirs) {
 			dir = dirs[i : i+1]
 		}
-		named := func(k wire.SortKey) bool { return k.Key == key }
-		if !slices.Contains(wire.SortColumns, key) || slices.ContainsFunc(order, named) {
+		named := func(k cellwire.SortKey) bool { return k.Key == key }
+		if !slices.Contains(cellwire.SortColumns, key) || slices.ContainsFunc(order, named) {
 			continue // All servers are equal by it: they have no kernels and ramdisks. Or it is there already.
 		}
-		order = append(order, wire.SortKey{Key: key, Desc: len(dir) == 0 || dir[0] == "desc"})
+		order = append(order, cellwire.SortKey{Key: key, Desc: len(dir) == 0 || dir[0] == "desc"})
 	}
 	return order, nil
 }

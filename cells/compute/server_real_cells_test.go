@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // realCells puts cells with databases of their own, behind sockets, in the place of the cloud's.
@@ -62,11 +62,11 @@ func TestRealCells(t *testing.T) {
 	for n := 1; n <= 40; n++ {
 		where := n % 3
 		s := server(n, fmt.Sprintf("s%d", n%7)) // names that are there more than once
-		s.VMState, s.TaskState, s.ID, s.HostUp = wire.VMBuilding, wire.TaskSpawning, 0, false
+		s.VMState, s.TaskState, s.ID, s.HostUp = cellwire.VMBuilding, cellwire.TaskSpawning, 0, false
 		s.Host, s.Node, s.NodeUUID = fmt.Sprintf("h%d", n%4), fmt.Sprintf("h%d", n%4), uuid(1000+n%4)
 		if where == 0 {
-			s.VMState, s.TaskState, s.Host, s.Node, s.NodeUUID = wire.VMError, "", "", "", ""
-			s.Fault = &wire.Fault{Code: 500, Message: "No valid host was found.", Created: start}
+			s.VMState, s.TaskState, s.Host, s.Node, s.NodeUUID = cellwire.VMError, "", "", "", ""
+			s.Fault = &cellwire.Fault{Code: 500, Message: "No valid host was found.", Created: start}
 		}
 		s = c.has(where, s)
 		ctx := context.Background()

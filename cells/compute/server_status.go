@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // anyTask stands for all tasks that are not named.
@@ -15,14 +15,14 @@ const anyTask = "default"
 // statuses is Nova's table of what is shown for a vm_state and a task_state. States that no server here gets into are there for the filter by
 // status, which finds nothing by them, where it refuses a status that is none.
 var statuses = map[string]map[string]string{
-	wire.VMActive: {
+	cellwire.VMActive: {
 		anyTask: "ACTIVE", "rebooting": "REBOOT", "reboot_pending": "REBOOT", "reboot_started": "REBOOT", "rebooting_hard": "HARD_REBOOT",
 		"reboot_pending_hard": "HARD_REBOOT", "reboot_started_hard": "HARD_REBOOT", "updating_password": "PASSWORD",
 		"rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD", "migrating": "MIGRATING",
 		"resize_prep": "RESIZE", "resize_migrating": "RESIZE", "resize_migrated": "RESIZE", "resize_finish": "RESIZE",
 	},
-	wire.VMBuilding: {anyTask: "BUILD"},
-	wire.VMStopped: {
+	cellwire.VMBuilding: {anyTask: "BUILD"},
+	cellwire.VMStopped: {
 		anyTask: "SHUTOFF", "resize_prep": "RESIZE", "resize_migrating": "RESIZE", "resize_migrated": "RESIZE", "resize_finish": "RESIZE",
 		"rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD",
 	},
@@ -30,20 +30,20 @@ var statuses = map[string]map[string]string{
 	"paused":    {anyTask: "PAUSED", "migrating": "MIGRATING"},
 	"suspended": {anyTask: "SUSPENDED"},
 	"rescued":   {anyTask: "RESCUE"},
-	wire.VMError: {
+	cellwire.VMError: {
 		anyTask: "ERROR", "rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD",
 	},
-	wire.VMDeleted:      {anyTask: "DELETED"},
-	wire.VMSoftDeleted:  {anyTask: "SOFT_DELETED"},
-	"shelved":           {anyTask: "SHELVED"},
-	"shelved_offloaded": {anyTask: "SHELVED_OFFLOADED"},
+	cellwire.VMDeleted:     {anyTask: "DELETED"},
+	cellwire.VMSoftDeleted: {anyTask: "SOFT_DELETED"},
+	"shelved":              {anyTask: "SHELVED"},
+	"shelved_offloaded":    {anyTask: "SHELVED_OFFLOADED"},
 }
 
 // statusUnknown is what a server shows whose state is not known: that of a cell that is down, or a state that is none of Nova's.
 const statusUnknown = "UNKNOWN"
 
 // serverStatus is the status that a server shows.
-func serverStatus(s *wire.Server) string {
+func serverStatus(s *cellwire.Server) string {
 	if s.Deleted {
 		return "DELETED"
 	}
@@ -83,7 +83,7 @@ var hasProgress = []string{"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZ
 var hasFault = []string{"ERROR", "DELETED"}
 
 // hostStatus says how the host of a server is: nova.compute.api.API.get_instance_host_status.
-func hostStatus(s *wire.Server) string {
+func hostStatus(s *cellwire.Server) string {
 	switch {
 	case s.Host == "":
 		return ""

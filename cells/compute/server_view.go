@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -37,7 +37,7 @@ func (x *exchange) newServerView(project string) *serverView {
 }
 
 // brief is a server as GET /servers shows it.
-func (v *serverView) brief(s *wire.Server) *object {
+func (v *serverView) brief(s *cellwire.Server) *object {
 	o := &object{text: make([]byte, 0, briefSize)}
 	return o.add("id", s.UUID).add("name", s.Name).add("links", v.x.links("servers", s.UUID))
 }
@@ -49,7 +49,7 @@ const (
 )
 
 // whole is a server as GET /servers/detail and GET /servers/{id} show it.
-func (v *serverView) whole(s *wire.Server) *object {
+func (v *serverView) whole(s *cellwire.Server) *object {
 	x, status := v.x, serverStatus(s)
 	updated := s.CreatedAt
 	if s.UpdatedAt != nil {
@@ -105,7 +105,7 @@ func (v *serverView) whole(s *wire.Server) *object {
 }
 
 // addExtended adds the attributes for administrators. Before 2.3 there are three of them.
-func (v *serverView) addExtended(o *object, s *wire.Server) {
+func (v *serverView) addExtended(o *object, s *cellwire.Server) {
 	name := ""
 	if s.ID > 0 {
 		name = fmt.Sprintf("instance-%08x", s.ID)
@@ -157,7 +157,7 @@ func (v *serverView) image(ref string) *object {
 }
 
 // flavor is a reference before 2.47, and since then the flavor as it was.
-func (v *serverView) flavor(f *wire.Flavor) *object {
+func (v *serverView) flavor(f *cellwire.Flavor) *object {
 	if !v.x.since(vFlavorEmbedded) {
 		return v.x.bookmarked("flavors", f.ID)
 	}
@@ -170,7 +170,7 @@ func (v *serverView) flavor(f *wire.Flavor) *object {
 }
 
 // fault is why the server is in error. Its details are for administrators, unless it is a refusal of what was asked for.
-func (v *serverView) fault(f *wire.Fault) *object {
+func (v *serverView) fault(f *cellwire.Fault) *object {
 	o := new(object).add("code", f.Code).add("created", f.Created).add("message", f.Message)
 	if f.Details != "" && (v.admin || f.Code != 500) {
 		o.add("details", f.Details)
@@ -179,7 +179,7 @@ func (v *serverView) fault(f *wire.Fault) *object {
 }
 
 // zone is the availability zone: that of its host, or the one that was asked for.
-func (v *serverView) zone(s *wire.Server) string {
+func (v *serverView) zone(s *cellwire.Server) string {
 	if s.Zone == "" && s.Host != "" {
 		return v.x.api.options.DefaultZone
 	}
@@ -187,7 +187,7 @@ func (v *serverView) zone(s *wire.Server) string {
 }
 
 // hostID says to a project which of its servers are on the same host, and not on which.
-func hostID(s *wire.Server) string {
+func hostID(s *cellwire.Server) string {
 	if s.Host == "" {
 		return ""
 	}

@@ -15,7 +15,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -47,7 +47,7 @@ func TestServersLookAsInNova(t *testing.T) {
 			}
 			c := newCloud(t, Options{})
 			cell := 1
-			if server.VMState == wire.VMBuilding && server.ID == 0 {
+			if server.VMState == cellwire.VMBuilding && server.ID == 0 {
 				cell = nowhere
 			}
 			c.has(cell, server)
@@ -158,7 +158,7 @@ func imaged(record map[string]any) {
 }
 
 // fromNova reads a server out of what is shown of it to an administrator at 2.69.
-func fromNova(t *testing.T, record map[string]any) wire.Server {
+func fromNova(t *testing.T, record map[string]any) cellwire.Server {
 	t.Helper()
 	text := func(key string) string {
 		s, _ := record[key].(string)
@@ -176,7 +176,7 @@ func fromNova(t *testing.T, record map[string]any) wire.Server {
 		return &at
 	}
 	flavor := record["flavor"].(map[string]any)
-	s := wire.Server{
+	s := cellwire.Server{
 		UUID: text("id"), Name: text("name"), ProjectID: text("tenant_id"), UserID: text("user_id"), AccessIPv4: text("accessIPv4"),
 		Zone: text("OS-EXT-AZ:availability_zone"), Host: text("OS-EXT-SRV-ATTR:host"), Node: text("OS-EXT-SRV-ATTR:hypervisor_hostname"),
 		Reservation: text("OS-EXT-SRV-ATTR:reservation_id"), Hostname: text("OS-EXT-SRV-ATTR:hostname"), UserData: text("OS-EXT-SRV-ATTR:user_data"),
@@ -186,7 +186,7 @@ func fromNova(t *testing.T, record map[string]any) wire.Server {
 		LaunchedAt:   moment("OS-SRV-USG:launched_at", "2006-01-02T15:04:05.000000"),
 		TerminatedAt: moment("OS-SRV-USG:terminated_at", "2006-01-02T15:04:05.000000"),
 		LaunchIndex:  int(number(record, "OS-EXT-SRV-ATTR:launch_index")), DiskConfig: text("OS-DCF:diskConfig"),
-		Flavor: wire.Flavor{
+		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
 				Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"), RootGB: number(flavor, "disk"),
 				EphemeralGB: number(flavor, "ephemeral"), SwapMB: number(flavor, "swap"), ExtraSpecs: map[string]string{},
@@ -219,7 +219,7 @@ func fromNova(t *testing.T, record map[string]any) wire.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Fault = &wire.Fault{Code: int(number(fault, "code")), Message: fault["message"].(string), Created: at}
+		s.Fault = &cellwire.Fault{Code: int(number(fault, "code")), Message: fault["message"].(string), Created: at}
 		s.Fault.Details, _ = fault["details"].(string)
 	}
 	if name := strings.TrimPrefix(text("OS-EXT-SRV-ATTR:instance_name"), "instance-"); name != "" {

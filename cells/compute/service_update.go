@@ -12,9 +12,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -88,8 +88,8 @@ func unknownService(id string) error {
 }
 
 // servicePatch is the change that a body of 2.53 and later asks for.
-func servicePatch(body *jsonkit.Object) (wire.ServicePatch, error) {
-	var patch wire.ServicePatch
+func servicePatch(body *jsonkit.Object) (cellwire.ServicePatch, error) {
+	var patch cellwire.ServicePatch
 	reason := memberString(body, "disabled_reason")
 	switch memberString(body, "status") {
 	case "enabled":
@@ -103,7 +103,7 @@ func servicePatch(body *jsonkit.Object) (wire.ServicePatch, error) {
 	if _, has := body.Get("forced_down"); has {
 		patch.ForcedDown = new(memberBool(body, "forced_down", false))
 	}
-	if patch == (wire.ServicePatch{}) {
+	if patch == (cellwire.ServicePatch{}) {
 		return patch, badRequest("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
 	}
 	return patch, nil
@@ -116,7 +116,7 @@ func (a *API) updateServiceOf(x *exchange, body *jsonkit.Object) error {
 	}
 	host, binary := memberString(body, "host"), memberString(body, "binary")
 	answer := new(object).add("host", host).add("binary", binary)
-	var patch wire.ServicePatch
+	var patch cellwire.ServicePatch
 	switch action := x.param("id"); {
 	case action == "enable":
 		patch.Disabled, patch.DisabledReason = new(false), new("")
@@ -168,7 +168,7 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) })
+	services, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	if err != nil {
 		return nil, serviceFault(err)
 	}
@@ -224,11 +224,11 @@ func (a *API) forget(x *exchange, s *service) error {
 	_, err := gather.One(x.ctx(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.DeleteService(ctx, s.UUID)
 	})
-	var refusal *wire.Error
+	var refusal *cellwire.Error
 	switch {
 	case cellclient.IsNotFound(err):
 		return notFound("Service %s not found.", x.param("id"))
-	case errors.As(err, &refusal) && refusal.Code == wire.CodeInUse:
+	case errors.As(err, &refusal) && refusal.Code == cellwire.CodeInUse:
 		return conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
 	case cellclient.IsConflict(err):
 		return conflict("Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
@@ -247,8 +247,8 @@ func (a *API) forget(x *exchange, s *service) error {
 	return nil
 }
 
-func (a *API) patchService(ctx context.Context, s *service, patch wire.ServicePatch) (wire.Service, error) {
-	changed, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.Service, error) {
+func (a *API) patchService(ctx context.Context, s *service, patch cellwire.ServicePatch) (cellwire.Service, error) {
+	changed, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
 		return c.PatchService(ctx, s.UUID, patch)
 	})
 	return changed, serviceFault(err)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // serviceRoutes are the calls about services. The services are the nova-compute services of the cells' hosts: what Nova has as conductors
@@ -32,7 +32,7 @@ var serviceQuery = js.Properties{{Name: "host", Schema: schemaText}, {Name: "bin
 
 // service is a service and the cell that it is in.
 type service struct {
-	wire.Service
+	cellwire.Service
 	cell apidb.Cell
 }
 
@@ -60,12 +60,12 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
 	var all cellServices
-	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) { return c.Services(ctx) }) {
+	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
 		if answer.Err != nil {
 			all.down = append(all.down, answer.Cell)
 			continue
 		}
-		slices.SortFunc(answer.Value, func(a, b wire.Service) int {
+		slices.SortFunc(answer.Value, func(a, b cellwire.Service) int {
 			return strings.Compare(a.Host, b.Host)
 		})
 		for _, s := range answer.Value {

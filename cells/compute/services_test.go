@@ -11,15 +11,15 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // The services of the recordings.
 var (
-	c1h1 = wire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Zone: "nova", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
-	c1h2 = wire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
-	c2h1 = wire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
-	c2h2 = wire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Zone: "nova", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
+	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
 )
 
 // computeServices takes what only Nova has out of an answer, schedulers and conductors, the order, and the moments.
@@ -48,7 +48,7 @@ func computeServices(_ string, body any) any {
 // TestServicesAsInNova lists and changes services as the recordings do.
 func TestServicesAsInNova(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.servicesOf(1, c1h1, c1h2).refusal = wire.CodeInUse
+	c.servicesOf(1, c1h1, c1h2).refusal = cellwire.CodeInUse
 	c.servicesOf(2, c2h1, c2h2)
 	c.replay(recordedCalls(t, "nova_services.json"), map[string]ours{
 		"put-scheduler": {
@@ -164,10 +164,10 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 func TestServicesAreDeleted(t *testing.T) {
 	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
 	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
-	elsewhere := wire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: computeBinary} // its agent was once at cell 1
+	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: computeBinary} // its agent was once at cell 1
 	for _, tt := range []struct {
 		name, version, id string
-		refusal           wire.Code
+		refusal           cellwire.Code
 		gone              bool
 		down              int
 		status            int
@@ -179,8 +179,8 @@ func TestServicesAreDeleted(t *testing.T) {
 		{name: "by number", version: "2.52", id: "9", status: 204},
 		{name: "two of a number", version: "2.52", id: "7", status: 400, says: "badRequest: Service id 7 refers to multiple services."},
 		{name: "perhaps two of a number", version: "2.52", id: "9", down: 2, status: 500, says: "computeFault: NovaException: Service 9 is in no cell that is responding, and not all are. Try again when they are back."},
-		{name: "with servers", version: "2.69", id: c1h2.UUID, refusal: wire.CodeInUse, status: 409, says: busy},
-		{name: "alive", version: "2.69", id: c1h2.UUID, refusal: wire.CodeConflict, status: 409, says: alive},
+		{name: "with servers", version: "2.69", id: c1h2.UUID, refusal: cellwire.CodeInUse, status: 409, says: busy},
+		{name: "alive", version: "2.69", id: c1h2.UUID, refusal: cellwire.CodeConflict, status: 409, says: alive},
 		{name: "gone meanwhile", version: "2.69", id: c1h2.UUID, gone: true, status: 404, says: "itemNotFound: Service " + c1h2.UUID + " not found."},
 		{name: "another cell down", version: "2.69", id: c1h2.UUID, down: 2, status: 204, mapped: []string{"c1h1", "c2h1", "c2h2"}},
 		{name: "its cell down", version: "2.69", id: c1h2.UUID, down: 1, status: 500, says: "computeFault: NovaException: Service " + c1h2.UUID + " is in no cell that is responding, and not all are. Try again when they are back."},
@@ -221,7 +221,7 @@ func TestServicesAreDeleted(t *testing.T) {
 // TestServiceThatWasNeverChanged has no time of a change, and the default zone when its host says nothing else.
 func TestServiceThatWasNeverChanged(t *testing.T) {
 	c := newCloud(t, Options{DefaultZone: "here"})
-	c.servicesOf(1, wire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})
+	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})
 	got := c.ask(admin, "2.69", "/v2.1/os-services").body["services"].([]any)[0]
 	want := map[string]any{
 		"binary": "nova-compute", "host": "c1h1", "id": c1h1.UUID, "zone": "here", "status": "enabled", "state": "down",

@@ -24,8 +24,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -33,7 +33,7 @@ import (
 // fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some way.
 type fakeCell struct {
 	mu      sync.Mutex
-	servers []wire.Server
+	servers []cellwire.Server
 	// fail answers instead, if it is not nil; n counts the requests from 1.
 	fail     func(r *http.Request, n int) (*http.Response, error)
 	requests int
@@ -95,7 +95,7 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return answer(404, `{"code":"not_found","message":"no such server"}`), nil
 	}
-	var q wire.ServerQuery
+	var q cellwire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, err
 	}
@@ -108,23 +108,23 @@ func answerJSON(v any) (*http.Response, error) {
 }
 
 // queried is the page of servers that a query asks for.
-func queried(servers []wire.Server, q *wire.ServerQuery) wire.ServerPage {
+func queried(servers []cellwire.Server, q *cellwire.ServerQuery) cellwire.ServerPage {
 	name, patterns := regexp.MustCompile("(?i)"+q.NamePattern), map[string]*regexp.Regexp{}
 	for column, pattern := range q.Patterns {
 		patterns[column] = regexp.MustCompile("(?i)" + pattern)
 	}
-	var rows []wire.Row
+	var rows []cellwire.Row
 	for _, s := range servers {
-		gone, soft := s.Deleted, s.VMState == wire.VMSoftDeleted
+		gone, soft := s.Deleted, s.VMState == cellwire.VMSoftDeleted
 		switch {
 		case s.Hidden, !name.MatchString(s.Name), !matchesAll(&s, patterns), !matches(&s, q):
-		case q.Deleted == wire.DeletedNone && (gone || soft && !q.SoftDeleted):
-		case q.Deleted == wire.DeletedOnly && !gone && !soft:
+		case q.Deleted == cellwire.DeletedNone && (gone || soft && !q.SoftDeleted):
+		case q.Deleted == cellwire.DeletedOnly && !gone && !soft:
 		default:
-			rows = append(rows, wire.Row{Server: s, Key: keyFor(&s, q.Sort)})
+			rows = append(rows, cellwire.Row{Server: s, Key: keyFor(&s, q.Sort)})
 		}
 	}
-	before := func(a, b wire.Key) int {
+	before := func(a, b cellwire.Key) int {
 		for i := range a {
 			order := 0
 			switch v := a[i].(type) {
@@ -142,24 +142,24 @@ func queried(servers []wire.Server, q *wire.ServerQuery) wire.ServerPage {
 		}
 		return 0
 	}
-	slices.SortFunc(rows, func(a, b wire.Row) int { return before(a.Key, b.Key) })
+	slices.SortFunc(rows, func(a, b cellwire.Row) int { return before(a.Key, b.Key) })
 	if q.After != nil {
-		rows = slices.DeleteFunc(rows, func(r wire.Row) bool { return before(r.Key, q.After) <= 0 })
+		rows = slices.DeleteFunc(rows, func(r cellwire.Row) bool { return before(r.Key, q.After) <= 0 })
 	}
-	page := wire.ServerPage{Rows: rows[:min(len(rows), q.Limit)], More: len(rows) > q.Limit}
+	page := cellwire.ServerPage{Rows: rows[:min(len(rows), q.Limit)], More: len(rows) > q.Limit}
 	for i := range page.Rows {
 		if s := &page.Rows[i].Server; q.Brief {
-			*s = wire.Server{UUID: s.UUID, Name: s.Name}
+			*s = cellwire.Server{UUID: s.UUID, Name: s.Name}
 		}
 	}
 	if page.Rows == nil {
-		page.Rows = []wire.Row{}
+		page.Rows = []cellwire.Row{}
 	}
 	return page
 }
 
-func keyFor(s *wire.Server, order []wire.SortKey) wire.Key {
-	var key wire.Key
+func keyFor(s *cellwire.Server, order []cellwire.SortKey) cellwire.Key {
+	var key cellwire.Key
 	for _, k := range order {
 		switch k.Key {
 		case "created_at":
@@ -231,7 +231,7 @@ func (c *cloud) cell(n int) *fakeCell { return c.cells[cellUUID(n)] }
 const nowhere = -1
 
 // has makes a server: mapping and specification in the API database, the row in its cell. With nowhere it stays a build request.
-func (c *cloud) has(cell int, s wire.Server) wire.Server {
+func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 	c.t.Helper()
 	ctx := context.Background()
 	if s.ProjectID == "" {
@@ -241,7 +241,7 @@ func (c *cloud) has(cell int, s wire.Server) wire.Server {
 		s.UserID = "u-" + s.ProjectID
 	}
 	if s.VMState == "" {
-		s.VMState = wire.VMActive
+		s.VMState = cellwire.VMActive
 	}
 	if s.CreatedAt.IsZero() {
 		s.CreatedAt = c.clock
@@ -349,9 +349,9 @@ func (r reply) message() string {
 }
 
 // server is one with a number, a name, and what all servers have.
-func server(n int, name string) wire.Server {
-	return wire.Server{
+func server(n int, name string) cellwire.Server {
+	return cellwire.Server{
 		UUID: uuid(n), Name: name, Host: "h1", Node: "h1", HostUp: true, ID: int64(n), ImageRef: "70a599e0-31e7-49b7-b260-868f441e862b",
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	}
 }

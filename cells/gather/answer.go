@@ -9,7 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // ErrDown says that a cell is down: what it has is not known now.
@@ -53,7 +53,7 @@ type Answer[T any] struct {
 func (a Answer[T]) Down() bool { return errors.Is(a.Err, ErrDown) }
 
 // DownError says which cell is down, and why. It is [ErrDown]; beneath is a *cellclient.Failure, so that a caller can see whether the cell may
-// have got the request, and never a *wire.Error.
+// have got the request, and never a *cellwire.Error.
 type DownError struct {
 	Cell apidb.Cell
 	Err  error
@@ -80,7 +80,7 @@ type verdict struct {
 // judge decides about an error.
 func judge(err error) verdict {
 	var failure *cellclient.Failure
-	var refusal *wire.Error
+	var refusal *cellwire.Error
 	switch {
 	case err == nil:
 		return verdict{state: OK}

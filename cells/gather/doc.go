@@ -18,6 +18,6 @@
 // off the time that they have for it, if it is not more than a quarter of that. So the request has
 // its answer after Timeout. If it is more it does not, but no cell that is slow and up times out.
 //
-// A refusal (*wire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
+// A refusal (*cellwire.Error, 4xx) is an answer: such a cell is up. Only 401 and 403 are not, because nothing can be had from a cell that does not
 // let the compute API in.
 package gather

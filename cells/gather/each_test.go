@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestEach: each answer is given when it is there, and what is done with it takes no time from the cells that are still to answer.
@@ -24,8 +24,8 @@ func TestEach(t *testing.T) {
 		}
 		var got []given
 		start := time.Now()
-		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(a gather.Answer[[]wire.Service]) {
-			got = append(got, given{a.Cell.Name, states([]gather.Answer[[]wire.Service]{a})[0], time.Since(start)})
+		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(a gather.Answer[[]cellwire.Service]) {
+			got = append(got, given{a.Cell.Name, states([]gather.Answer[[]cellwire.Service]{a})[0], time.Since(start)})
 			time.Sleep(8 * time.Second)
 		})
 		check(t, []given{
@@ -39,7 +39,7 @@ func TestEachWithAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it fails if goroutines are left
 		c := newCloud(hangs, up)
 		defer func() { check(t, any("no"), recover()) }()
-		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(gather.Answer[[]wire.Service]) { panic("no") })
+		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(gather.Answer[[]cellwire.Service]) { panic("no") })
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs, up)

@@ -24,8 +24,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -134,11 +134,11 @@ func (c *cloud) gatherer(fastFail time.Duration) *gather.Gatherer {
 	})
 }
 
-func (c *cloud) all(ctx context.Context, g *gather.Gatherer) []gather.Answer[[]wire.Service] {
+func (c *cloud) all(ctx context.Context, g *gather.Gatherer) []gather.Answer[[]cellwire.Service] {
 	return gather.All(ctx, g, c.cells, services)
 }
 
-func services(ctx context.Context, c *cellclient.Client) ([]wire.Service, error) {
+func services(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) {
 	return c.Services(ctx)
 }
 
@@ -208,7 +208,7 @@ func TestWhatIsDown(t *testing.T) {
 			if a.Cell != c.cells[i] {
 				t.Errorf("answer %d is of %s", i, a.Cell.Name)
 			}
-			var refusal *wire.Error
+			var refusal *cellwire.Error
 			is := strings.HasPrefix(tests[i].name, "404") || strings.HasPrefix(tests[i].name, "409")
 			if errors.As(a.Err, &refusal) != is {
 				t.Errorf("%s: %v", tests[i].name, a.Err)
@@ -565,7 +565,7 @@ func TestARenamedCell(t *testing.T) {
 	}})
 	for _, name := range []string{"a", "b"} {
 		cell := apidb.Cell{UUID: "u", Name: name, URL: "http://cell"}
-		_, err := gather.One(t.Context(), g, cell, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) { return c.Cell(ctx) })
+		_, err := gather.One(t.Context(), g, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 		if !errors.Is(err, gather.ErrDown) {
 			t.Error(err)
 		}

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // counted counts how many requests are at a cell at the same time.
@@ -153,10 +153,10 @@ func TestEachAnswerHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(6*time.Second), slow(time.Second))
 		g := c.gatherer(0)
-		r := gather.Begin[[]wire.Service](t.Context(), g, len(c.cells))
+		r := gather.Begin[[]cellwire.Service](t.Context(), g, len(c.cells))
 		defer r.End()
 		for range 3 {
-			answers := make([]gather.Answer[[]wire.Service], len(c.cells))
+			answers := make([]gather.Answer[[]cellwire.Service], len(c.cells))
 			for i, cell := range c.cells {
 				r.Ask(i, cell, services)
 			}
@@ -176,7 +176,7 @@ func TestAtOnce(t *testing.T) {
 		c := newCloud(up, up)
 		g := c.gatherer(0)
 		for range most() {
-			defer gather.Begin[[]wire.Service](t.Context(), g, 2).End()
+			defer gather.Begin[[]cellwire.Service](t.Context(), g, 2).End()
 		}
 		start := time.Now()
 		check(t, []string{isUp, isUp}, states(gather.AtOnce(t.Context(), g, c.cells, services)))
@@ -196,7 +196,7 @@ func TestTheLimitIsOfCells(t *testing.T) {
 			begun, end := &atomic.Bool{}, make(chan struct{})
 			var request sync.WaitGroup
 			request.Go(func() {
-				r := gather.Begin[[]wire.Service](ctx, g, cells)
+				r := gather.Begin[[]cellwire.Service](ctx, g, cells)
 				begun.Store(true)
 				<-end
 				r.End()

@@ -18,8 +18,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 const timeout = 10 * time.Second
@@ -36,7 +36,7 @@ func refuse(*http.Request) (*http.Response, error) { return nil, errors.New("con
 
 func status(code int) fault {
 	return func(*http.Request) (*http.Response, error) {
-		return respond(code, wire.Error{Code: "x", Message: "y"}), nil
+		return respond(code, cellwire.Error{Code: "x", Message: "y"}), nil
 	}
 }
 
@@ -50,11 +50,11 @@ func respond(code int, v any) *http.Response {
 
 // fakeCell answers queries about rows, whose keys are in the order of the query that the test makes.
 type fakeCell struct {
-	rows []wire.Row // in any order
+	rows []cellwire.Row // in any order
 
 	fault   fault
-	faultAt int                                                // the batch, from 0, that the fault happens at
-	lie     func(batch int, p wire.ServerPage) wire.ServerPage // changes pages
+	faultAt int                                                        // the batch, from 0, that the fault happens at
+	lie     func(batch int, p cellwire.ServerPage) cellwire.ServerPage // changes pages
 	delay   time.Duration
 
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ type fakeCell struct {
 
 // RoundTrip answers a query.
 func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
-	var q wire.ServerQuery
+	var q cellwire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	page := naive([][]wire.Row{f.rows}, q)
+	page := naive([][]cellwire.Row{f.rows}, q)
 	if f.lie != nil {
 		page = f.lie(batch, page)
 	}
@@ -95,13 +95,13 @@ func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // naive is what a list is to be: all rows, sorted, without those before the marker and without repetitions, cut at the limit.
-func naive(cells [][]wire.Row, q wire.ServerQuery) wire.ServerPage {
-	var all []wire.Row
+func naive(cells [][]cellwire.Row, q cellwire.ServerQuery) cellwire.ServerPage {
+	var all []cellwire.Row
 	for _, rows := range cells {
 		all = append(all, rows...)
 	}
-	slices.SortStableFunc(all, func(a, b wire.Row) int { return naiveCompare(q.Sort, a.Key, b.Key) })
-	var page wire.ServerPage
+	slices.SortStableFunc(all, func(a, b cellwire.Row) int { return naiveCompare(q.Sort, a.Key, b.Key) })
+	var page cellwire.ServerPage
 	seen := map[string]bool{}
 	for _, row := range all {
 		if q.After != nil && naiveCompare(q.Sort, row.Key, q.After) <= 0 || seen[row.Server.UUID] {
@@ -117,7 +117,7 @@ func naive(cells [][]wire.Row, q wire.ServerQuery) wire.ServerPage {
 	return page
 }
 
-func naiveCompare(sort []wire.SortKey, a, b wire.Key) int {
+func naiveCompare(sort []cellwire.SortKey, a, b cellwire.Key) int {
 	for i := range a {
 		var c int
 		if n, ok := a[i].(int64); ok {
@@ -136,20 +136,20 @@ func naiveCompare(sort []wire.SortKey, a, b wire.Key) int {
 }
 
 // row is a server with a key.
-func row(uuid string, values ...any) wire.Row {
-	return wire.Row{Server: wire.Server{UUID: uuid, Name: "name of " + uuid}, Key: append(wire.Key(values), uuid)}
+func row(uuid string, values ...any) cellwire.Row {
+	return cellwire.Row{Server: cellwire.Server{UUID: uuid, Name: "name of " + uuid}, Key: append(cellwire.Key(values), uuid)}
 }
 
 // rowsOf are n servers of a cell, created at start, start+step, start+2 step, ...
-func rowsOf(cell string, n int, start, step int64) []wire.Row {
-	var rows []wire.Row
+func rowsOf(cell string, n int, start, step int64) []cellwire.Row {
+	var rows []cellwire.Row
 	for i := range n {
 		rows = append(rows, row(fmt.Sprintf("%s-%04d", cell, i), start+int64(i)*step))
 	}
 	return rows
 }
 
-var byCreation = []wire.SortKey{{Key: "created_at"}}
+var byCreation = []cellwire.SortKey{{Key: "created_at"}}
 
 // gathererOf gives a gatherer of cells, and them.
 func gathererOf(fakes ...*fakeCell) (*gather.Gatherer, []apidb.Cell) {

@@ -6,7 +6,7 @@ import (
 	"container/heap"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // merge puts rows into the result until there are enough, or until those of a source run out that has more: then it gives the sources to ask
@@ -47,7 +47,7 @@ func (l *list) restart() {
 		have += len(s.rows)
 	}
 	have = min(have, l.query.Limit)
-	l.rewind, l.merged, l.emitted = false, make([]wire.Row, 0, have), make(map[string]struct{}, have)
+	l.rewind, l.merged, l.emitted = false, make([]cellwire.Row, 0, have), make(map[string]struct{}, have)
 }
 
 // short are the sources to ask when one has run out: that one, and with it those that soon will, so that they are not waited for one after another.

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // pagesOf are full pages of cells whose rows alternate.
-func pagesOf(cells, rows int) []wire.ServerPage {
-	pages := make([]wire.ServerPage, cells)
+func pagesOf(cells, rows int) []cellwire.ServerPage {
+	pages := make([]cellwire.ServerPage, cells)
 	for c := range pages {
 		for i := range rows {
 			uuid := fmt.Sprintf("%04d-%04d", c, i)
-			pages[c].Rows = append(pages[c].Rows, wire.Row{Server: wire.Server{UUID: uuid}, Key: wire.Key{int64(i*cells + c), uuid}})
+			pages[c].Rows = append(pages[c].Rows, cellwire.Row{Server: cellwire.Server{UUID: uuid}, Key: cellwire.Key{int64(i*cells + c), uuid}})
 		}
 	}
 	return pages
@@ -24,7 +24,7 @@ func pagesOf(cells, rows int) []wire.ServerPage {
 // BenchmarkMerge checks and merges the pages of 50 cells of 100 rows, all of them.
 func BenchmarkMerge(b *testing.B) {
 	pages := pagesOf(50, 100)
-	query := wire.ServerQuery{Limit: 5000, Sort: []wire.SortKey{{Key: "created_at"}}}
+	query := cellwire.ServerQuery{Limit: 5000, Sort: []cellwire.SortKey{{Key: "created_at"}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		l := &list{query: query, order: orderOf(query.Sort), batch: 100}

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // order is how keys follow each other.
@@ -20,16 +20,16 @@ type column struct {
 }
 
 // orderOf is the order of keys of a query: its columns, and the uuid.
-func orderOf(sort []wire.SortKey) order {
+func orderOf(sort []cellwire.SortKey) order {
 	o := make(order, 0, len(sort)+1)
 	for _, k := range sort {
-		o = append(o, column{name: k.Key, integer: wire.Integer(k.Key), desc: k.Desc})
+		o = append(o, column{name: k.Key, integer: cellwire.Integer(k.Key), desc: k.Desc})
 	}
 	return append(o, column{name: "uuid"})
 }
 
 // compare compares keys that fit.
-func (o order) compare(a, b wire.Key) int {
+func (o order) compare(a, b cellwire.Key) int {
 	for i, column := range o {
 		var c int
 		if column.integer {
@@ -49,7 +49,7 @@ func (o order) compare(a, b wire.Key) int {
 }
 
 // fits checks that a key can be compared.
-func (o order) fits(key wire.Key) error {
+func (o order) fits(key cellwire.Key) error {
 	if len(key) != len(o) {
 		return fmt.Errorf("a key of %d values instead of %d", len(key), len(o))
 	}
@@ -64,7 +64,7 @@ func (o order) fits(key wire.Key) error {
 }
 
 // check checks that a page is what a source was asked for.
-func (o order) check(page wire.ServerPage, s *source, limit int) error {
+func (o order) check(page cellwire.ServerPage, s *source, limit int) error {
 	if len(page.Rows) > limit {
 		return fmt.Errorf("a page of %d servers instead of at most %d", len(page.Rows), limit)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // leastBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how much more it is asked for each time that they
@@ -24,20 +24,20 @@ const (
 // Result is a page of servers.
 type Result struct {
 	// Rows are at most Limit, sorted as asked. No uuid is there twice; of a server in two cells the first row counts.
-	Rows []wire.Row
+	Rows []cellwire.Row
 	// Down are the cells that have no rows in it because they are down, in the order of the cells given.
 	Down []apidb.Cell
 	// More says that there are more after these, in the cells that are up.
 	More bool
 }
 
-// Servers lists the servers of the cells. A query that means nothing is a *wire.Error; another error is the end of ctx. What cells
+// Servers lists the servers of the cells. A query that means nothing is a *cellwire.Error; another error is the end of ctx. What cells
 // do wrong is in Down.
 //
 // Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is made without it, with all that that needs of
 // the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
 // a batch of each cell.
-func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery) (last Result, err error) {
+func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery) (last Result, err error) {
 	return last, Foresee(ctx, g, cells, q, func(r Result) error {
 		last = r
 		return nil
@@ -47,7 +47,7 @@ func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire
 // Foresee is Servers that gives the result to use, and while a cell is silent what the result will be if it does not answer: everybody who waits for
 // the same cell goes on at the same moment, and so what can be made of the result is better made before. The result is what use had last. It is not
 // given again if it is as foreseen, unless use had an error then; an error about the result itself is returned.
-func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire.ServerQuery, use func(Result) error) error {
+func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(Result) error) error {
 	if err := q.Check(); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q wire
 	if len(cells) == 0 {
 		return use(l.result())
 	}
-	l.request = gather.Begin[wire.ServerPage](ctx, g, len(cells))
+	l.request = gather.Begin[cellwire.ServerPage](ctx, g, len(cells))
 	defer l.request.End()
 	l.fetch(l.sources)
 	var foreseen *Result
@@ -110,13 +110,13 @@ func batchSize(limit, cells int) int {
 
 // list is one list being made.
 type list struct {
-	query   wire.ServerQuery
+	query   cellwire.ServerQuery
 	order   order
-	request *gather.Request[wire.ServerPage]
+	request *gather.Request[cellwire.ServerPage]
 	batch   int // rows that a cell is asked for first
 	sources []*source
 
-	merged  []wire.Row
+	merged  []cellwire.Row
 	emitted map[string]struct{} // uuids of merged
 	rewind  bool                // merged has rows of a source that is down, or was made without a source that has rows
 }
@@ -125,10 +125,10 @@ type list struct {
 type source struct {
 	index int // among the cells
 	cell  apidb.Cell
-	rows  []wire.Row
+	rows  []cellwire.Row
 	seen  map[string]struct{} // uuids of rows
 	next  int                 // row to be merged
-	last  wire.Key            // of the last row, after which to go on
+	last  cellwire.Key        // of the last row, after which to go on
 	more  bool                // the cell has more after these
 	asked bool                // and is asked for them
 	batch int                 // rows that it was asked for the last time
@@ -146,14 +146,14 @@ func (l *list) fetch(from []*source) {
 		s.asked, s.batch = true, min(most, max(l.batch, growth*s.batch))
 		q := l.query
 		q.Limit, q.After = s.batch, s.last
-		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (wire.ServerPage, error) {
+		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
 			page, err := c.Servers(ctx, q)
 			if err != nil {
-				return wire.ServerPage{}, cellclient.Understood(err)
+				return cellwire.ServerPage{}, cellclient.Understood(err)
 			}
 			// The source does not change while it is asked.
 			if err := l.order.check(page, s, q.Limit); err != nil {
-				return wire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
+				return cellwire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
 			}
 			return page, nil
 		})
@@ -161,7 +161,7 @@ func (l *list) fetch(from []*source) {
 }
 
 // answered keeps what counts of an answer.
-func (s *source) answered(l *list, a gather.Answer[wire.ServerPage]) {
+func (s *source) answered(l *list, a gather.Answer[cellwire.ServerPage]) {
 	if a.Err != nil {
 		l.rewind = l.rewind || s.next > 0
 		*s = source{index: s.index, cell: s.cell, down: true}
@@ -175,7 +175,7 @@ func (s *source) answered(l *list, a gather.Answer[wire.ServerPage]) {
 }
 
 // take keeps a page that was checked.
-func (s *source) take(page wire.ServerPage) {
+func (s *source) take(page cellwire.ServerPage) {
 	if s.seen == nil {
 		s.seen = make(map[string]struct{}, len(page.Rows))
 	}
@@ -201,7 +201,7 @@ func (l *list) result() Result {
 			r.Down = append(r.Down, s.cell)
 			continue
 		}
-		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row wire.Row) bool {
+		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {
 			_, there := l.emitted[row.Server.UUID]
 			return !there
 		})

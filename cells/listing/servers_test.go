@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/listing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +37,7 @@ func check(t interface {
 }
 
 // list lists and fails on an error.
-func list(t *testing.T, q wire.ServerQuery, fakes ...*fakeCell) listing.Result {
+func list(t *testing.T, q cellwire.ServerQuery, fakes ...*fakeCell) listing.Result {
 	t.Helper()
 	g, cells := gathererOf(fakes...)
 	result, err := listing.Servers(t.Context(), g, cells, q)
@@ -48,7 +48,7 @@ func list(t *testing.T, q wire.ServerQuery, fakes ...*fakeCell) listing.Result {
 }
 
 // countOf counts rows by the cell that their uuids are of.
-func countOf(rows []wire.Row) map[string]int {
+func countOf(rows []cellwire.Row) map[string]int {
 	counts := map[string]int{}
 	for _, r := range rows {
 		cell, _, _ := strings.Cut(r.Server.UUID, "-")
@@ -61,7 +61,7 @@ func countOf(rows []wire.Row) map[string]int {
 func TestFailingCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := list(t, wire.ServerQuery{Limit: 50, Sort: byCreation},
+		r := list(t, cellwire.ServerQuery{Limit: 50, Sort: byCreation},
 			&fakeCell{rows: rowsOf("a", 100, 0, 2)}, &fakeCell{rows: rowsOf("b", 100, 0, 2), fault: hang}, &fakeCell{rows: rowsOf("c", 100, 1, 2), fault: status(500)})
 		check(t, map[string]int{"a": 50}, countOf(r.Rows))
 		check(t, []string{"cell1", "cell2"}, namesOf(r.Down))
@@ -76,12 +76,12 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				middle := &fakeCell{rows: rowsOf("b", 300, 0, 1), fault: f, faultAt: 1}
-				r := list(t, wire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &fakeCell{rows: rowsOf("c", 50, 1001, 2)})
+				r := list(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &fakeCell{rows: rowsOf("c", 50, 1001, 2)})
 				check(t, map[string]int{"a": 150, "c": 50}, countOf(r.Rows))
 				check(t, []string{"cell1"}, namesOf(r.Down))
 				check(t, false, r.More)
 				check(t, 2, middle.batches)
-				check(t, naive([][]wire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)}, wire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
+				check(t, naive([][]cellwire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)}, cellwire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
 			})
 		})
 	}
@@ -90,20 +90,20 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 // Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for nothing but itself.
 func TestOnlyCellTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		check(t, listing.Result{Down: list(t, wire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down}, list(t, wire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}))
-		check(t, []string{"cell0"}, namesOf(list(t, wire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down))
+		check(t, listing.Result{Down: list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down}, list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}))
+		check(t, []string{"cell0"}, namesOf(list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down))
 	})
 }
 
 func TestNoCells(t *testing.T) {
-	check(t, listing.Result{}, list(t, wire.ServerQuery{Limit: 10}))
+	check(t, listing.Result{}, list(t, cellwire.ServerQuery{Limit: 10}))
 }
 
 // A cell that takes nearly all of the time takes it from nobody else, also when the others are asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &fakeCell{rows: rowsOf("b", 10, 5000, 1), delay: timeout - 1}
-		r := list(t, wire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
+		r := list(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
 		check(t, map[string]int{"a": 240, "b": 10}, countOf(r.Rows))
 		check(t, 0, len(r.Down))
 	})
@@ -113,7 +113,7 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 func TestASlowCellOfManyBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := list(t, wire.ServerQuery{Limit: 1000, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &fakeCell{rows: rowsOf("b", 10, 0, 1)},
+		r := list(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &fakeCell{rows: rowsOf("b", 10, 0, 1)},
 			&fakeCell{}, &fakeCell{}, &fakeCell{})
 		check(t, map[string]int{"a": 990, "b": 10}, countOf(r.Rows))
 		check(t, 12*time.Second, time.Since(start))
@@ -122,16 +122,16 @@ func TestASlowCellOfManyBatches(t *testing.T) {
 
 func TestHowOftenCellsAreAsked(t *testing.T) {
 	a, b := &fakeCell{rows: rowsOf("a", 500, 0, 2)}, &fakeCell{rows: rowsOf("b", 500, 1, 2)}
-	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
+	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits}) // half of the limit and four standard deviations: once is enough
 	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{rows: rowsOf("b", 500, 1000, 1)}
-	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
+	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256, 144}, {256}}, [][]int{a.limits, b.limits}) // all of a's come first: only a is asked again
 	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{}
-	list(t, wire.ServerQuery{Limit: 5, Sort: byCreation}, a, b)
+	list(t, cellwire.ServerQuery{Limit: 5, Sort: byCreation}, a, b)
 	check(t, [][]int{{5}, {5}}, [][]int{a.limits, b.limits})
 	a = &fakeCell{rows: rowsOf("a", 500, 0, 1)}
-	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, a)
+	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a)
 	check(t, []int{400}, a.limits)
 	// One of many that has everything is asked for more each time.
 	many := make([]*fakeCell, 50)
@@ -139,7 +139,7 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 		many[i] = &fakeCell{}
 	}
 	many[7].rows = rowsOf("a", 500, 0, 1)
-	list(t, wire.ServerQuery{Limit: 400, Sort: byCreation}, many...)
+	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, many...)
 	check(t, []int{19, 76, 304, 10}, many[7].limits)
 	fakes := make([]*fakeCell, 20)
 	for i := range fakes { // several run out at nearly the same time, and are asked together
@@ -151,7 +151,7 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 		for _, f := range fakes {
 			f.delay = time.Second
 		}
-		r := list(t, wire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
+		r := list(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
 		check(t, 1000, len(r.Rows))
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("three cells with four batches each took %v", took)
@@ -160,39 +160,39 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 }
 
 func TestACellThatLies(t *testing.T) {
-	first := func(change func(p *wire.ServerPage)) func(int, wire.ServerPage) wire.ServerPage {
-		return func(_ int, p wire.ServerPage) wire.ServerPage { change(&p); return p }
+	first := func(change func(p *cellwire.ServerPage)) func(int, cellwire.ServerPage) cellwire.ServerPage {
+		return func(_ int, p cellwire.ServerPage) cellwire.ServerPage { change(&p); return p }
 	}
-	lies := map[string]func(int, wire.ServerPage) wire.ServerPage{
-		"not sorted":            first(func(p *wire.ServerPage) { slices.Reverse(p.Rows) }),
-		"a key too short":       first(func(p *wire.ServerPage) { p.Rows[3].Key = p.Rows[3].Key[1:] }),
-		"a key too long":        first(func(p *wire.ServerPage) { p.Rows[3].Key = append(p.Rows[3].Key, "x") }),
-		"no key":                first(func(p *wire.ServerPage) { p.Rows[3].Key = nil }),
-		"a key of another type": first(func(p *wire.ServerPage) { p.Rows[3].Key[0] = "7" }),
-		"all of another type": first(func(p *wire.ServerPage) {
+	lies := map[string]func(int, cellwire.ServerPage) cellwire.ServerPage{
+		"not sorted":            first(func(p *cellwire.ServerPage) { slices.Reverse(p.Rows) }),
+		"a key too short":       first(func(p *cellwire.ServerPage) { p.Rows[3].Key = p.Rows[3].Key[1:] }),
+		"a key too long":        first(func(p *cellwire.ServerPage) { p.Rows[3].Key = append(p.Rows[3].Key, "x") }),
+		"no key":                first(func(p *cellwire.ServerPage) { p.Rows[3].Key = nil }),
+		"a key of another type": first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = "7" }),
+		"all of another type": first(func(p *cellwire.ServerPage) {
 			for i := range p.Rows {
 				p.Rows[i].Key[0] = fmt.Sprint(i)
 			}
 		}),
-		"a key of a list":            first(func(p *wire.ServerPage) { p.Rows[3].Key[0] = []int{1} }),
-		"a fraction":                 first(func(p *wire.ServerPage) { p.Rows[3].Key[0] = 1.5 }),
-		"a number as uuid":           first(func(p *wire.ServerPage) { p.Rows[3].Key[1] = 3 }),
-		"the key of another":         first(func(p *wire.ServerPage) { p.Rows[3].Server.UUID = "b-9999" }),
-		"no uuid":                    first(func(p *wire.ServerPage) { p.Rows[3] = row("", int64(1003)) }),
-		"a server twice in a row":    first(func(p *wire.ServerPage) { p.Rows[4] = p.Rows[3] }),
-		"a server twice":             first(func(p *wire.ServerPage) { p.Rows[9] = row(p.Rows[3].Server.UUID, p.Rows[9].Key[0]) }),
-		"more than was asked for":    first(func(p *wire.ServerPage) { p.Rows = rowsOf("b", 150, 0, 1) }),
-		"before the marker":          first(func(p *wire.ServerPage) { p.Rows = append([]wire.Row{row("b-x", int64(-8))}, p.Rows[1:]...) }),
-		"nothing, and there is more": first(func(p *wire.ServerPage) { *p = wire.ServerPage{More: true} }),
-		"a server again in the second batch": func(batch int, p wire.ServerPage) wire.ServerPage {
+		"a key of a list":            first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = []int{1} }),
+		"a fraction":                 first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = 1.5 }),
+		"a number as uuid":           first(func(p *cellwire.ServerPage) { p.Rows[3].Key[1] = 3 }),
+		"the key of another":         first(func(p *cellwire.ServerPage) { p.Rows[3].Server.UUID = "b-9999" }),
+		"no uuid":                    first(func(p *cellwire.ServerPage) { p.Rows[3] = row("", int64(1003)) }),
+		"a server twice in a row":    first(func(p *cellwire.ServerPage) { p.Rows[4] = p.Rows[3] }),
+		"a server twice":             first(func(p *cellwire.ServerPage) { p.Rows[9] = row(p.Rows[3].Server.UUID, p.Rows[9].Key[0]) }),
+		"more than was asked for":    first(func(p *cellwire.ServerPage) { p.Rows = rowsOf("b", 150, 0, 1) }),
+		"before the marker":          first(func(p *cellwire.ServerPage) { p.Rows = append([]cellwire.Row{row("b-x", int64(-8))}, p.Rows[1:]...) }),
+		"nothing, and there is more": first(func(p *cellwire.ServerPage) { *p = cellwire.ServerPage{More: true} }),
+		"a server again in the second batch": func(batch int, p cellwire.ServerPage) cellwire.ServerPage {
 			if batch == 1 {
 				p.Rows[5] = row("b-0001", p.Rows[5].Key[0])
 			}
 			return p
 		},
-		"the first batch again": func(batch int, p wire.ServerPage) wire.ServerPage {
+		"the first batch again": func(batch int, p cellwire.ServerPage) cellwire.ServerPage {
 			if batch == 1 {
-				return wire.ServerPage{Rows: rowsOf("b", 100, 0, 1), More: true}
+				return cellwire.ServerPage{Rows: rowsOf("b", 100, 0, 1), More: true}
 			}
 			return p
 		},
@@ -200,8 +200,8 @@ func TestACellThatLies(t *testing.T) {
 	for name, lie := range lies {
 		t.Run(name, func(t *testing.T) {
 			liar := &fakeCell{rows: rowsOf("b", 300, 0, 1), lie: lie}
-			honest := [][]wire.Row{rowsOf("a", 40, 0, 4), rowsOf("c", 200, 1, 4)}
-			q := wire.ServerQuery{Limit: 200, Sort: byCreation, After: wire.Key{int64(-5), "z"}}
+			honest := [][]cellwire.Row{rowsOf("a", 40, 0, 4), rowsOf("c", 200, 1, 4)}
+			q := cellwire.ServerQuery{Limit: 200, Sort: byCreation, After: cellwire.Key{int64(-5), "z"}}
 			r := list(t, q, &fakeCell{rows: honest[0]}, liar, &fakeCell{rows: honest[1]})
 			check(t, []string{"cell1"}, namesOf(r.Down))
 			check(t, naive(honest, q).Rows, r.Rows)
@@ -211,22 +211,22 @@ func TestACellThatLies(t *testing.T) {
 
 // A server that is in two cells, as it is while it is moved, is listed once.
 func TestAServerInTwoCells(t *testing.T) {
-	r := list(t, wire.ServerQuery{Limit: 10, Sort: byCreation},
-		&fakeCell{rows: []wire.Row{row("x", int64(5)), row("a", int64(1))}}, &fakeCell{rows: []wire.Row{row("x", int64(5)), row("b", int64(2))}})
-	check(t, []wire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
+	r := list(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
+		&fakeCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &fakeCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
+	check(t, []cellwire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
 	check(t, false, r.More)
 	// Cells that have all the same servers are asked to the end, and not for ever.
-	r = list(t, wire.ServerQuery{Limit: 300, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 250, 0, 1)}, &fakeCell{rows: rowsOf("a", 250, 0, 1)})
+	r = list(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 250, 0, 1)}, &fakeCell{rows: rowsOf("a", 250, 0, 1)})
 	check(t, rowsOf("a", 250, 0, 1), r.Rows)
 }
 
 func TestQueriesThatMeanNothing(t *testing.T) {
-	for _, q := range []wire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []wire.SortKey{{Key: "colour"}}}, {Limit: 1, After: wire.Key{"x", "y"}},
-		{Limit: 1, Sort: byCreation, After: wire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
+	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}}, {Limit: 1, After: cellwire.Key{"x", "y"}},
+		{Limit: 1, Sort: byCreation, After: cellwire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
 		fake := &fakeCell{}
 		g, cells := gathererOf(fake)
 		_, err := listing.Servers(t.Context(), g, cells, q)
-		var refusal *wire.Error
+		var refusal *cellwire.Error
 		if !errors.As(err, &refusal) || refusal.Status != 400 || fake.batches != 0 {
 			t.Errorf("%+v: %v, %d requests", q, err, fake.batches)
 		}
@@ -239,7 +239,7 @@ func TestACallerThatGoesAway(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { time.Sleep(time.Second); cancel() }()
 		start := time.Now()
-		_, err := listing.Servers(ctx, g, cells, wire.ServerQuery{Limit: 1})
+		_, err := listing.Servers(ctx, g, cells, cellwire.ServerQuery{Limit: 1})
 		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
@@ -253,7 +253,7 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 		var lists sync.WaitGroup
 		for range 50 {
 			lists.Go(func() {
-				r, err := listing.Servers(t.Context(), g, cells, wire.ServerQuery{Limit: 1000, Sort: byCreation})
+				r, err := listing.Servers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 1000, Sort: byCreation})
 				if err != nil || time.Since(start) > timeout {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
@@ -268,7 +268,7 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 // For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of the cells that are up gives.
 func TestListIsANaiveSort(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		q := wire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
+		q := cellwire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
 		shared := rapid.IntRange(0, 20).Draw(r, "shared")
 		var fakes []*fakeCell
 		for i := range rapid.IntRange(0, 5).Draw(r, "cells") {
@@ -284,7 +284,7 @@ func TestListIsANaiveSort(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		var up [][]wire.Row
+		var up [][]cellwire.Row
 		var down []string
 		for i, f := range fakes {
 			if f.failed {
@@ -305,17 +305,17 @@ func TestListIsANaiveSort(t *testing.T) {
 	})
 }
 
-func drawSort(t *rapid.T) []wire.SortKey {
+func drawSort(t *rapid.T) []cellwire.SortKey {
 	columns := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"created_at", "display_name", "launch_index", "vm_state", "updated_at"}), 0, 3, rapid.ID).Draw(t, "columns")
-	var sort []wire.SortKey
+	var sort []cellwire.SortKey
 	for _, c := range columns {
-		sort = append(sort, wire.SortKey{Key: c, Desc: rapid.Bool().Draw(t, "desc")})
+		sort = append(sort, cellwire.SortKey{Key: c, Desc: rapid.Bool().Draw(t, "desc")})
 	}
 	return sort
 }
 
 // drawCell gives a cell of up to 350 rows with few different values, some of whose servers are in the other cells too.
-func drawCell(t *rapid.T, index, shared int, sort []wire.SortKey) *fakeCell {
+func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *fakeCell {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	different := rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "different")
 	skew := rapid.SampledFrom([]int{0, 1500}).Draw(t, "skew") * index
@@ -346,16 +346,16 @@ func drawCell(t *rapid.T, index, shared int, sort []wire.SortKey) *fakeCell {
 // Page after page gives every server once.
 func TestPagesFollowEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := wire.ServerQuery{Limit: rapid.IntRange(50, 400).Draw(t, "limit"), Sort: drawSort(t)}
+		q := cellwire.ServerQuery{Limit: rapid.IntRange(50, 400).Draw(t, "limit"), Sort: drawSort(t)}
 		var fakes []*fakeCell
-		var all [][]wire.Row
+		var all [][]cellwire.Row
 		for i := range rapid.IntRange(1, 4).Draw(t, "cells") {
 			f := drawCell(t, i, 0, q.Sort)
 			f.fault = nil
 			fakes, all = append(fakes, f), append(all, f.rows)
 		}
 		g, cells := gathererOf(fakes...)
-		var got []wire.Row
+		var got []cellwire.Row
 		for {
 			r, err := listing.Servers(context.Background(), g, cells, q)
 			if err != nil {

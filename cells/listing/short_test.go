@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/listing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and the rest when it is asked again.
 func TestShortPages(t *testing.T) {
-	short := func(_ int, p wire.ServerPage) wire.ServerPage {
+	short := func(_ int, p cellwire.ServerPage) cellwire.ServerPage {
 		if len(p.Rows) > 7 {
 			p.Rows, p.More = p.Rows[:7], true
 		}
@@ -21,12 +21,12 @@ func TestShortPages(t *testing.T) {
 	}
 	a, b := &fakeCell{rows: rowsOf("a", 50, 0, 2), lie: short}, &fakeCell{rows: rowsOf("b", 50, 1, 2)}
 	g, cells := gathererOf(a, b)
-	q := wire.ServerQuery{Limit: 90, Sort: byCreation}
+	q := cellwire.ServerQuery{Limit: 90, Sort: byCreation}
 	got, err := listing.Servers(t.Context(), g, cells, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := naive([][]wire.Row{a.rows, b.rows}, q)
+	want := naive([][]cellwire.Row{a.rows, b.rows}, q)
 	if diff := cmp.Diff(want.Rows, got.Rows); diff != "" || !got.More || len(got.Down) != 0 {
 		t.Errorf("more %v, down %v: %s", got.More, got.Down, diff)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/listing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 )
 
 // TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp: one cell hangs, and one has all of the rows, in many batches. They are all fetched while the other
@@ -26,7 +26,7 @@ func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 		fakes[7].rows = rowsOf("a", 700, 0, 1)
 		fakes[8].fault = hang
 		start := time.Now()
-		r := list(t, wire.ServerQuery{Limit: 500, Sort: byCreation}, fakes...)
+		r := list(t, cellwire.ServerQuery{Limit: 500, Sort: byCreation}, fakes...)
 		check(t, timeout, time.Since(start))
 		check(t, rowsOf("a", 500, 0, 1), r.Rows)
 		check(t, []string{"cell8"}, namesOf(r.Down))
@@ -46,7 +46,7 @@ func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fakeCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &fakeCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
-		r := list(t, wire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
+		r := list(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
 		check(t, rowsOf("b", 256, 0, 1), r.Rows)
 		check(t, [][]int{{173}, {173, 83}}, [][]int{a.limits, b.limits}) // a's rows come after all of b's
 	})
@@ -71,7 +71,7 @@ func TestWhatIsForeseen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 50, 1, 1)}, tt.late)
-				q := wire.ServerQuery{Limit: max(20, tt.limit), Sort: byCreation}
+				q := cellwire.ServerQuery{Limit: max(20, tt.limit), Sort: byCreation}
 				start, wrong := time.Now(), errors.New("wrong")
 				var last listing.Result
 				var given []time.Duration
@@ -86,7 +86,7 @@ func TestWhatIsForeseen(t *testing.T) {
 					t.Error(err)
 				}
 				check(t, tt.given, given)
-				want := [][]wire.Row{rowsOf("a", 50, 1, 1)}
+				want := [][]cellwire.Row{rowsOf("a", 50, 1, 1)}
 				if tt.late.fault == nil {
 					want = append(want, rows)
 				} else {
@@ -106,7 +106,7 @@ func TestSilencesChangeNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var fakes []*fakeCell
-			var rows [][]wire.Row
+			var rows [][]cellwire.Row
 			var down []string
 			slow := 0 // so many are slow that their batches may take more time than there is
 			for i := range 1 + r.IntN(8) {
@@ -125,7 +125,7 @@ func TestSilencesChangeNothing(t *testing.T) {
 				}
 				fakes = append(fakes, f)
 			}
-			q := wire.ServerQuery{Limit: 1 + r.IntN(200), Sort: byCreation}
+			q := cellwire.ServerQuery{Limit: 1 + r.IntN(200), Sort: byCreation}
 			got, want := list(t, q, fakes...), naive(rows, q)
 			check(t, want.Rows, got.Rows)
 			check(t, want.More, got.More)
@@ -145,7 +145,7 @@ func TestFiftyListsThatTakeTurns(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				r, err := listing.Servers(t.Context(), g, cells, wire.ServerQuery{Limit: 200, Sort: byCreation})
+				r, err := listing.Servers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 200, Sort: byCreation})
 				if err != nil || time.Since(start) > timeout {
 					t.Errorf("after %v: %v", time.Since(start), err)
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -73,7 +73,7 @@ func (m *Cell) Answered(a osapi.Answer) {
 }
 
 // Reported implements cell.Observer.
-func (m *Cell) Reported(kind wire.ReportKind, taken bool) {
+func (m *Cell) Reported(kind cellwire.ReportKind, taken bool) {
 	outcome := "refused"
 	if taken {
 		outcome = "taken"
@@ -86,7 +86,7 @@ type CellSources struct {
 	// Check reports whether the cell can answer requests.
 	Check func(context.Context) error
 	// Hosts are the services of all hosts, as of now.
-	Hosts func(context.Context) ([]wire.Service, error)
+	Hosts func(context.Context) ([]cellwire.Service, error)
 	// Servers counts living servers by vm_state.
 	Servers func(context.Context) (map[string]int64, error)
 	// Writable is whether writes to the database work, as far as is known.
@@ -123,7 +123,7 @@ var (
 const other = "other"
 
 // vmStates are those that there are.
-var vmStates = []string{wire.VMBuilding, wire.VMActive, wire.VMStopped, wire.VMError, wire.VMSoftDeleted}
+var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopped, cellwire.VMError, cellwire.VMSoftDeleted}
 
 // Describe implements prometheus.Collector.
 func (w *watchedCell) Describe(out chan<- *prometheus.Desc) {
@@ -153,7 +153,7 @@ func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
 	e.gauge(descCellDatabase, is(err == nil && errServers == nil && errCheck == nil))
 }
 
-func (w *watchedCell) showHosts(e emitter, hosts []wire.Service) {
+func (w *watchedCell) showHosts(e emitter, hosts []cellwire.Service) {
 	var n [2][2]int
 	for _, h := range hosts {
 		n[int(is(h.Up))][int(is(h.Disabled))]++

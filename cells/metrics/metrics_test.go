@@ -22,9 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/metrics"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -120,26 +120,26 @@ type servers struct {
 	err   error
 }
 
-func (s servers) Insert(context.Context, wire.Server, celldb.Moment) (wire.Server, error) {
+func (s servers) Insert(context.Context, cellwire.Server, celldb.Moment) (cellwire.Server, error) {
 	s.clock.at = s.clock.at.Add(10 * time.Millisecond)
-	return wire.Server{}, s.err
+	return cellwire.Server{}, s.err
 }
 
-func (s servers) Report(context.Context, string, wire.HostReport, celldb.Moment) (wire.Service, []string, error) {
+func (s servers) Report(context.Context, string, cellwire.HostReport, celldb.Moment) (cellwire.Service, []string, error) {
 	s.clock.at = s.clock.at.Add(time.Millisecond)
-	return wire.Service{}, nil, nil
+	return cellwire.Service{}, nil, nil
 }
 
 func cellSources(counts *int, err error) metrics.CellSources {
 	return metrics.CellSources{
 		Check:    func(context.Context) error { return err },
 		Writable: func() bool { return err == nil },
-		Hosts: func(context.Context) ([]wire.Service, error) {
-			return []wire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err
+		Hosts: func(context.Context) ([]cellwire.Service, error) {
+			return []cellwire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err
 		},
 		Servers: func(context.Context) (map[string]int64, error) {
 			*counts++
-			return map[string]int64{wire.VMActive: 40, wire.VMError: 1, "paused": 2, "rescued": 3}, err
+			return map[string]int64{cellwire.VMActive: 40, cellwire.VMError: 1, "paused": 2, "rescued": 3}, err
 		},
 		Waiting: func() int { return 3 },
 	}
@@ -153,20 +153,20 @@ func cellDay(t *testing.T) *metrics.Cell {
 	m.Answered(osapi.Answer{Route: "/v1/servers/{uuid}", Method: "GET", Status: 200, Duration: 5 * time.Millisecond})
 	m.Answered(osapi.Answer{Route: cell.WorkRoute, Method: "GET", Status: 200, Duration: time.Minute})
 	m.Answered(osapi.Answer{Status: 404})
-	m.Reported(wire.ReportSpawned, true)
-	m.Reported(wire.ReportGone, false)
+	m.Reported(cellwire.ReportSpawned, true)
+	m.Reported(cellwire.ReportGone, false)
 	m.Reported(cell.UnknownKind, false)
 	counts := 0
 	m.Watch(cellSources(&counts, nil))
 	store := m.Timed(servers{clock: c})
-	if _, err := store.Insert(t.Context(), wire.Server{}, celldb.Moment{}); err != nil {
+	if _, err := store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := store.Report(t.Context(), "h1", wire.HostReport{}, celldb.Moment{}); err != nil {
+	if _, _, err := store.Report(t.Context(), "h1", cellwire.HostReport{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
 	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)
-	if _, err := m.Timed(servers{clock: c, err: full}).Insert(t.Context(), wire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
+	if _, err := m.Timed(servers{clock: c, err: full}).Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
 		t.Fatal(err)
 	}
 	return m

@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // operations are the writes to a cell's database.
@@ -33,12 +33,12 @@ func (t timed) begin(operation string) (end func(*error)) {
 	}
 }
 
-func (t timed) Insert(ctx context.Context, server wire.Server, m celldb.Moment) (_ wire.Server, err error) {
+func (t timed) Insert(ctx context.Context, server cellwire.Server, m celldb.Moment) (_ cellwire.Server, err error) {
 	defer t.begin("insert")(&err)
 	return t.Store.Insert(ctx, server, m)
 }
 
-func (t timed) Release(ctx context.Context, uuid string, m celldb.Moment) (_ wire.Server, err error) {
+func (t timed) Release(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Server, err error) {
 	defer t.begin("release")(&err)
 	return t.Store.Release(ctx, uuid, m)
 }
@@ -48,12 +48,12 @@ func (t timed) Discard(ctx context.Context, uuid string) (err error) {
 	return t.Store.Discard(ctx, uuid)
 }
 
-func (t timed) Delete(ctx context.Context, uuid string, kind wire.DeleteKind, m celldb.Moment) (_ wire.DeleteAnswer, err error) {
+func (t timed) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m celldb.Moment) (_ cellwire.DeleteAnswer, err error) {
 	defer t.begin("delete")(&err)
 	return t.Store.Delete(ctx, uuid, kind, m)
 }
 
-func (t timed) Restore(ctx context.Context, uuid string, m celldb.Moment) (_ wire.Server, err error) {
+func (t timed) Restore(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Server, err error) {
 	defer t.begin("restore")(&err)
 	return t.Store.Restore(ctx, uuid, m)
 }
@@ -63,12 +63,12 @@ func (t timed) Freed(ctx context.Context, uuid string) (err error) {
 	return t.Store.Freed(ctx, uuid)
 }
 
-func (t timed) PatchService(ctx context.Context, uuid string, p wire.ServicePatch, m celldb.Moment) (_ wire.Service, err error) {
+func (t timed) PatchService(ctx context.Context, uuid string, p cellwire.ServicePatch, m celldb.Moment) (_ cellwire.Service, err error) {
 	defer t.begin("service")(&err)
 	return t.Store.PatchService(ctx, uuid, p, m)
 }
 
-func (t timed) DeleteService(ctx context.Context, uuid string, m celldb.Moment) (_ wire.Service, err error) {
+func (t timed) DeleteService(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Service, err error) {
 	defer t.begin("service")(&err)
 	return t.Store.DeleteService(ctx, uuid, m)
 }
@@ -78,12 +78,12 @@ func (t timed) Mapped(ctx context.Context, uuids []string) (err error) {
 	return t.Store.Mapped(ctx, uuids)
 }
 
-func (t timed) Report(ctx context.Context, host string, r wire.HostReport, m celldb.Moment) (_ wire.Service, _ []string, err error) {
+func (t timed) Report(ctx context.Context, host string, r cellwire.HostReport, m celldb.Moment) (_ cellwire.Service, _ []string, err error) {
 	defer t.begin("heartbeat")(&err)
 	return t.Store.Report(ctx, host, r, m)
 }
 
-func (t timed) Apply(ctx context.Context, host string, reports []wire.Report, m celldb.Moment) (_ []string, err error) {
+func (t timed) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ []string, err error) {
 	defer t.begin("reports")(&err)
 	return t.Store.Apply(ctx, host, reports, m)
 }

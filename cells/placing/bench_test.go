@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkCandidates(b *testing.B) {
 	}
 	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` + strings.Join(summaries, ",") + `}}`
 	c := client(b, transport(func(*http.Request) (*http.Response, error) { return reply(http.StatusOK, body), nil }))
-	request, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	request, err := placing.RequestOf(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
 	if err != nil {
 		b.Fatal(err)
 	}

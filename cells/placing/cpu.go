@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Values of hw:cpu_policy, hw:cpu_thread_policy and hw:emulator_threads_policy.
@@ -23,7 +23,7 @@ const (
 )
 
 // addCPUs translates the extra specs of CPU policies, with the checks and in the words of nova.virt.hardware.
-func (r *Request) addCPUs(f wire.Flavor) error {
+func (r *Request) addCPUs(f cellwire.Flavor) error {
 	specs := f.ExtraSpecs
 	policy, threads, emulator := specs["hw:cpu_policy"], specs["hw:cpu_thread_policy"], specs["hw:emulator_threads_policy"]
 	for _, c := range []struct{ value, format, all string }{
@@ -66,7 +66,7 @@ func (r *Request) addCPUs(f wire.Flavor) error {
 }
 
 // checkCPUs refuses what contradicts itself.
-func (r *Request) checkCPUs(f wire.Flavor, policy, threads, emulator string) error {
+func (r *Request) checkCPUs(f cellwire.Flavor, policy, threads, emulator string) error {
 	asked := r.total()
 	vcpus, pcpus := asked[classVCPU], asked[classPCPU]
 	_, trait := r.group("").traits[traitHyperthreading]

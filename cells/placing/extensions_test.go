@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -21,7 +21,7 @@ func grouped(t *testing.T, specs map[string]string) placing.Request {
 	t.Helper()
 	all := map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
 	maps.Copy(all, specs)
-	r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
+	r, err := placing.RequestOf(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
 	ok(t, err)
 	return r
 }

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/realservice"
@@ -50,7 +50,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 				{"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0", "resources1:VCPU": "1", "resources2:DISK_GB": "1",
 					"trait2:CUSTOM_FAST": "required", "group_policy": "none"},
 			} {
-				r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+				r, err := placing.RequestOf(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				ok(t, err)
 				for _, tree := range []string{"", id(2)} {
 					r.InTree = tree
@@ -69,7 +69,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 			}
 			// What nobody knows is the flavor's fault, and not Placement's.
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
-				r, err := placing.RequestOf(wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+				r, err := placing.RequestOf(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				ok(t, err)
 				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
 					t.Errorf("%v: %v", specs, err)

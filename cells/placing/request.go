@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -65,7 +65,7 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 //
 // The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out. Here nothing that
 // was asked for is dropped: what package extraspecs refuses is refused.
-func RequestOf(f wire.Flavor) (Request, error) {
+func RequestOf(f cellwire.Flavor) (Request, error) {
 	if err := extraspecs.Check(f.ExtraSpecs); err != nil {
 		return Request{}, invalid("%s", err)
 	}

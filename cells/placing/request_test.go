@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // flavor has 4 VCPUs, 2 GiB, and 10 + 5 GB and 1,025 MiB of disk.
-func flavor(specs map[string]string) wire.Flavor {
-	return wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 4, MemoryMB: 2048, RootGB: 10, EphemeralGB: 5, SwapMB: 1025, ExtraSpecs: specs}}
+func flavor(specs map[string]string) cellwire.Flavor {
+	return cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 4, MemoryMB: 2048, RootGB: 10, EphemeralGB: 5, SwapMB: 1025, ExtraSpecs: specs}}
 }
 
 // always is what each request has.

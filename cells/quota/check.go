@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Exceeded says that a boot does not fit. Its text is that of nova.exception.TooManyInstances, HTTP status 403. The lists are of
@@ -28,7 +28,7 @@ func (e *Exceeded) Error() string {
 type Ask struct {
 	Project  string
 	Min, Max int64
-	Flavor   wire.Flavor
+	Flavor   cellwire.Flavor
 	// AllowCellDown lets it pass although the project has living servers in a cell that is down.
 	AllowCellDown bool
 }
@@ -78,7 +78,7 @@ func (s *Service) Check(ctx context.Context, ask Ask) (Grant, error) {
 
 // Recheck says whether a project is over its quotas with what it has now, servers that are not built yet among them: Nova's
 // recheck_quota. The error is an *[Exceeded] for a server of the flavor. It costs what [Service.Usage] costs.
-func (s *Service) Recheck(ctx context.Context, project string, f wire.Flavor) error {
+func (s *Service) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
 	limits, err := s.Limits(ctx, project)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ type resource struct {
 }
 
 // resources are in the order in which Nova lists those that are exceeded.
-func resources(limits apidb.QuotaSet, used wire.Usage, f wire.Flavor) []resource {
+func resources(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor) []resource {
 	return []resource{
 		{Cores, limits[Cores], used.Cores, f.VCPUs},
 		{Instances, limits[Instances], used.Instances, 1},
@@ -120,7 +120,7 @@ func resources(limits apidb.QuotaSet, used wire.Usage, f wire.Flavor) []resource
 }
 
 // fit is how many servers fit, at most ask.Max.
-func fit(limits apidb.QuotaSet, used wire.Usage, ask Ask) (int64, error) {
+func fit(limits apidb.QuotaSet, used cellwire.Usage, ask Ask) (int64, error) {
 	all := resources(limits, used, ask.Flavor)
 	allowed := ask.Max
 	for _, r := range all {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -87,14 +87,14 @@ func (s *Service) Limits(ctx context.Context, project string) (apidb.QuotaSet, e
 // it was counted. It is exact also then. No project ("") has nothing.
 //
 // Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none to the cells.
-func (s *Service) Usage(ctx context.Context, project string) (wire.Usage, []apidb.Cell, error) {
+func (s *Service) Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error) {
 	c, err := s.count(ctx, project)
 	return c.usage, c.down, err
 }
 
 // count is a usage and how it came about.
 type count struct {
-	usage wire.Usage
+	usage cellwire.Usage
 	// before is what the API database alone knew before.
 	before apidb.Counts
 	down   []apidb.Cell
@@ -131,7 +131,7 @@ func (s *Service) fromPlacement(ctx context.Context, project string, before apid
 	case err != nil:
 		return count{}, err
 	}
-	return count{before: before, usage: wire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil
+	return count{before: before, usage: cellwire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil
 }
 
 // fromCells adds up what the cells say, what the API database knows of those that are down, and what is in none yet.
@@ -145,7 +145,7 @@ func (s *Service) fromCells(ctx context.Context, project string, before apidb.Co
 	if err != nil {
 		return c, fmt.Errorf("reading the build requests of project %s: %w", project, err)
 	}
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (wire.Usage, error) {
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
 		used, err := client.Usage(ctx, project)
 		return used, cellclient.Understood(err)
 	})
@@ -186,7 +186,7 @@ func (s *Service) fromCells(ctx context.Context, project string, before apidb.Co
 	return c, nil
 }
 
-func add(u *wire.Usage, instances, cores, ram int64) {
+func add(u *cellwire.Usage, instances, cores, ram int64) {
 	u.Instances += instances
 	u.Cores += cores
 	u.RAM += ram

@@ -23,10 +23,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/placing"
 	"github.com/compute-agent/compute-agent/cells/quota"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -34,17 +34,17 @@ import (
 var ctx = context.Background()
 
 // small is a flavor of 2 cores and 512 MiB.
-var small = wire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 512}}
+var small = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 512}}
 
 // world is an API database, cells that say what a project uses, and a Placement that does.
 type world struct {
 	t        *testing.T
 	store    *apidb.DB
 	cells    []apidb.Cell
-	uses     map[string]*wire.Usage // by name of the cell; nil: it is down
-	refuses  bool                   // what is down answers that the question is wrong
-	placed   string                 // what Placement answers; "": it is down
-	asked    atomic.Int64           // requests to cells
+	uses     map[string]*cellwire.Usage // by name of the cell; nil: it is down
+	refuses  bool                       // what is down answers that the question is wrong
+	placed   string                     // what Placement answers; "": it is down
+	asked    atomic.Int64               // requests to cells
 	log      bytes.Buffer
 	gatherer *gather.Gatherer
 	next     int
@@ -52,7 +52,7 @@ type world struct {
 
 func begin(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, uses: map[string]*wire.Usage{}}
+	w := &world{t: t, uses: map[string]*cellwire.Usage{}}
 	var err error
 	w.store, err = apidb.Open(ctx, filepath.Join(t.TempDir(), "api", "api.db"), apidb.Options{})
 	w.must(err)
@@ -65,7 +65,7 @@ func begin(t *testing.T) *world {
 		c, err = w.store.CreateCell(ctx, c)
 		w.must(err)
 		w.cells = append(w.cells, c)
-		w.uses[name] = &wire.Usage{}
+		w.uses[name] = &cellwire.Usage{}
 	}
 	w.gatherer = gather.New(gather.Options{Client: func(c apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: c.URL, Transport: transport(w.answer)})
@@ -85,7 +85,7 @@ func (w *world) answer(r *http.Request) (*http.Response, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
 		return reply(w.placed), nil
-	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == wire.OnlyUsage:
+	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == cellwire.OnlyUsage:
 		w.asked.Add(1)
 		use := w.uses[r.URL.Host]
 		if use == nil && w.refuses {
@@ -96,7 +96,7 @@ func (w *world) answer(r *http.Request) (*http.Response, error) {
 		if use == nil {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
-		body = wire.Survey{Usage: *use, Services: []wire.Service{}, Nodes: []wire.ComputeNode{}}
+		body = cellwire.Survey{Usage: *use, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}
 	default:
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}
@@ -142,7 +142,7 @@ func (w *world) asks(n, cell int, built bool) (uuids []string) {
 		w.next++
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next)
 		w.must(w.store.CreateServers(ctx, []apidb.NewServer{{
-			Server: wire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: small},
+			Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: small},
 		}}, nil))
 		if cell >= 0 {
 			w.must(w.store.Place(ctx, uuid, w.cells[cell].UUID))
@@ -166,8 +166,8 @@ func (w *world) has(n, cell int) []string {
 	return uuids
 }
 
-func usage(n int64) wire.Usage {
-	return wire.Usage{Instances: n, Cores: n * small.VCPUs, RAM: n * small.MemoryMB}
+func usage(n int64) cellwire.Usage {
+	return cellwire.Usage{Instances: n, Cores: n * small.VCPUs, RAM: n * small.MemoryMB}
 }
 
 // TestUsage: it is the same whatever is down.
@@ -205,7 +205,7 @@ func TestUsageOfNoProject(t *testing.T) {
 	w.uses["cell2"] = nil
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
 	w.must(err)
-	if got != (wire.Usage{}) {
+	if got != (cellwire.Usage{}) {
 		t.Errorf("nobody has %+v", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestUsageFromPlacement(t *testing.T) {
 				want, requests, warned := usage(3), int64(6), fromPlacement
 				switch {
 				case fromPlacement && migrated:
-					want, requests, warned = wire.Usage{Instances: 2, Cores: 8, RAM: 700}, 0, false
+					want, requests, warned = cellwire.Usage{Instances: 2, Cores: 8, RAM: 700}, 0, false
 				case migrated:
 					want, warned = usage(2), false
 				case !fromPlacement:
@@ -284,7 +284,7 @@ func TestCheck(t *testing.T) {
 		name                  string
 		instances, cores, ram int64
 		has, least, most      int64
-		flavor                wire.Flavor
+		flavor                cellwire.Flavor
 		grant                 int64
 		want                  string
 	}{
@@ -298,7 +298,7 @@ func TestCheck(t *testing.T) {
 		{name: "no limits", instances: -1, cores: -1, ram: -1, has: 5, least: 1, most: 1000, grant: 1000},
 		{name: "none allowed", instances: 0, cores: -1, ram: -1, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"},
 		{name: "over already", instances: 3, cores: -1, ram: -1, has: 5, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 5 of 3 instances"},
-		{name: "nothing of it asked for", instances: 9, cores: 0, ram: 0, least: 1, most: 1, flavor: wire.Flavor{ID: "0"}, grant: 1},
+		{name: "nothing of it asked for", instances: 9, cores: 0, ram: 0, least: 1, most: 1, flavor: cellwire.Flavor{ID: "0"}, grant: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := begin(t)

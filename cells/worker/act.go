@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -20,7 +20,7 @@ func isSlow(err error) bool { return errors.Is(err, errSlow) }
 var errNodeAway = errors.New("no driver names the node of the server")
 
 // act does once what is wanted of a server. With nil, that is done and reported, or something else is wanted by now.
-func (w *Worker) act(ctx context.Context, s *server, item wire.WorkItem) error {
+func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) error {
 	slots, known := w.slots[item.Want]
 	if !known {
 		return fmt.Errorf("%w: the cell wants %q, which this agent does not know", errSlow, item.Want)
@@ -41,20 +41,20 @@ func (w *Worker) act(ctx context.Context, s *server, item wire.WorkItem) error {
 		return err
 	}
 	switch item.Want {
-	case wire.WantPresent:
+	case cellwire.WantPresent:
 		return w.build(ctx, s, item, node)
-	case wire.WantGone:
+	case cellwire.WantGone:
 		return w.destroy(ctx, s, item, node)
-	case wire.WantRunning:
+	case cellwire.WantRunning:
 		return w.setPower(ctx, s, item, node, plugins.PowerRunning)
-	case wire.WantShutdown:
+	case cellwire.WantShutdown:
 		return w.setPower(ctx, s, item, node, plugins.PowerShutdown)
 	}
 	return nil
 }
 
 // nodeOf finds the node of a server.
-func (w *Worker) nodeOf(of wire.Server) (Node, error) {
+func (w *Worker) nodeOf(of cellwire.Server) (Node, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := w.nodes[of.NodeUUID]; n != nil {
@@ -71,7 +71,7 @@ func (w *Worker) nodeOf(of wire.Server) (Node, error) {
 }
 
 // destroy removes the guest of a server, and then its allocations.
-func (w *Worker) destroy(ctx context.Context, s *server, item wire.WorkItem, node Node) error {
+func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
 	w.count(func(c *Counts) { c.Destroys.count(err) })
 	var fault *plugins.InstanceFault
@@ -89,14 +89,14 @@ func (w *Worker) destroy(ctx context.Context, s *server, item wire.WorkItem, nod
 		return fmt.Errorf("removing its allocations: %w", err)
 	}
 	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("A server is gone, and its allocations are.")
-	w.report(s, item, wire.Report{Kind: wire.ReportGone})
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportGone})
 	return nil
 }
 
 // foreign decides what becomes of a server that shall be gone when the guest of its uuid is none that the agent made. The guest is not
 // touched. If the server was never active, it cannot be that guest: what it holds is free. If it was, the guest is most likely the server with its mark
 // lost, and it uses what is allocated: as long as there are allocations, they stay, and the server is not gone.
-func (w *Worker) foreign(ctx context.Context, s *server, item wire.WorkItem, fault *plugins.InstanceFault) error {
+func (w *Worker) foreign(ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault) error {
 	if item.Server.LaunchedAt != nil {
 		granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
 		if err != nil {
@@ -113,7 +113,7 @@ func (w *Worker) foreign(ctx context.Context, s *server, item wire.WorkItem, fau
 }
 
 // setPower starts or stops the guest of a server.
-func (w *Worker) setPower(ctx context.Context, s *server, item wire.WorkItem, node Node, to plugins.PowerState) error {
+func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState) error {
 	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, false)
 	var fault *plugins.InstanceFault
 	switch {
@@ -126,6 +126,6 @@ func (w *Worker) setPower(ctx context.Context, s *server, item wire.WorkItem, no
 	case err != nil:
 		return fmt.Errorf("bringing the guest to %s: %w", to, err)
 	}
-	w.report(s, item, wire.Report{Kind: wire.ReportSettled, PowerState: is.Power})
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -16,11 +16,11 @@ import (
 // nothing changed.
 func BenchmarkHost(b *testing.B) {
 	const n, node = 10_000, "11111111-1111-4111-8111-111111111111"
-	work := wire.Work{Epoch: "e", Revision: n, Complete: true}
+	work := cellwire.Work{Epoch: "e", Revision: n, Complete: true}
 	var listed []plugins.Instance
 	for i := range n {
 		uuid := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)
-		work.Items = append(work.Items, wire.WorkItem{Want: wire.WantPresent, Server: wire.Server{UUID: uuid, NodeUUID: node, VMState: wire.VMActive, PowerState: plugins.PowerRunning, Revision: int64(i)}})
+		work.Items = append(work.Items, cellwire.WorkItem{Want: cellwire.WantPresent, Server: cellwire.Server{UUID: uuid, NodeUUID: node, VMState: cellwire.VMActive, PowerState: plugins.PowerRunning, Revision: int64(i)}})
 		listed = append(listed, plugins.Instance{UUID: uuid, Power: plugins.PowerRunning})
 	}
 	w := New(Config{Logger: zerolog.Nop()})
@@ -31,7 +31,7 @@ func BenchmarkHost(b *testing.B) {
 		}
 	})
 	b.Run("one", func(b *testing.B) {
-		one := wire.Work{Epoch: "e", Revision: n, Items: work.Items[:1]}
+		one := cellwire.Work{Epoch: "e", Revision: n, Items: work.Items[:1]}
 		for b.Loop() {
 			w.merge(b.Context(), one)
 		}

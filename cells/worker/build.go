@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -26,7 +26,7 @@ const (
 
 // build makes the guest of a server that was never active. What was granted is read anew before every attempt, so that a server whose
 // allocations were taken away meanwhile is not made.
-func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node Node) error {
+func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	if fault := w.faultOf(s); fault != nil {
 		return w.fail(ctx, s, item, *fault)
 	}
@@ -70,7 +70,7 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 	switch {
 	case err == nil:
 		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("The guest of a server was made.")
-		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: is.Power})
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
 		w.attempts(s, false)
@@ -89,12 +89,12 @@ func (w *Worker) build(ctx context.Context, s *server, item wire.WorkItem, node 
 
 // leaving counts the servers on the node of another that shall be gone and are not: a server that was deleted while this host was down holds nothing in
 // Placement any more, but its guest still has the processors and devices that somebody else was granted since.
-func (w *Worker) leaving(than wire.Server) int {
+func (w *Worker) leaving(than cellwire.Server) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
 	for _, s := range w.servers {
-		if s.known && s.item.Want == wire.WantGone && !s.answered && s.item.Server.NodeUUID == than.NodeUUID && s.item.Server.Node == than.Node {
+		if s.known && s.item.Want == cellwire.WantGone && !s.answered && s.item.Server.NodeUUID == than.NodeUUID && s.item.Server.Node == than.Node {
 			n++
 		}
 	}
@@ -108,7 +108,7 @@ func (w *Worker) leaving(than wire.Server) int {
 //
 // That the row says building does not prove that the guest is worth nothing: the cell's database may be a backup from before. So one that runs is taken for
 // made, and one that does not run is removed only if this process has begun it.
-func (w *Worker) abandon(ctx context.Context, s *server, item wire.WorkItem, node Node, reason, details string) error {
+func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
 	if !w.holds(s, item) {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item wire.WorkItem, nod
 	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
 		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
 			Msg("A server was to be made, which cannot be, and its guest is there and was started. It is kept and reported as made; `compute-agent allocations audit` shows what it lacks.")
-		w.report(s, item, wire.Report{Kind: wire.ReportSpawned, PowerState: guest.Power})
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: guest.Power})
 		return nil
 	case !w.attempted(s):
 		return fmt.Errorf("%w: %s, and a guest of it is here that does not run and may hold data; if it holds none, delete the server", errSlow, reason)
@@ -150,7 +150,7 @@ func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error
 }
 
 // fail gives back what was granted to a server of which nothing is left here, and reports why it cannot be made.
-func (w *Worker) fail(ctx context.Context, s *server, item wire.WorkItem, fault wire.Fault) error {
+func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fault cellwire.Fault) error {
 	w.mu.Lock()
 	s.fault = &fault
 	w.mu.Unlock()
@@ -161,13 +161,13 @@ func (w *Worker) fail(ctx context.Context, s *server, item wire.WorkItem, fault 
 		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
 	}
 	w.log.Warn().Str("instance", s.uuid).Str("reason", fault.Message).Str("details", fault.Details).Msg("A server cannot be made here. Its allocations are removed, and its owner is told.")
-	w.report(s, item, wire.Report{Kind: wire.ReportFailed, PowerState: plugins.PowerNoState, Fault: &fault})
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportFailed, PowerState: plugins.PowerNoState, Fault: &fault})
 	return nil
 }
 
 // faultFor is what the owner of a server is told, in the words that Nova has for builds that end.
-func faultFor(uuid, reason, details string) wire.Fault {
-	return wire.Fault{
+func faultFor(uuid, reason, details string) cellwire.Fault {
+	return cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
 	}
 }
@@ -211,7 +211,7 @@ func outside(tree *providertree.Tree, granted providertree.ProviderResources) []
 }
 
 // specOf is what the driver is told of a server. An error is for its owner.
-func specOf(s wire.Server, granted providertree.ProviderResources) (plugins.InstanceSpec, error) {
+func specOf(s cellwire.Server, granted providertree.ProviderResources) (plugins.InstanceSpec, error) {
 	data, err := base64.StdEncoding.DecodeString(s.UserData)
 	if err != nil {
 		return plugins.InstanceSpec{}, errors.New("its user data is not base64")
@@ -222,7 +222,7 @@ func specOf(s wire.Server, granted providertree.ProviderResources) (plugins.Inst
 	}, nil
 }
 
-func (w *Worker) faultOf(s *server) *wire.Fault {
+func (w *Worker) faultOf(s *server) *cellwire.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return s.fault

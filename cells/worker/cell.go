@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // contact is how the cell was last heard of.
@@ -20,7 +20,7 @@ type contact struct {
 	err     string
 	denied  bool // err is a refusal of who we are
 	refused []string
-	service wire.Service
+	service cellwire.Service
 }
 
 // serviceState is what the cell says of the service.
@@ -37,7 +37,7 @@ func (w *Worker) beat(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.meetNodes(ctx)
 		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-		state, err := w.cfg.Cell.Report(asked, w.cfg.Host, wire.HostReport{Version: w.cfg.Version, Nodes: w.reportable()})
+		state, err := w.cfg.Cell.Report(asked, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable()})
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -60,7 +60,7 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 // heard takes note of how a heartbeat ended.
-func (w *Worker) heard(state wire.HostState, err error) {
+func (w *Worker) heard(state cellwire.HostState, err error) {
 	w.mu.Lock()
 	was := w.contact
 	if up := err == nil; up != was.up || was.since.IsZero() {
@@ -103,12 +103,12 @@ func denied(err error) bool {
 
 // refusedWith tells a refusal with a status.
 func refusedWith(err error, status int) bool {
-	var refused *wire.Error
+	var refused *cellwire.Error
 	return errors.As(err, &refused) && refused.Status == status
 }
 
 // serviceIs passes on whether the service is disabled, if that is new.
-func (w *Worker) serviceIs(s wire.Service) {
+func (w *Worker) serviceIs(s cellwire.Service) {
 	if w.cfg.Disable == nil {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -59,9 +59,9 @@ func newRealCell(t *testing.T) *realCell {
 func (c *realCell) boot(n int) {
 	c.Helper()
 	c.placement.grant(n)
-	server := wire.Server{
-		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}}, CreatedAt: time.Now(),
+	server := cellwire.Server{
+		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}}, CreatedAt: time.Now(),
 	}
 	if _, err := c.client.Insert(c.Context(), server); err != nil {
 		c.Fatal(err)
@@ -72,7 +72,7 @@ func (c *realCell) boot(n int) {
 }
 
 // await waits until the cell says so of a server.
-func (c *realCell) await(n int, what string, is func(wire.Server) bool) wire.Server {
+func (c *realCell) await(n int, what string, is func(cellwire.Server) bool) cellwire.Server {
 	c.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		s, err := c.client.Server(c.Context(), serverUUID(n))
@@ -89,8 +89,8 @@ func (c *realCell) await(n int, what string, is func(wire.Server) bool) wire.Ser
 	}
 }
 
-func inState(vm string) func(wire.Server) bool {
-	return func(s wire.Server) bool { return s.VMState == vm && s.TaskState == "" }
+func inState(vm string) func(cellwire.Server) bool {
+	return func(s cellwire.Server) bool { return s.VMState == vm && s.TaskState == "" }
 }
 
 // TestRealCell is the life of servers between a worker and the real service: made, stopped by somebody, softly deleted, restored, deleted, and one that fails.
@@ -105,23 +105,25 @@ func TestRealCell(t *testing.T) {
 	c.driver.set(func() { c.driver.faults[serverUUID(2)] = "no such image" })
 	c.boot(1)
 	c.boot(2)
-	c.await(1, "active", func(s wire.Server) bool {
-		return inState(wire.VMActive)(s) && s.PowerState == plugins.PowerRunning && s.HostUp
+	c.await(1, "active", func(s cellwire.Server) bool {
+		return inState(cellwire.VMActive)(s) && s.PowerState == plugins.PowerRunning && s.HostUp
 	})
-	if s := c.await(2, "error", inState(wire.VMError)); s.Fault == nil || s.Fault.Code != 500 || c.placement.holds(2) {
+	if s := c.await(2, "error", inState(cellwire.VMError)); s.Fault == nil || s.Fault.Code != 500 || c.placement.holds(2) {
 		t.Errorf("%+v", s.Fault)
 	}
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
 	c.w.Changed(host, serverUUID(1))
-	c.await(1, "stopped", func(s wire.Server) bool { return inState(wire.VMStopped)(s) && s.PowerState == plugins.PowerShutdown })
+	c.await(1, "stopped", func(s cellwire.Server) bool {
+		return inState(cellwire.VMStopped)(s) && s.PowerState == plugins.PowerShutdown
+	})
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 	c.w.Changed(host, serverUUID(1))
-	c.await(1, "active again", inState(wire.VMActive))
-	if _, err := c.client.Delete(t.Context(), serverUUID(1), wire.DeleteSoft); err != nil {
+	c.await(1, "active again", inState(cellwire.VMActive))
+	if _, err := c.client.Delete(t.Context(), serverUUID(1), cellwire.DeleteSoft); err != nil {
 		t.Fatal(err)
 	}
-	c.await(1, "softly deleted", func(s wire.Server) bool {
-		return inState(wire.VMSoftDeleted)(s) && s.PowerState == plugins.PowerShutdown
+	c.await(1, "softly deleted", func(s cellwire.Server) bool {
+		return inState(cellwire.VMSoftDeleted)(s) && s.PowerState == plugins.PowerShutdown
 	})
 	if c.driver.power(1) != plugins.PowerShutdown {
 		t.Error("its guest runs")
@@ -129,12 +131,14 @@ func TestRealCell(t *testing.T) {
 	if _, err := c.client.Restore(t.Context(), serverUUID(1)); err != nil {
 		t.Fatal(err)
 	}
-	c.await(1, "restored", func(s wire.Server) bool { return inState(wire.VMActive)(s) && s.PowerState == plugins.PowerRunning })
+	c.await(1, "restored", func(s cellwire.Server) bool {
+		return inState(cellwire.VMActive)(s) && s.PowerState == plugins.PowerRunning
+	})
 	for n := 1; n <= 2; n++ {
-		if answer, err := c.client.Delete(t.Context(), serverUUID(n), wire.DeleteNormal); err != nil || answer.Local {
+		if answer, err := c.client.Delete(t.Context(), serverUUID(n), cellwire.DeleteNormal); err != nil || answer.Local {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		c.await(n, "deleted", func(s wire.Server) bool { return s.Deleted })
+		c.await(n, "deleted", func(s cellwire.Server) bool { return s.Deleted })
 	}
 	if c.driver.power(1) != -1 || c.placement.holds(1) || c.placement.holds(2) {
 		t.Error("something is left")

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -39,7 +39,7 @@ type fakeCell struct {
 	epoch    string
 	revision int64
 	rows     map[string]*row
-	service  wire.Service
+	service  cellwire.Service
 	changed  chan struct{} // closed when something is new
 
 	away   error // of every call
@@ -47,7 +47,7 @@ type fakeCell struct {
 	refuse []string
 
 	reported []string // kinds with uuids, in the order in which they were taken
-	beats    []wire.HostReport
+	beats    []cellwire.HostReport
 	calls    map[string]int
 	invalid  string        // uuid of a report that makes a request invalid
 	stuck    bool          // it always has more, and stays at its first revision
@@ -56,13 +56,13 @@ type fakeCell struct {
 }
 
 type row struct {
-	server  wire.Server
-	want    wire.Want
+	server  cellwire.Server
+	want    cellwire.Want
 	cleanup bool // gone, and the host has not said so
 }
 
 func newCell() *fakeCell {
-	return &fakeCell{epoch: "e1", rows: map[string]*row{}, service: wire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
+	return &fakeCell{epoch: "e1", rows: map[string]*row{}, service: cellwire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
 }
 
 // touch says that a row changed. c.mu is held.
@@ -79,9 +79,9 @@ func (c *fakeCell) change(n int, f func(r *row)) {
 	defer c.mu.Unlock()
 	r := c.rows[serverUUID(n)]
 	if r == nil {
-		r = &row{want: wire.WantPresent, server: wire.Server{
-			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-			Flavor: wire.Flavor{Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}},
+		r = &row{want: cellwire.WantPresent, server: cellwire.Server{
+			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+			Flavor: cellwire.Flavor{Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}},
 		}}
 		c.rows[serverUUID(n)] = r
 	}
@@ -92,7 +92,7 @@ func (c *fakeCell) change(n int, f func(r *row)) {
 func (c *fakeCell) boot(n int) { c.change(n, func(*row) {}) }
 
 func (c *fakeCell) delete(n int) {
-	c.change(n, func(r *row) { r.want, r.server.TaskState = wire.WantGone, wire.TaskDeleting })
+	c.change(n, func(r *row) { r.want, r.server.TaskState = cellwire.WantGone, cellwire.TaskDeleting })
 }
 
 func (c *fakeCell) row(n int) row {
@@ -131,23 +131,23 @@ func (c *fakeCell) lost() error {
 	return nil
 }
 
-func (c *fakeCell) Report(ctx context.Context, _ string, r wire.HostReport) (wire.HostState, error) {
+func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) (cellwire.HostState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.begin(ctx, "report"); err != nil {
-		return wire.HostState{}, err
+		return cellwire.HostState{}, err
 	}
 	c.beats = append(c.beats, r)
-	return wire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse}, c.lost()
+	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse}, c.lost()
 }
 
-func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (wire.Work, error) {
+func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
 		if err := c.begin(ctx, "work"); err != nil {
 			c.mu.Unlock()
-			return wire.Work{}, err
+			return cellwire.Work{}, err
 		}
 		if c.page > 0 && after > 0 && after < c.revision && c.turning > 0 {
 			turning := c.turning
@@ -155,15 +155,15 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 			time.Sleep(turning) // of the clock of the test
 			c.mu.Lock()
 		}
-		work := wire.Work{Epoch: c.epoch, Revision: c.revision, Service: c.service}
+		work := cellwire.Work{Epoch: c.epoch, Revision: c.revision, Service: c.service}
 		work.Complete = after == 0 || epoch != c.epoch || after > c.revision
 		for _, uuid := range slices.Sorted(maps.Keys(c.rows)) {
 			r := c.rows[uuid]
 			if (work.Complete || r.server.Revision > after) && (!r.server.Deleted || r.cleanup) {
-				work.Items = append(work.Items, wire.WorkItem{Want: r.want, Server: r.server})
+				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server})
 			}
 		}
-		slices.SortFunc(work.Items, func(a, b wire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
+		slices.SortFunc(work.Items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
 		if c.page > 0 && len(work.Items) > c.page {
 			work.Items, work.More = work.Items[:c.page], true
 			work.Revision = work.Items[c.page-1].Server.Revision
@@ -178,7 +178,7 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		}
 		select {
 		case <-ctx.Done():
-			return wire.Work{}, ctx.Err()
+			return cellwire.Work{}, ctx.Err()
 		case <-deadline:
 			return work, nil
 		case <-changed:
@@ -186,16 +186,16 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 	}
 }
 
-func (c *fakeCell) Reports(ctx context.Context, _ string, reports []wire.Report) (wire.ReportsAnswer, error) {
+func (c *fakeCell) Reports(ctx context.Context, _ string, reports []cellwire.Report) (cellwire.ReportsAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.begin(ctx, "reports"); err != nil {
-		return wire.ReportsAnswer{}, err
+		return cellwire.ReportsAnswer{}, err
 	}
-	if slices.ContainsFunc(reports, func(r wire.Report) bool { return r.UUID == c.invalid }) {
-		return wire.ReportsAnswer{}, &wire.Error{Status: http.StatusBadRequest, Code: wire.CodeBadRequest, Message: "a report is invalid"}
+	if slices.ContainsFunc(reports, func(r cellwire.Report) bool { return r.UUID == c.invalid }) {
+		return cellwire.ReportsAnswer{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "a report is invalid"}
 	}
-	var answer wire.ReportsAnswer
+	var answer cellwire.ReportsAnswer
 	for _, r := range reports {
 		answer.Refused = append(answer.Refused, c.apply(r))
 	}
@@ -203,32 +203,32 @@ func (c *fakeCell) Reports(ctx context.Context, _ string, reports []wire.Report)
 }
 
 // apply is what a cell does with a report. c.mu is held.
-func (c *fakeCell) apply(r wire.Report) (refused string) {
+func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 	of := c.rows[r.UUID]
 	if of == nil {
 		return "no such server"
 	}
 	s := &of.server
 	switch {
-	case r.Kind == wire.ReportGone && of.want == wire.WantGone:
-		s.Deleted, s.VMState, s.TaskState, s.PowerState, of.cleanup = true, wire.VMDeleted, "", 0, false
-	case of.want == wire.WantGone:
+	case r.Kind == cellwire.ReportGone && of.want == cellwire.WantGone:
+		s.Deleted, s.VMState, s.TaskState, s.PowerState, of.cleanup = true, cellwire.VMDeleted, "", 0, false
+	case of.want == cellwire.WantGone:
 		return "it shall be gone"
-	case r.Kind == wire.ReportSpawned && s.VMState == wire.VMBuilding:
+	case r.Kind == cellwire.ReportSpawned && s.VMState == cellwire.VMBuilding:
 		now := time.Now()
-		s.VMState, s.TaskState, s.PowerState, s.LaunchedAt = wire.VMActive, "", r.PowerState, &now
-	case r.Kind == wire.ReportFailed && s.VMState == wire.VMBuilding:
-		s.VMState, s.TaskState, s.PowerState, s.Fault = wire.VMError, "", 0, r.Fault
-	case r.Kind == wire.ReportPower:
+		s.VMState, s.TaskState, s.PowerState, s.LaunchedAt = cellwire.VMActive, "", r.PowerState, &now
+	case r.Kind == cellwire.ReportFailed && s.VMState == cellwire.VMBuilding:
+		s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", 0, r.Fault
+	case r.Kind == cellwire.ReportPower:
 		s.PowerState = r.PowerState
-	case r.Kind == wire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
+	case r.Kind == cellwire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
 		return "of an older revision"
-	case r.Kind == wire.ReportSettled && of.want == wire.WantShutdown && s.TaskState == "" && s.PowerState == r.PowerState: // a repetition
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown && s.TaskState == "" && s.PowerState == r.PowerState: // a repetition
 		return ""
-	case r.Kind == wire.ReportSettled && of.want == wire.WantShutdown:
-		s.VMState, s.TaskState, s.PowerState = wire.VMSoftDeleted, "", r.PowerState
-	case r.Kind == wire.ReportSettled && of.want == wire.WantRunning:
-		s.VMState, s.TaskState, s.PowerState, of.want = wire.VMActive, "", r.PowerState, wire.WantPresent
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown:
+		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", r.PowerState
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantRunning:
+		s.VMState, s.TaskState, s.PowerState, of.want = cellwire.VMActive, "", r.PowerState, cellwire.WantPresent
 	default:
 		return fmt.Sprintf("%s of a server that is %s", r.Kind, s.VMState)
 	}
@@ -244,14 +244,14 @@ func (c *fakeCell) taken() []string {
 	return slices.Clone(c.reported)
 }
 
-func (c *fakeCell) heartbeats() []wire.HostReport {
+func (c *fakeCell) heartbeats() []cellwire.HostReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.beats)
 }
 
 // last is the last heartbeat.
-func (c *fakeCell) last() wire.HostReport {
+func (c *fakeCell) last() cellwire.HostReport {
 	all := c.heartbeats()
 	return all[len(all)-1]
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // TestBackupThatGrewPastUs: a cell that was away may be back with a backup, and have a higher revision by the time it is asked: all is told anew then, too.
@@ -23,7 +23,7 @@ func TestBackupThatGrewPastUs(t *testing.T) {
 			s.cell.away = nil
 			s.cell.revision += 100 // by what other hosts did
 			r := s.cell.rows[serverUUID(1)]
-			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = wire.VMBuilding, wire.TaskSpawning, 0, nil, 1
+			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
 		})
 		s.pass(time.Minute)
 		s.expect(1, active)

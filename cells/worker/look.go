@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -109,13 +109,13 @@ func (w *Worker) awaitNodes(ctx context.Context) {
 }
 
 // reportable are the nodes that can have guests.
-func (w *Worker) reportable() []wire.ReportedNode {
+func (w *Worker) reportable() []cellwire.ReportedNode {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := []wire.ReportedNode{}
+	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
 		if n := w.nodes[uuid]; n.able {
-			out = append(out, wire.ReportedNode{UUID: uuid, Name: n.Name})
+			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name})
 		}
 	}
 	return out
@@ -235,9 +235,9 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		s.seen = &power
 		if s.told != power {
 			s.told = power
-			w.outbox.add(wire.Report{UUID: uuid, Kind: wire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
+			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
 		}
-		if s.item.Want == wire.WantShutdown && power == plugins.PowerRunning { // somebody started it
+		if s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // somebody started it
 			s.settled = ""
 			w.start(ctx, s)
 		}
@@ -245,6 +245,6 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 }
 
 // is tells whether a server is on the node.
-func (n *nodeState) is(s wire.Server) bool {
+func (n *nodeState) is(s cellwire.Server) bool {
 	return s.NodeUUID == n.UUID || (s.NodeUUID == "" && s.Node == n.Name)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // outbox holds reports until the cell took them, in their order. Of a server it holds at most one report for each thing that the worker did, and
@@ -17,7 +17,7 @@ type outbox struct {
 	kick chan struct{} // holds a value when there is something
 
 	mu     sync.Mutex
-	queue  []wire.Report
+	queue  []cellwire.Report
 	sent   int            // so many at the beginning are under way
 	counts map[string]int // by uuid
 }
@@ -25,16 +25,16 @@ type outbox struct {
 func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1), counts: map[string]int{}} }
 
 // add appends a report. A power state replaces one that was not sent, if nothing else was reported of the server after that.
-func (o *outbox) add(r wire.Report) {
+func (o *outbox) add(r cellwire.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer ask(o.kick)
-	if r.Kind == wire.ReportPower && o.counts[r.UUID] > 0 {
+	if r.Kind == cellwire.ReportPower && o.counts[r.UUID] > 0 {
 		for i := len(o.queue) - 1; i >= o.sent; i-- {
 			if o.queue[i].UUID != r.UUID {
 				continue
 			}
-			if o.queue[i].Kind == wire.ReportPower {
+			if o.queue[i].Kind == cellwire.ReportPower {
 				o.queue[i] = r
 				return
 			}
@@ -46,7 +46,7 @@ func (o *outbox) add(r wire.Report) {
 }
 
 // take returns the first reports, which count as under way until done or back.
-func (o *outbox) take(most int) []wire.Report {
+func (o *outbox) take(most int) []cellwire.Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = min(most, len(o.queue))
@@ -100,7 +100,7 @@ func (w *Worker) send(ctx context.Context) {
 	case <-w.registered:
 	}
 	var failures backoff
-	most := wire.MaxReports
+	most := cellwire.MaxReports
 	for {
 		batch := w.outbox.take(most)
 		if len(batch) == 0 {
@@ -117,7 +117,7 @@ func (w *Worker) send(ctx context.Context) {
 		switch {
 		case err == nil:
 			failures.reset()
-			most = wire.MaxReports
+			most = cellwire.MaxReports
 			w.taken(batch, answer)
 		case ctx.Err() != nil:
 			w.outbox.back()
@@ -128,7 +128,7 @@ func (w *Worker) send(ctx context.Context) {
 				continue
 			}
 			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).Msg("The cell calls a report invalid. It is given up.")
-			w.taken(batch, wire.ReportsAnswer{})
+			w.taken(batch, cellwire.ReportsAnswer{})
 		default:
 			w.outbox.back()
 			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not take the reports. They are repeated.")
@@ -140,7 +140,7 @@ func (w *Worker) send(ctx context.Context) {
 }
 
 // taken takes note of what the cell took, or will not take.
-func (w *Worker) taken(batch []wire.Report, answer wire.ReportsAnswer) {
+func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outbox.done()
@@ -149,7 +149,7 @@ func (w *Worker) taken(batch []wire.Report, answer wire.ReportsAnswer) {
 			w.log.Warn().Str("instance", r.UUID).Str("report", string(r.Kind)).Str("reason", answer.Refused[i]).
 				Msg("The cell does not take a report. It knows better what became of the server, and says so when something is to be done.")
 		}
-		if s := w.servers[r.UUID]; s != nil && r.Kind == wire.ReportGone && s.item.Want == wire.WantGone && s.answered {
+		if s := w.servers[r.UUID]; s != nil && r.Kind == cellwire.ReportGone && s.item.Want == cellwire.WantGone && s.answered {
 			s.known = false
 			w.forget(s)
 		}

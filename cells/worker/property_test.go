@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -36,8 +36,8 @@ const servers = 5
 // happen does one step. made has the servers that ever became active, as the cell saw it.
 func (s *scene) happen(x step) {
 	r := s.cell.row(x.N)
-	there := r.server.UUID != "" && !r.server.Deleted && r.want != wire.WantGone
-	running := there && r.server.VMState == wire.VMActive && r.server.TaskState == ""
+	there := r.server.UUID != "" && !r.server.Deleted && r.want != cellwire.WantGone
+	running := there && r.server.VMState == cellwire.VMActive && r.server.TaskState == ""
 	switch x.What {
 	case "boot":
 		if r.server.UUID == "" {
@@ -54,16 +54,16 @@ func (s *scene) happen(x step) {
 			delete(s.placement.held, serverUUID(x.N))
 			s.placement.mu.Unlock()
 			s.cell.change(x.N, func(r *row) {
-				r.want, r.cleanup, r.server.Deleted, r.server.VMState, r.server.TaskState = wire.WantGone, true, true, wire.VMDeleted, ""
+				r.want, r.cleanup, r.server.Deleted, r.server.VMState, r.server.TaskState = cellwire.WantGone, true, true, cellwire.VMDeleted, ""
 			})
 		}
 	case "soft":
 		if running {
-			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 		}
 	case "restore":
-		if there && r.server.VMState == wire.VMSoftDeleted && r.server.TaskState == "" {
-			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = wire.WantRunning, wire.TaskRestoring })
+		if there && r.server.VMState == cellwire.VMSoftDeleted && r.server.TaskState == "" {
+			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = cellwire.WantRunning, cellwire.TaskRestoring })
 		}
 	case "rename":
 		if there {
@@ -117,20 +117,20 @@ func (s *scene) judge(faults map[int]bool) string {
 		switch {
 		case s.driver.half[serverUUID(n)]:
 			return bad("a half of a guest is left")
-		case r.server.UUID == "" || r.server.Deleted || r.server.VMState == wire.VMError:
+		case r.server.UUID == "" || r.server.Deleted || r.server.VMState == cellwire.VMError:
 			if power != -1 || holds || r.cleanup {
 				return bad("something is left of it")
 			}
-			if r.server.VMState == wire.VMError && !faults[n] {
+			if r.server.VMState == cellwire.VMError && !faults[n] {
 				return bad("it failed, and nothing was wrong")
 			}
-		case r.server.VMState == wire.VMBuilding, r.server.TaskState != "", r.want == wire.WantGone, r.want == wire.WantRunning:
+		case r.server.VMState == cellwire.VMBuilding, r.server.TaskState != "", r.want == cellwire.WantGone, r.want == cellwire.WantRunning:
 			return bad("it is not finished")
 		case !holds:
 			return bad("its allocations are gone")
 		case power != r.server.PowerState:
 			return bad("its power state is wrong")
-		case r.want == wire.WantShutdown && power != plugins.PowerShutdown:
+		case r.want == cellwire.WantShutdown && power != plugins.PowerShutdown:
 			return bad("it is not shut down")
 		case faults[n]:
 			return bad("it cannot be made, and is")

@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -14,7 +14,7 @@ import (
 // server is one that the cell wants something of. Worker.mu guards it.
 type server struct {
 	uuid string
-	item wire.WorkItem // the newest
+	item cellwire.WorkItem // the newest
 	// known: the cell wants it so. One that it does not name any more is kept only until its task has ended.
 	known bool
 	// task: a goroutine is at it. It is woken when the want is another one, or trying again may help.
@@ -25,10 +25,10 @@ type server struct {
 	// answered: what became of its making, or its removal, is reported.
 	answered bool
 	// settled is the want that was last reported as settled, at which revision.
-	settled   wire.Want
+	settled   cellwire.Want
 	settledAt int64
 	// fault: it cannot be made here. What is left to do is to remove its allocations.
-	fault *wire.Fault
+	fault *cellwire.Fault
 	// attempted: a Spawn was called by this process and did not promise that nothing is there.
 	attempted bool
 	// begun is when it was first tried to make it.
@@ -47,11 +47,11 @@ func (s *server) due() bool {
 		return false
 	}
 	switch s.item.Want {
-	case wire.WantGone:
+	case cellwire.WantGone:
 		return !s.answered
-	case wire.WantPresent:
-		return s.item.Server.VMState == wire.VMBuilding && !s.answered
-	case wire.WantRunning, wire.WantShutdown:
+	case cellwire.WantPresent:
+		return s.item.Server.VMState == cellwire.VMBuilding && !s.answered
+	case cellwire.WantRunning, cellwire.WantShutdown:
 		return s.settled != s.item.Want || (s.item.Server.TaskState != "" && s.item.Server.Revision > s.settledAt)
 	}
 	return false
@@ -59,11 +59,11 @@ func (s *server) due() bool {
 
 // made says whether there is, or was, a guest to have a power state.
 func (s *server) made() bool {
-	return s.known && !s.task && s.item.Want != wire.WantGone && s.item.Want != "" && (s.item.Server.VMState != wire.VMBuilding || s.answered)
+	return s.known && !s.task && s.item.Want != cellwire.WantGone && s.item.Want != "" && (s.item.Server.VMState != cellwire.VMBuilding || s.answered)
 }
 
 // wants takes over a newer want.
-func (s *server) wants(item wire.WorkItem) {
+func (s *server) wants(item cellwire.WorkItem) {
 	if s.item.Want != item.Want {
 		s.answered, s.fault, s.settled, s.trouble = false, nil, "", ""
 		if s.task {
@@ -74,7 +74,7 @@ func (s *server) wants(item wire.WorkItem) {
 }
 
 // merge takes over what the cell says is new. It reports whether there was something.
-func (w *Worker) merge(ctx context.Context, work wire.Work) bool {
+func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if work.Epoch != w.epoch {
@@ -123,7 +123,7 @@ func (w *Worker) forgetOthers() {
 
 // takeItem takes over one server, unless the item is of no use. When the cell tells all, nothing is believed to be done about it but what is still to be
 // reported. w.mu is held.
-func (w *Worker) takeItem(item wire.WorkItem) *server {
+func (w *Worker) takeItem(item cellwire.WorkItem) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {
 		w.log.Error().Err(err).Msg("The cell wants something of a server whose uuid is none.")
@@ -193,7 +193,7 @@ func (w *Worker) work(ctx context.Context, s *server) {
 }
 
 // next is what is to be done now. If it is nothing, or ctx has ended, the task ends.
-func (w *Worker) next(ctx context.Context, s *server) (wire.WorkItem, bool) {
+func (w *Worker) next(ctx context.Context, s *server) (cellwire.WorkItem, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.changes++
@@ -202,11 +202,11 @@ func (w *Worker) next(ctx context.Context, s *server) (wire.WorkItem, bool) {
 	}
 	s.task = false
 	w.forget(s)
-	return wire.WorkItem{}, false
+	return cellwire.WorkItem{}, false
 }
 
 // note keeps why a server is not as wanted, and logs it when that is new.
-func (w *Worker) note(ctx context.Context, s *server, item wire.WorkItem, err error) {
+func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -227,14 +227,14 @@ func (w *Worker) note(ctx context.Context, s *server, item wire.WorkItem, err er
 }
 
 // holds reports whether an item is still what is to be done.
-func (w *Worker) holds(s *server, item wire.WorkItem) bool {
+func (w *Worker) holds(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return s.due() && s.item.Want == item.Want
 }
 
 // report has the cell told what became of a server, unless it wants something else by now.
-func (w *Worker) report(s *server, item wire.WorkItem, r wire.Report) {
+func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !s.known || s.item.Want != item.Want {
@@ -242,13 +242,13 @@ func (w *Worker) report(s *server, item wire.WorkItem, r wire.Report) {
 	}
 	r.UUID, r.Revision = s.uuid, item.Server.Revision
 	switch r.Kind {
-	case wire.ReportSettled:
+	case cellwire.ReportSettled:
 		s.settled, s.settledAt = item.Want, item.Server.Revision
-	case wire.ReportSpawned, wire.ReportFailed, wire.ReportGone:
+	case cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportGone:
 		s.answered = true
-	case wire.ReportPower:
+	case cellwire.ReportPower:
 	}
-	if r.Kind != wire.ReportGone {
+	if r.Kind != cellwire.ReportGone {
 		s.told, s.seen = r.PowerState, &r.PowerState
 	}
 	w.outbox.add(r)

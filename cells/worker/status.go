@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // Status is how a worker is doing.
@@ -20,9 +20,9 @@ type Status struct {
 	Denied bool
 	// Epoch is that of the cell's database, "" if it is not known yet.
 	Epoch   string
-	Service wire.Service
+	Service cellwire.Service
 	// Nodes are told to the cell, Refused the uuids of those that it does not take.
-	Nodes   []wire.ReportedNode
+	Nodes   []cellwire.ReportedNode
 	Refused []string
 	// Servers are those that the cell has on this host, Busy those that are being made, removed, started or stopped.
 	Servers, Busy int
@@ -39,7 +39,7 @@ type Unknown struct{ UUID, Name, Node string }
 // Stuck is a server that is not as the cell wants it, and why.
 type Stuck struct {
 	UUID    string
-	Want    wire.Want
+	Want    cellwire.Want
 	Since   time.Time
 	Problem string
 }

@@ -10,16 +10,16 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Cell is what is asked of the cell; *cellclient.Client does it. A refusal is a [*wire.Error].
+// Cell is what is asked of the cell; *cellclient.Client does it. A refusal is a [*cellwire.Error].
 type Cell interface {
-	Report(ctx context.Context, host string, report wire.HostReport) (wire.HostState, error)
-	Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (wire.Work, error)
-	Reports(ctx context.Context, host string, reports []wire.Report) (wire.ReportsAnswer, error)
+	Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error)
+	Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error)
+	Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error)
 }
 
 // Node is a compute node of this host, whether its driver makes guests or not.
@@ -89,10 +89,10 @@ type Worker struct {
 	log    zerolog.Logger
 	outbox *outbox
 
-	slots      map[wire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
-	rebeat     chan struct{}               // holds a value when a heartbeat is due now
-	relook     chan struct{}               // holds a value when nodes are to be looked at
-	registered chan struct{}               // closed after the first heartbeat that the cell took
+	slots      map[cellwire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
+	rebeat     chan struct{}                   // holds a value when a heartbeat is due now
+	relook     chan struct{}                   // holds a value when nodes are to be looked at
+	registered chan struct{}                   // closed after the first heartbeat that the cell took
 	tasks      sync.WaitGroup
 	looks      sync.WaitGroup
 
@@ -118,8 +118,8 @@ func New(cfg Config) *Worker {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = patience
 	}
-	slots := map[wire.Want]chan struct{}{}
-	for _, want := range []wire.Want{wire.WantPresent, wire.WantGone, wire.WantRunning, wire.WantShutdown} {
+	slots := map[cellwire.Want]chan struct{}{}
+	for _, want := range []cellwire.Want{cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown} {
 		slots[want] = make(chan struct{}, cfg.Builds)
 	}
 	return &Worker{
@@ -153,12 +153,12 @@ func (w *Worker) leave(ctx context.Context) {
 	default:
 		return // the cell has never heard of this agent
 	}
-	if batch := w.outbox.take(wire.MaxReports); len(batch) > 0 {
+	if batch := w.outbox.take(cellwire.MaxReports); len(batch) > 0 {
 		if answer, err := w.cfg.Cell.Reports(ctx, w.cfg.Host, batch); err == nil {
 			w.taken(batch, answer)
 		}
 	}
-	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, wire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: true}); err != nil {
+	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: true}); err != nil {
 		w.log.Info().Err(err).Msg("The cell could not be told that the agent stops. It takes the host for down when it has shown no life for a while.")
 	}
 }

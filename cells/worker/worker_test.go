@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -70,7 +70,7 @@ func TestWants(t *testing.T) {
 	never := func(after func(s *scene)) func(*scene) {
 		return func(s *scene) {
 			s.placement.grant(1)
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantGone, wire.TaskDeleting })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantGone, cellwire.TaskDeleting })
 			after(s)
 		}
 	}
@@ -91,7 +91,7 @@ func TestWants(t *testing.T) {
 		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot make guests"},
 		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }), want: deleted, reports: []string{"gone 1 0"}},
 		"softly deleted, and started by somebody": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 			s.pass(time.Minute)
 			s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 			s.w.Changed(host, serverUUID(1))
@@ -126,19 +126,19 @@ func TestWants(t *testing.T) {
 		}), want: "deleted power 0, guest 1, allocations false", reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"deleted while the host was down": {before: booted(func(s *scene) {
 			s.placement.clear()
-			s.cell.change(1, func(r *row) { r.want, r.cleanup, r.server.Deleted = wire.WantGone, true, true })
+			s.cell.change(1, func(r *row) { r.want, r.cleanup, r.server.Deleted = cellwire.WantGone, true, true })
 		}), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"it is softly deleted": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4"}, spawns: 1},
 		"softly deleted, and restored": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 			s.pass(time.Minute)
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantRunning, wire.TaskRestoring })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantRunning, cellwire.TaskRestoring })
 		}), want: active, reports: []string{"spawned 1 1", "settled 1 4", "settled 1 1"}, spawns: 1},
 		"softly deleted, and its guest is lost": {before: booted(func(s *scene) {
 			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = wire.WantShutdown, wire.TaskSoftDeleting })
+			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 		}), want: "soft-delete power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "settled 1 0"}, spawns: 1},
 		"its guest is lost": {before: booted(func(s *scene) {
 			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
@@ -287,7 +287,7 @@ func TestAnotherDatabase(t *testing.T) {
 		if n := strings.Count(s.log.String(), "knows no server of a guest"); n != 2 {
 			s.Errorf("two guests are logged %d times", n)
 		}
-		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = wire.VMActive, "" }) // it comes back from a backup
+		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = cellwire.VMActive, "" }) // it comes back from a backup
 		s.pass(30 * time.Minute)
 		s.expect(1, active)
 		if st := s.w.Status(); len(st.Unknown) != 1 || s.driver.spawns[serverUUID(1)] != 1 {
@@ -306,7 +306,7 @@ func TestOlderBackup(t *testing.T) {
 		s.cell.set(func() {
 			s.cell.revision = 1
 			r := s.cell.rows[serverUUID(1)]
-			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = wire.VMBuilding, wire.TaskSpawning, 0, nil, 1
+			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
 		})
 		s.pass(time.Minute)
 		s.expect(1, active)
@@ -507,11 +507,11 @@ func TestDenied(t *testing.T) {
 		err    error
 		denied bool
 	}{
-		"another host":       {&wire.Error{Status: http.StatusForbidden, Code: wire.CodeForbidden, Message: "you are another host"}, true},
+		"another host":       {&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden, Message: "you are another host"}, true},
 		"its certificate":    {&cellclient.Failure{Kind: cellclient.Broken, Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, true},
 		"the host's":         {&cellclient.Failure{Kind: cellclient.Broken, Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}, true},
 		"it is not there":    {&cellclient.Failure{Kind: cellclient.Refused, Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, false},
-		"it has other cares": {&wire.Error{Status: http.StatusConflict, Code: wire.CodeConflict}, false},
+		"it has other cares": {&cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -113,7 +113,7 @@ func withServers(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000003"} {
-		made := apidb.NewServer{Server: wire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
+		made := apidb.NewServer{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
 		if err := store.CreateServers(t.Context(), []apidb.NewServer{made}, nil); err != nil {
 			t.Fatal(err)
 		}

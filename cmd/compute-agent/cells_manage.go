@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
@@ -192,9 +192,9 @@ const (
 
 // askCells asks all cells how they are, at the same time. databases are what is known of theirs.
 func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, databases map[string]apidb.CellDatabase) []cellAnswer {
-	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (wire.CellInfo, error) {
+	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) {
 		if _, err := c.ComputeNodes(ctx, true); err != nil { // who it is, the cell tells an agent too: this only the compute API
-			return wire.CellInfo{}, err
+			return cellwire.CellInfo{}, err
 		}
 		return c.Cell(ctx)
 	})

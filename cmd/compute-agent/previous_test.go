@@ -17,7 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -96,7 +96,7 @@ func TestPreviousPlacement(t *testing.T) {
 
 func TestPreviousAPIDatabase(t *testing.T) {
 	const cell = "00000001-0000-0000-0000-000000000000"
-	small := wire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
+	small := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	again(t, "api.db", func(t *testing.T, path string, made bool) {
 		db, err := apidb.Open(t.Context(), path, apidb.Options{})
 		check(t, err)
@@ -173,8 +173,8 @@ func TestPreviousCell(t *testing.T) {
 		if made {
 			return
 		}
-		server := wire.Server{UUID: "5e000000-0000-4000-8000-000000000003", ProjectID: "p", Name: "server-3", Host: "h1", Node: "n1",
-			VMState: wire.VMBuilding, TaskState: wire.TaskSpawning, Flavor: wire.Flavor{ID: "1", Flavor: flavor}, CreatedAt: moment.Now}
+		server := cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000003", ProjectID: "p", Name: "server-3", Host: "h1", Node: "n1",
+			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, Flavor: cellwire.Flavor{ID: "1", Flavor: flavor}, CreatedAt: moment.Now}
 		_, err = db.Insert(t.Context(), server, moment)
 		check(t, err)
 		_, err = db.Release(t.Context(), server.UUID, moment)

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -32,7 +32,7 @@ var standaloneCells = []apidb.Cell{
 }
 
 // standaloneFlavors are offered as long as there are none.
-var standaloneFlavors = []wire.Flavor{
+var standaloneFlavors = []cellwire.Flavor{
 	{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	{ID: "2", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20}},
 	{ID: "3", Flavor: plugins.Flavor{Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40}},

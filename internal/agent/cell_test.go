@@ -22,7 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -105,9 +105,9 @@ func (h *cellHouse) boot(image string) string {
 	h.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
 		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil,
 	})
-	_, err := h.cell.Insert(h.t.Context(), wire.Server{
-		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: wire.VMBuilding, TaskState: wire.TaskSpawning,
-		Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}}, CreatedAt: time.Now(),
+	_, err := h.cell.Insert(h.t.Context(), cellwire.Server{
+		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}}, CreatedAt: time.Now(),
 	})
 	check(h.t, err)
 	_, err = h.cell.Release(h.t.Context(), uuid)
@@ -201,13 +201,13 @@ func TestCell(t *testing.T) {
 	if h.guests() != 2 {
 		t.Errorf("%d guests", h.guests())
 	}
-	if answer, err := h.cell.Delete(t.Context(), first, wire.DeleteNormal); err != nil || !answer.Local {
+	if answer, err := h.cell.Delete(t.Context(), first, cellwire.DeleteNormal); err != nil || !answer.Local {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	h.start()
 	<-h.ready
 	h.until("the first is cleaned up", func() bool { return h.guests() == 1 && !h.held(first) })
-	if _, err := h.cell.Delete(t.Context(), second, wire.DeleteNormal); err != nil {
+	if _, err := h.cell.Delete(t.Context(), second, cellwire.DeleteNormal); err != nil {
 		t.Fatal(err)
 	}
 	h.until("the second is deleted", func() bool { s, err := h.cell.Server(t.Context(), second); return err == nil && s.Deleted })
@@ -227,7 +227,7 @@ func TestDisabledByTheCell(t *testing.T) {
 	h.until("the cell has the service", func() bool { c := h.status().Cell; service = c.Service; return c.Up && service != "" })
 	disable := func(is bool, reason string) {
 		t.Helper()
-		_, err := h.cell.PatchService(t.Context(), service, wire.ServicePatch{Disabled: &is, DisabledReason: &reason})
+		_, err := h.cell.PatchService(t.Context(), service, cellwire.ServicePatch{Disabled: &is, DisabledReason: &reason})
 		check(t, err)
 	}
 	disable(true, "new\nmemory")

@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -24,14 +24,14 @@ import (
 var born = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // template is the server that all others are copies of, but for what seedCell and seedAPI set.
-func template() wire.Server {
+func template() cellwire.Server {
 	name := "template"
-	return wire.Server{
+	return cellwire.Server{
 		UUID: "ffffffff-ffff-4fff-8fff-ffffffffffff", ProjectID: "template", UserID: "user", Name: name, Description: &name, Hostname: name,
 		ImageRef: "5ff0f6d5-1f3c-4b0c-9d0e-0d4c6c6a1f0e", Zone: "nova", DiskConfig: "AUTO", Reservation: "r-abcdefgh",
-		Flavor:   wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}},
+		Flavor:   cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}},
 		Metadata: map[string]string{"role": "web", "stage": "production"}, Tags: []string{"blue"},
-		VMState: wire.VMBuilding, TaskState: wire.TaskSpawning, CreatedAt: born,
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: born,
 	}
 }
 
@@ -57,7 +57,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	}
 	moment := celldb.Moment{Now: celldb.Kept(time.Now()), DownTime: downTime}
 	for h := range hostsPerCell {
-		if _, _, err := store.Report(ctx, hostName(c, h), wire.HostReport{Version: "1"}, moment); err != nil {
+		if _, _, err := store.Report(ctx, hostName(c, h), cellwire.HostReport{Version: "1"}, moment); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	if s, err = store.Release(ctx, s.UUID, moment); err != nil {
 		return err
 	}
-	if _, err := store.Apply(ctx, s.Host, []wire.Report{{UUID: s.UUID, Kind: wire.ReportSpawned, PowerState: plugins.PowerRunning, Revision: s.Revision}}, moment); err != nil {
+	if _, err := store.Apply(ctx, s.Host, []cellwire.Report{{UUID: s.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning, Revision: s.Revision}}, moment); err != nil {
 		return err
 	}
 	if err := store.Close(); err != nil {

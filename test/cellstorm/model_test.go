@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // fate is what a server's owner was told of it.
@@ -125,7 +125,7 @@ func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []st
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	outcomes = map[string]int{}
-	names := map[string]wire.Server{}
+	names := map[string]cellwire.Server{}
 	for _, rows := range p.rows {
 		for _, s := range rows {
 			names[s.Name] = s
@@ -146,9 +146,9 @@ func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []st
 		switch {
 		case is == "no record", s.fate == deleted && is != "deleted", s.fate == lives && is == "deleted":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)", uuid, s.name, s.fate, is, mapping))
-		case is == wire.VMError && (row.Fault == nil || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")):
+		case is == cellwire.VMError && (row.Fault == nil || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")):
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is in error: %+v", uuid, s.name, row.Fault))
-		case is == wire.VMActive && s.flavor == "huge":
+		case is == cellwire.VMActive && s.flavor == "huge":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is active, and no host is so large", uuid, s.name))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -23,7 +23,7 @@ type picture struct {
 	claims   []apidb.Claim
 	mappings map[string]apidb.Mapping
 	// rows are those of the cells, by the cell's uuid, deleted ones among them; unfinished is what they wait for.
-	rows       map[string]map[string]wire.Server
+	rows       map[string]map[string]cellwire.Server
 	unfinished []string
 	// held is what consumers hold, by their uuid and the root provider's.
 	held map[string]map[string]map[string]int64
@@ -33,7 +33,7 @@ type picture struct {
 
 // look makes a picture. An error says who could not be asked.
 func (w *world) look(ctx context.Context) (*picture, error) {
-	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]wire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
+	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
 	var err error
 	var list []apidb.Mapping
 	if err = w.read(ctx, func(db apidb.Store) (err error) {
@@ -59,7 +59,7 @@ func (w *world) look(ctx context.Context) (*picture, error) {
 		if err != nil {
 			return nil, err
 		}
-		for what, servers := range map[string][]wire.UnfinishedServer{"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable} {
+		for what, servers := range map[string][]cellwire.UnfinishedServer{"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable} {
 			for _, s := range servers {
 				p.unfinished = append(p.unfinished, fmt.Sprintf("%s is %s in %s", s.UUID, what, c.name))
 			}
@@ -90,11 +90,11 @@ func (w *world) look(ctx context.Context) (*picture, error) {
 }
 
 // all are all rows of a cell.
-func (c *cell) all(ctx context.Context) (map[string]wire.Server, error) {
-	out := map[string]wire.Server{}
-	var after wire.Key
+func (c *cell) all(ctx context.Context) (map[string]cellwire.Server, error) {
+	out := map[string]cellwire.Server{}
+	var after cellwire.Key
 	for {
-		page, err := c.client.Servers(ctx, wire.ServerQuery{Deleted: wire.DeletedAny, After: after, Limit: 1000})
+		page, err := c.client.Servers(ctx, cellwire.ServerQuery{Deleted: cellwire.DeletedAny, After: after, Limit: 1000})
 		if err != nil {
 			return nil, err
 		}
@@ -170,10 +170,10 @@ func (p *picture) differences() []string {
 			switch {
 			case s.TaskState != "":
 				differ("%s is %s, %q in %s", uuid, s.VMState, s.TaskState, c.name)
-			case s.VMState == wire.VMActive && s.PowerState == plugins.PowerRunning && c.uuid != apidb.Cell0UUID:
+			case s.VMState == cellwire.VMActive && s.PowerState == plugins.PowerRunning && c.uuid != apidb.Cell0UUID:
 				active[uuid] = true
 				p.compareActive(differ, s, c)
-			case s.VMState == wire.VMError:
+			case s.VMState == cellwire.VMError:
 			default:
 				differ("%s is %s with power state %d in %s", uuid, s.VMState, s.PowerState, c.name)
 			}
@@ -199,7 +199,7 @@ func (p *picture) differences() []string {
 }
 
 // compareActive compares a server that is active with its guest and with what it holds.
-func (p *picture) compareActive(differ func(string, ...any), s wire.Server, c *cell) {
+func (p *picture) compareActive(differ func(string, ...any), s cellwire.Server, c *cell) {
 	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
 	if i < 0 || p.w.hosts[i].cell != c {
 		differ("%s is active in %s on the host %q, which is none of its hosts", s.UUID, c.name, s.Host)

@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -198,9 +198,9 @@ func (c *cloud) addHost(name, cell string) *host {
 
 // run is the life of the host. Errors are those of a cell that was killed: it goes on, as an agent does.
 func (h *host) run(ctx context.Context) {
-	var work wire.Work
+	var work cellwire.Work
 	for ctx.Err() == nil {
-		_, err := h.cell.Report(ctx, h.name, wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: h.node, Name: h.name}}})
+		_, err := h.cell.Report(ctx, h.name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name}}})
 		if err == nil {
 			work, err = h.cell.Work(ctx, h.name, work.Revision, work.Epoch, time.Second)
 		}
@@ -217,18 +217,18 @@ func (h *host) run(ctx context.Context) {
 }
 
 // do brings about what shall be so.
-func (h *host) do(ctx context.Context, items []wire.WorkItem) error {
-	var reports []wire.Report
+func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
+	var reports []cellwire.Report
 	for _, item := range items {
-		report := wire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision}
+		report := cellwire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision}
 		switch {
-		case item.Want == wire.WantPresent && item.Server.VMState == wire.VMBuilding:
-			report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
-		case item.Want == wire.WantGone:
+		case item.Want == cellwire.WantPresent && item.Server.VMState == cellwire.VMBuilding:
+			report.Kind, report.PowerState = cellwire.ReportSpawned, plugins.PowerRunning
+		case item.Want == cellwire.WantGone:
 			if err := h.placing.Release(ctx, report.UUID); err != nil {
 				return err
 			}
-			report.Kind = wire.ReportGone
+			report.Kind = cellwire.ReportGone
 		default:
 			continue
 		}

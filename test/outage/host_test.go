@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/wire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -62,8 +62,8 @@ func (w *world) addHost(t *testing.T, cell, name string, memory int64) *host {
 	return h
 }
 
-func (h *host) report(stopping bool) wire.HostReport {
-	return wire.HostReport{Version: "1", Nodes: []wire.ReportedNode{{UUID: h.node, Name: h.name}}, Stopping: stopping}
+func (h *host) report(stopping bool) cellwire.HostReport {
+	return cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name}}, Stopping: stopping}
 }
 
 // appear starts the agent, and returns when its cell knows of it.
@@ -133,8 +133,8 @@ func (h *host) work(ctx context.Context) {
 	}
 }
 
-func (h *host) do(ctx context.Context, items []wire.WorkItem) error {
-	var reports []wire.Report
+func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
+	var reports []cellwire.Report
 	for _, item := range items {
 		report, err := h.settle(ctx, item)
 		if err != nil {
@@ -152,15 +152,15 @@ func (h *host) do(ctx context.Context, items []wire.WorkItem) error {
 }
 
 // settle brings about what shall be so with one server.
-func (h *host) settle(ctx context.Context, item wire.WorkItem) (wire.Report, error) {
+func (h *host) settle(ctx context.Context, item cellwire.WorkItem) (cellwire.Report, error) {
 	s := item.Server
-	report := wire.Report{UUID: s.UUID, Revision: s.Revision}
+	report := cellwire.Report{UUID: s.UUID, Revision: s.Revision}
 	h.mu.Lock()
 	_, there := h.guests[s.UUID]
 	h.mu.Unlock()
 	switch item.Want {
-	case wire.WantPresent:
-		if s.VMState != wire.VMBuilding {
+	case cellwire.WantPresent:
+		if s.VMState != cellwire.VMBuilding {
 			return report, nil
 		}
 		held, err := h.placing.Allocations(ctx, s.UUID)
@@ -171,30 +171,30 @@ func (h *host) settle(ctx context.Context, item wire.WorkItem) (wire.Report, err
 		defer h.mu.Unlock()
 		if _, ours := held.Allocations[h.node]; !ours {
 			h.wrong = append(h.wrong, fmt.Sprintf("server %s is to be made on %s and holds %v", s.UUID, h.name, held.Allocations))
-			report.Kind, report.Fault = wire.ReportFailed, &wire.Fault{Code: 500, Message: "it has no allocations"}
+			report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
 			return report, nil
 		}
 		if !there {
 			h.guests[s.UUID] = true
 			h.spawns[s.UUID]++
 		}
-		report.Kind, report.PowerState = wire.ReportSpawned, plugins.PowerRunning
-	case wire.WantRunning, wire.WantShutdown:
+		report.Kind, report.PowerState = cellwire.ReportSpawned, plugins.PowerRunning
+	case cellwire.WantRunning, cellwire.WantShutdown:
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.guests[s.UUID] = item.Want == wire.WantRunning
-		report.Kind, report.PowerState = wire.ReportSettled, plugins.PowerShutdown
-		if item.Want == wire.WantRunning {
+		h.guests[s.UUID] = item.Want == cellwire.WantRunning
+		report.Kind, report.PowerState = cellwire.ReportSettled, plugins.PowerShutdown
+		if item.Want == cellwire.WantRunning {
 			report.PowerState = plugins.PowerRunning
 		}
-	case wire.WantGone:
+	case cellwire.WantGone:
 		h.mu.Lock()
 		delete(h.guests, s.UUID)
 		h.mu.Unlock()
 		if err := h.placing.Release(ctx, s.UUID); err != nil {
 			return report, err
 		}
-		report.Kind = wire.ReportGone
+		report.Kind = cellwire.ReportGone
 	}
 	return report, nil
 }

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -178,20 +178,20 @@ func testIdentities(t *testing.T, p proofs) {
 		other := as("c1h2")
 		_, err := other.Work(t.Context(), "c1h1", 0, "", 0)
 		forbidden(t, "the work of another host", err)
-		_, err = other.Report(t.Context(), "c1h1", wire.HostReport{Version: "1", Stopping: true})
+		_, err = other.Report(t.Context(), "c1h1", cellwire.HostReport{Version: "1", Stopping: true})
 		forbidden(t, "to report as another host", err)
-		report := []wire.Report{{UUID: web1, Kind: wire.ReportPower, PowerState: plugins.PowerShutdown}}
+		report := []cellwire.Report{{UUID: web1, Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown}}
 		_, err = other.Reports(t.Context(), "c1h1", report)
 		forbidden(t, "reports of another host", err)
 		_, err = other.Server(t.Context(), web1)
 		forbidden(t, "a server, as a host", err)
-		_, err = other.Servers(t.Context(), wire.ServerQuery{Limit: 10})
+		_, err = other.Servers(t.Context(), cellwire.ServerQuery{Limit: 10})
 		forbidden(t, "all servers, as a host", err)
-		_, err = other.Delete(t.Context(), web1, wire.DeleteNormal)
+		_, err = other.Delete(t.Context(), web1, cellwire.DeleteNormal)
 		forbidden(t, "to delete a server, as a host", err)
 
 		// What is its own it may do, and there the server of the other is none.
-		_, err = other.Report(t.Context(), "c1h2", wire.HostReport{Version: "1"})
+		_, err = other.Report(t.Context(), "c1h2", cellwire.HostReport{Version: "1"})
 		check(t, err)
 		work, err := other.Work(t.Context(), "c1h2", 0, "", 0)
 		check(t, err)
@@ -238,8 +238,8 @@ func testIdentities(t *testing.T, p proofs) {
 
 func forbidden(t *testing.T, what string, err error) {
 	t.Helper()
-	var refusal *wire.Error
-	if !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden || refusal.Code != wire.CodeForbidden {
+	var refusal *cellwire.Error
+	if !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden || refusal.Code != cellwire.CodeForbidden {
 		t.Errorf("%s: %v, not 403", what, err)
 	}
 }

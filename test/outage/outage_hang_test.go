@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -291,9 +291,9 @@ func (w *world) fill(t *testing.T, project, cell string, n int) []string {
 	defer client.CloseIdle()
 	var ids []string
 	for i := range n {
-		s := wire.Server{
+		s := cellwire.Server{
 			UUID: uuid.NewString(), ProjectID: project, UserID: "u-" + project, Name: fmt.Sprintf("%s-%d", project, i), ImageRef: image,
-			Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, VMState: wire.VMError, CreatedAt: time.Now(),
+			Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, VMState: cellwire.VMError, CreatedAt: time.Now(),
 		}
 		w.mu.Lock()
 		w.names[s.UUID] = s.Name

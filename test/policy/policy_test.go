@@ -68,19 +68,19 @@ var mayImport = map[string][]string{
 	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
 	// what an agent does for its cell. Only the room itself chooses databases.
 	"cells":            {"placement/placementclient"},
-	"cells/wire":       {"plugins"},
-	"cells/apidb":      {"cells/wire"},
-	"cells/celldb":     {"cells/wire", "plugins"},
-	"cells/cell":       {"cells/celldb", "cells/wire"},
-	"cells/cellclient": {"cells/wire"},
-	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/wire"},
-	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/wire"},
-	"cells/placing":    {"cells/wire", "placement/placementclient", "placement/wire", "providertree"},
-	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/wire", "placement/placementclient"},
-	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/wire", "placement/placementclient", "plugins"},
-	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/wire",
+	"cells/cellwire":   {"plugins"},
+	"cells/apidb":      {"cells/cellwire"},
+	"cells/celldb":     {"cells/cellwire", "plugins"},
+	"cells/cell":       {"cells/celldb", "cells/cellwire"},
+	"cells/cellclient": {"cells/cellwire"},
+	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/cellwire"},
+	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/cellwire"},
+	"cells/placing":    {"cells/cellwire", "placement/placementclient", "placement/wire", "providertree"},
+	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/cellwire", "placement/placementclient"},
+	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/cellwire", "placement/placementclient", "plugins"},
+	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/cellwire",
 		"plugins", "providertree"},
-	"cells/worker": {"cells/cellclient", "cells/wire", "plugins", "providertree"},
+	"cells/worker": {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
 // commons are small internal packages without ideas of their own that every room may use.

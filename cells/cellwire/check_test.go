@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire_test
+package cellwire_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 func TestSortColumnsHaveTypes(t *testing.T) {
-	for _, column := range wire.SortColumns {
+	for _, column := range cellwire.SortColumns {
 		var good, bad any = "text", int64(1)
-		if wire.Integer(column) {
+		if cellwire.Integer(column) {
 			good, bad = bad, good
 		}
 		for value, want := range map[any]bool{good: true, bad: false, 1.5: false} {
-			err := wire.ServerQuery{Limit: 1, Sort: []wire.SortKey{{Key: column}}, After: wire.Key{value, "u"}}.Check()
+			err := cellwire.ServerQuery{Limit: 1, Sort: []cellwire.SortKey{{Key: column}}, After: cellwire.Key{value, "u"}}.Check()
 			if (err == nil) != want {
 				t.Errorf("after %v (%s) in %s: %v", value, fmt.Sprintf("%T", value), column, err)
 			}
@@ -31,7 +31,7 @@ func TestPatternsAreBounded(t *testing.T) {
 		strings.Repeat("a", 1025): false, "(": false,
 		strings.Repeat(".{0,1000}", 100): false, "((a?){30}){30}b(a?){300}": false, strings.Repeat("\\pL", 300): false,
 	} {
-		if _, err := wire.Pattern(pattern); (err == nil) != good {
+		if _, err := cellwire.Pattern(pattern); (err == nil) != good {
 			t.Errorf("pattern %.40q: %v", pattern, err)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is the protocol that a cell speaks: JSON over HTTP, one definition for the cell, for the compute API that asks it, and
+// Package cellwire is the protocol that a cell speaks: JSON over HTTP, one definition for the cell, for the compute API that asks it, and
 // for the agents of its hosts. It is this project's own; what is Nova's is only the compute API in front of it.
 //
 // A cell is one process with one database. Two kinds of clients come to it, and each proves who it is (by a token, or by the name in a
@@ -35,4 +35,4 @@
 // or has for another's; it refuses instead.
 //
 // Errors are an [Error] in JSON with the status; a client that gets anything else takes the cell for broken.
-package wire
+package cellwire

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire_test
+package cellwire_test
 
 import (
 	"encoding/json"
@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/wire"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestServersKeepTheirForm: databases hold this, and cells of other versions send it.
 func TestServersKeepTheirForm(t *testing.T) {
-	s := wire.Server{
-		UUID: "u", Flavor: wire.Flavor{ID: "1", Flavor: plugins.Flavor{
+	s := cellwire.Server{
+		UUID: "u", Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{
 			Name: "n", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"a": "b"},
 		}},
 		PowerState: plugins.PowerShutdown,
@@ -27,7 +27,7 @@ func TestServersKeepTheirForm(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, text, want)
 	}
-	var back wire.Server
+	var back cellwire.Server
 	if err := json.Unmarshal([]byte(want), &back); err != nil || !cmp.Equal(back, s) {
 		t.Errorf("%v: %s", err, cmp.Diff(s, back))
 	}
